@@ -1,4 +1,4 @@
-"""Importing what an extra brings, on use."""
+"""Optional dependencies, imported on use."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from types import ModuleType
 
 
 def import_extra(module: str, purpose: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it.
+    """Import an optional dependency, or say which extra installs it.
 
     Parameters
     ----------
     module : str
-        Its import name, such as ``"pyarrow.dataset"``.
+        Import name, such as ``"pyarrow.dataset"``.
     purpose : str
-        What needs it, to begin the sentence of the error.
+        What needs it; the error message begins with this.
     extra : str
         The extra of randkern that installs it.
 
     Raises
     ------
     ImportError
-        Where it is not installed.
+        If it is not installed.
     """
     try:
         return importlib.import_module(module)

@@ -34,8 +34,9 @@ _KINDS = {
 
 
 def special_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return what is at `path` if it is not a regular file, None if it is, or if
-    nothing is there. Symbolic links are followed.
+    """Return what is at `path` if it is not a regular file, otherwise None.
+
+    Also None if nothing is there. Symbolic links are followed.
 
     Examples
     --------
@@ -53,19 +54,18 @@ def special_kind(path: str | os.PathLike[str]) -> str | None:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file to write and read that replaces `path` once it is complete.
+    """Open a file for writing and reading that replaces `path` once it is complete.
 
-    It is written beside `path` under another name, flushed to the disk, and
-    renamed; if the block raises it is removed, and what was at `path` stays.
-    A symbolic link stays, and what it points to is replaced.
+    It is written to the same folder under another name, flushed to disk, and
+    renamed; if the block raises, it is removed, and what was at `path` stays.
+    A symbolic link stays, and its target is replaced.
 
     Raises
     ------
     FileNotFoundError
         If the folder does not exist.
     IsADirectoryError, FileExistsError
-        If there is a folder, a device or a pipe at `path`: only regular files are
-        replaced.
+        If `path` is a folder, a device or a pipe: only regular files are replaced.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-# What zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops raise on
-# content that is not what its description says.
+# Raised by zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops when
+# the content does not match its description.
 READING_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
     *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
@@ -110,10 +110,10 @@ READING_ERRORS = (
 
 _CHUNK = 2**20
 _ENCRYPTED = 0x1
-# zipfile decompresses only these in bounded steps.
+# The only methods that zipfile decompresses in bounded steps.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What is read from a file takes no more than so many times its size; arrays hardly
-# shrink when they are compressed, descriptions to a tenth.
+# Largest ratio of the memory taken to the size of the file: compression hardly shrinks
+# arrays, and descriptions to a tenth.
 _INFLATION = 100
 _SMALL = 2 * 10**9
 
@@ -125,8 +125,8 @@ def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
     ----------
     file : file
     memory_limit : int, str or None
-        As models take it. None: the memory that is free, and no more than the larger
-        of 2 GB and 100 times the size of the file.
+        In bytes or as text. None: the free memory, but at most the larger of 2 GB and
+        100 times the size of the file.
     """
     if memory_limit is not None:
         return resolve_memory_limit(memory_limit)
@@ -136,7 +136,7 @@ def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
 
 
 def check_needed(needed: int, limit: int) -> None:
-    """Raise MemoryLimitError for what would take more memory than the limit."""
+    """Raise MemoryLimitError if more memory is needed than the limit."""
     if needed > limit:
         raise MemoryLimitError(
             f"reading it would take {format_bytes(needed)} of memory, and the limit is "
@@ -152,12 +152,12 @@ def check_archive(
     names: Collection[str] | None = None,
     nested: bool = False,
 ) -> dict[str, int]:
-    """Check that the members of an archive are as large as they claim to be.
+    """Check that the members of an archive have their declared sizes.
 
-    Each is inflated, a chunk at a time, to see that it has the declared size and
-    checksum; an array in NumPy's format must be as large as its header says. Archives
-    of arrays in the archive, which is how SciPy stores sparse matrices, are checked
-    alike. What is read afterwards takes no more memory than it was found to need.
+    Each is inflated in chunks to verify its size and checksum; an array in NumPy's
+    format must also be as large as its header says. Nested archives of arrays, which
+    is how SciPy stores sparse matrices, are checked in the same way. Reading the
+    archive afterwards takes no more memory than was found here.
 
     Parameters
     ----------
@@ -165,23 +165,23 @@ def check_archive(
     limit : int
         Bytes of memory.
     copies : int
-        How many copies of the content the reader keeps.
+        Number of copies of the content that the reader holds.
     names : collection of str, optional
         The members that will be read; None: all.
     nested : bool
-        Whether it lies in another archive, and so may hold no further one.
+        Whether the archive is itself nested, and so must not contain another.
 
     Returns
     -------
     dict of str to int
-        The size of each member, with that of what is in it if it is an archive.
+        The size of each member, including the contents of nested archives.
 
     Raises
     ------
     MemoryLimitError
         If reading would take more than the limit; nothing was read.
     BadZipFile, ValueError, or another of `READING_ERRORS`
-        If the archive is damaged, or not what it claims to be.
+        If the archive is damaged, or its content does not match its headers.
     """
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -208,14 +208,14 @@ def check_archive(
 def read_arrays(
     file: BinaryIO, names: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a file of :func:`numpy.savez`, or those of these names.
+    """Return the arrays of a :func:`numpy.savez` file, or only those in `names`.
 
     Raises
     ------
     MemoryLimitError
-        As `check_archive` does, by the default limit.
+        If the arrays exceed the default limit of `archive_limit`.
     BadZipFile, ValueError, or another of `READING_ERRORS`
-        If the archive is damaged, or holds what is no array of numbers or text.
+        If the archive is damaged, or holds anything but arrays of numbers or text.
     """
     members = None if names is None else {f"{name}.npy" for name in names}
     sizes = check_archive(file, archive_limit(file), names=members)
@@ -232,8 +232,8 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Inflate a member to its end; return its first bytes."""
     if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
         raise ValueError(f"its member {info.filename} is encrypted or packed otherwise")
-    # zipfile stops at the declared size, and then inflates at once all that follows
-    # when a member is read as a whole: look one byte further.
+    # zipfile stops at the declared size here, but inflates everything that follows
+    # when a member is read as a whole: read one byte further.
     further = copy.copy(info)
     further.file_size += 1
     n_bytes, head = 0, b""
@@ -257,7 +257,7 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
-    """Check that an array is as large as its header says: NumPy allocates by that."""
+    """Check that an array has the size in its header, which NumPy allocates."""
     stream = io.BytesIO(head)
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0

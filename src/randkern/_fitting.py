@@ -1,4 +1,4 @@
-"""Fits that succeed whole, or leave the estimator as it was."""
+"""Fits that either succeed or leave the estimator unchanged."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def all_or_nothing(method: Method) -> Method:
-    """Restore the attributes of an estimator where `method` raises.
+    """Restore the attributes of an estimator if `method` raises.
 
-    Whatever is raised, ``KeyboardInterrupt`` too, the estimator predicts afterwards
-    what it did before, or is still not fitted. Parameters stay as the user has set
-    them. Attributes are restored, not what they refer to: `method` must assign new
-    objects, or undo what it did to old ones.
+    After any exception, including ``KeyboardInterrupt``, the estimator predicts as
+    before, or is still not fitted. Parameters keep the values that the user has set.
+    Attributes are restored, but not the objects they refer to: `method` must assign
+    new objects, or undo its changes to old ones.
 
-    Outside of scikit-learn's ``with_callbacks``, which tears down what the callbacks
-    of this fit have set up.
+    Apply it outside of scikit-learn's ``with_callbacks``, which tears down what the
+    callbacks of this fit have set up.
 
     Examples
     --------

@@ -17,11 +17,11 @@ from randkern.exceptions import MemoryLimitError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DEFAULT_LIMIT = 2 * 10**9
-# Not worth asking the system.
+# Smaller requests are granted without asking the system.
 _ALWAYS_FREE = 64 * 10**6
 # Share of a cluster's memory that checked partitions may take.
 _KEPT_SHARE = 0.25
-# Share of what a fit may take on devices that rows which stay there may take.
+# Share of a fit's memory on devices that cached rows may take.
 _DEVICE_SHARE = 0.5
 
 
@@ -31,8 +31,8 @@ def resolve_memory_limit(limit: Any) -> int:
     Parameters
     ----------
     limit : None, int or str
-        Bytes, or a text like ``"4GB"`` or ``"500 MB"`` (powers of ten). None:
-        2 GB, or a quarter of the memory that is free if that is less.
+        Bytes, or a string like ``"4GB"`` or ``"500 MB"`` (powers of ten). None:
+        2 GB, or a quarter of the free memory if that is less.
 
     Examples
     --------
@@ -75,9 +75,9 @@ def check_rank_memory(
     solver: str,
     otherwise: str = "",
 ) -> None:
-    """Raise if a preconditioner of this rank exceeds `limit`, naming one that does not.
+    """Raise if a preconditioner of this rank exceeds `limit`; suggest one that fits.
 
-    `otherwise` is the advice where none does.
+    `otherwise` is the advice if none fits.
     """
     fitting = bisect.bisect_right(range(rank), limit, key=n_bytes) - 1
     advice = f"Use a smaller rank, as solver={solver}(rank={fitting})"
@@ -85,9 +85,9 @@ def check_rank_memory(
 
 
 def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> None:
-    """Raise, where there is no memory_limit, if `needed` bytes are not free.
+    """Raise if `needed` bytes are not free, for computations without a memory_limit.
 
-    With `share`, if they are more than a fit may take by default.
+    With `share`, raise if they exceed the default limit of a fit.
     """
     if needed < _ALWAYS_FREE:
         return
@@ -101,7 +101,7 @@ def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> N
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that are free for use, None if unknown."""
+    """Return the number of free bytes of memory, None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -115,7 +115,7 @@ def available_memory() -> int | None:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Return a size in the unit that suits it.
+    """Format a size in B, kB, MB, GB or TB.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def may_stay_with_workers(n_bytes: int, memory: float) -> bool:
-    """Tell whether checked partitions may stay in the memory of a cluster."""
+    """Return whether checked partitions may be cached in the memory of a cluster."""
     return n_bytes <= _KEPT_SHARE * memory
 
 
 def may_stay_on_devices(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:
-    """Tell whether so many bytes of rows may stay on the devices of all workers.
+    """Return whether `n_bytes` of rows may be cached on the devices of all workers.
 
-    Without a limit each worker sees how many do: see :class:`DeviceCopies`.
+    Without a limit each worker decides for itself: see :class:`DeviceCopies`.
     """
     if memory_limit is None:
         return True
@@ -146,14 +146,14 @@ def may_stay_on_devices(n_bytes: int, memory_limit: Any, n_workers: int) -> bool
 
 
 class DeviceCopies:
-    """Memory of copies of rows on each device, counted while somebody holds them."""
+    """Memory of the copies of rows on each device, counted while they are alive."""
 
     def __init__(self) -> None:
         self._bytes: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
         self._lock = Lock()
 
     def add(self, copy: Any, device: Any, n_bytes: int, limit: int | None) -> bool:
-        """Count a copy, if all on its device take little enough of the limit there."""
+        """Count a copy if it fits the device's share of the limit; return whether."""
         with self._lock:  # workers have several threads
             held = sum(taken for at, taken in self._bytes.values() if at == device)
             if limit is not None and held + n_bytes > _DEVICE_SHARE * limit:

@@ -1,9 +1,9 @@
 """Named, independent streams of random numbers.
 
 Every random draw of the library comes from a :class:`Stream`: a 64-bit key
-reached from ``random_state`` by a path of names. Streams with different paths
+derived from ``random_state`` by a path of names. Streams with different paths
 are independent, and the numbers of a stream do not depend on what was drawn
-from any other, so that adding a draw somewhere changes nothing elsewhere.
+from any other, so adding a draw somewhere changes nothing elsewhere.
 
 A key seeds either a sequential generator (:meth:`Stream.generator`) or the
 counter-based matrix entries of :func:`randkern.backend.counter.random_matrix`.
@@ -22,12 +22,12 @@ _KEY_BYTES = 8
 
 @dataclass(frozen=True)
 class Stream:
-    """A source of random numbers named by a 64-bit key."""
+    """A source of random numbers, identified by a 64-bit key."""
 
     key: int
 
     def child(self, *path: str | int) -> Stream:
-        """Return the stream at `path` below this one (a keyed BLAKE2b hash)."""
+        """Return the child stream at `path` (by a keyed BLAKE2b hash)."""
         digest = hashlib.blake2b(
             "/".join(f"{type(part).__name__}:{part}" for part in path).encode(),
             digest_size=_KEY_BYTES,
@@ -36,18 +36,18 @@ class Stream:
         return Stream(int.from_bytes(digest.digest(), "little"))
 
     def generator(self) -> np.random.Generator:
-        """Return a sequential generator, always at the start of the stream."""
+        """Return a new sequential generator, at the start of the stream."""
         return np.random.Generator(np.random.Philox(key=self.key))
 
 
 def root_stream(random_state: Any) -> Stream:
-    """Return the stream that `random_state` names.
+    """Return the stream that `random_state` determines.
 
     Parameters
     ----------
     random_state : None, int, numpy.random.RandomState or numpy.random.Generator
-        None takes fresh entropy from the operating system; an integer names
-        the same stream for ever; a generator is advanced by one draw.
+        None takes fresh entropy from the operating system; an integer always
+        gives the same stream; a generator is advanced by one draw.
     """
     if random_state is None:
         return Stream(int(np.random.SeedSequence().generate_state(1, np.uint64)[0]))

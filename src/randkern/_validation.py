@@ -1,9 +1,9 @@
-"""Input checks: which arrays and tables there are, and what can be read as numbers.
+"""Input validation: arrays, tensors and tables as rows of numbers.
 
 Inside the library rows are a C-ordered float array or a CSR matrix. Tables
 with text or categorical columns become arrays of numbers here: equal
-categories get equal codes, so that a kernel that only asks whether two
-categories are equal sees what it would see in the table.
+categories get equal codes, so a kernel that only compares categories for
+equality gives the same values as on the table.
 """
 
 from __future__ import annotations
@@ -28,33 +28,35 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 
 def is_tensor(array: Any) -> bool:
-    """Tell whether `array` is a tensor: there is none before PyTorch is imported."""
+    """Return whether `array` is a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
 
 def tensor_floats() -> tuple[Any, Any]:
-    """Return the dtypes of tensors that are computed on, the widest first."""
+    """Return the supported dtypes of tensors, the widest first."""
     torch = sys.modules["torch"]
     return torch.float64, torch.float32
 
 
-# Text of more different values, most of them in one row only, is no category.
+# A text column with more distinct values, most of them in a single row, is free text,
+# not categories.
 _MOST_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
-# Of more than so many categories, all numbers but for one text in at most this share of
-# rows, that text, a "?" or the like, has made texts; several are codes such as "V57".
+# If all of more than this many categories are numbers except for one text, in at most
+# this share of the rows, the column is numeric with a placeholder such as "?"; several
+# such texts are codes such as "V57".
 _FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
 
 
 def is_table(X: Any) -> bool:
-    """Tell whether `X` is a dataframe (pandas or polars)."""
-    # The shape first: to tell its columns a LazyFrame looks for them.
+    """Return whether `X` is a dataframe (pandas or polars)."""
+    # The shape first: asking a LazyFrame for its columns is expensive.
     return hasattr(X, "shape") and hasattr(X, "columns") and hasattr(X, "dtypes")
 
 
 def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a dataframe whose names are all text."""
+    """Return the column names of a dataframe if all are strings, otherwise None."""
     if not is_table(X):
         return None
     names = list(X.columns)
@@ -70,7 +72,7 @@ def column_names(X: Any) -> list[str] | None:
 
 
 def is_numeric(column: Any) -> bool:
-    """Tell whether a dataframe's column holds numbers or booleans."""
+    """Return whether a dataframe's column holds numbers or booleans."""
     dtype = column.dtype
     if hasattr(dtype, "is_numeric"):  # polars
         return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
@@ -81,16 +83,16 @@ def is_numeric(column: Any) -> bool:
 
 
 def is_time(column: Any) -> bool:
-    """Tell whether a dataframe's column holds dates or durations."""
+    """Return whether a dataframe's column holds dates or durations."""
     dtype = str(column.dtype).lower()
     return dtype.startswith(("date", "timedelta", "duration"))
 
 
 def days_of(column: Any) -> np.ndarray:
-    """Return dates as days since 1970, durations as days, missing ones as NaN.
+    """Return dates as days since 1970, durations as days, missing values as NaN.
 
-    Days and what is left of them are counted apart: nanoseconds end in 2262, and
-    9999-12-31 often stands for "never".
+    Whole days and the remainder are counted separately: int64 nanoseconds end in 2262,
+    and 9999-12-31 often stands for "never".
     """
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert(None)
@@ -105,17 +107,17 @@ def days_of(column: Any) -> np.ndarray:
 
 
 def numbers_of(column: Any) -> np.ndarray:
-    """Return a column of numbers as float64, missing ones being NaN."""
+    """Return a column of numbers as float64, missing values as NaN."""
     if hasattr(column, "isna"):
         return np.asarray(column.to_numpy(dtype=float, na_value=np.nan))
     values = column.to_numpy()
-    if values.dtype == object:  # booleans of polars, some of them missing
+    if values.dtype == object:  # booleans of polars with missing values
         values = np.array(column.to_list(), dtype=float)
     return np.asarray(values, dtype=float)
 
 
 def check_not_infinite(name: object, values: np.ndarray) -> None:
-    """Raise a ValueError that names the first row of an infinite number."""
+    """Raise a ValueError that names the first row with an infinite number."""
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
         raise ValueError(
@@ -125,9 +127,9 @@ def check_not_infinite(name: object, values: np.ndarray) -> None:
 
 
 def count_missing(values: Any) -> int:
-    """Return how many values of a column, a table or an array of objects are missing.
+    """Return the number of missing values of a column, table or object array.
 
-    NaN in an array of floats does not count.
+    NaN in a float array does not count.
     """
     if hasattr(values, "isna"):
         return int(np.asarray(values.isna()).sum())
@@ -145,7 +147,7 @@ def count_missing(values: Any) -> int:
 
 
 def objects_of(column: Any) -> np.ndarray:
-    """Return a column of categories as objects, every missing value as None."""
+    """Return a column of categories as an object array, missing values as None."""
     values = np.fromiter(column.to_list(), dtype=object, count=len(column))
     missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
     if not missing.size:
@@ -156,7 +158,7 @@ def objects_of(column: Any) -> np.ndarray:
 
 
 def check_categories(name: Any, values: np.ndarray) -> None:
-    """Raise if values of a column are no categories, or have no order among them."""
+    """Raise if the values of a column are not categories, or cannot be sorted."""
     types = {type(value).__name__ for value in values if value is not None}
     if len(types) > 1:
         raise ValueError(
@@ -173,10 +175,10 @@ def check_categories(name: Any, values: np.ndarray) -> None:
 
 
 def n_free_texts(name: Any, values: np.ndarray) -> int:
-    """Count different texts that hardly repeat: 0 if objects may be categories.
+    """Return the number of distinct free texts, 0 if the values may be categories.
 
-    Raises ValueError, which names a row, where most of them are numbers, and where one
-    text in a few rows has made categories of numbers that repeat.
+    Raises a ValueError that names a row if most of them are numbers, or if one text in
+    a few rows has turned a column of repeating numbers into text.
     """
     n = len({value for value in values if value is not None})
     if n <= _FEW_CATEGORIES:
@@ -198,14 +200,14 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
 
 
 def cell(values: Any, rows: np.ndarray) -> str:
-    """Say what the first of some rows of a column holds."""
+    """Describe the value of a column in the first of `rows`, for a message."""
     row = int(rows[0])
     (value,) = np.asarray(values)[row : row + 1].tolist()
     return f"row {row:,} holds {value!r} (the first row is 0)"
 
 
 def rows_of_text(values: np.ndarray) -> np.ndarray:
-    """Return the rows of objects that are neither missing nor read as numbers."""
+    """Return the positions of values that are neither missing nor parse as numbers."""
 
     def is_text(value: Any) -> bool:
         try:
@@ -218,14 +220,14 @@ def rows_of_text(values: np.ndarray) -> np.ndarray:
 
 
 def no_numbers(column: Any) -> str:
-    """Say what a column holds that is not of numbers, by its first row of text."""
+    """Describe a non-numeric column by its first text, or its dtype."""
     values = objects_of(column)
     texts = rows_of_text(values)
     return cell(values, texts) if len(texts) else f"is {column.dtype}"
 
 
 def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
-    """Raise if other columns of a table than `encoded` hold anything but numbers.
+    """Raise if a column of a table other than those in `encoded` is not numeric.
 
     `since` ends the message.
     """
@@ -235,10 +237,10 @@ def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
 
 
 def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
-    """Return a table of pandas with dense columns.
+    """Return a pandas table with dense columns.
 
-    One whose columns all leave out zeros stays as it is, to become a CSR matrix,
-    unless `dense` is asked for.
+    A table whose columns are all sparse with fill value 0 is returned unchanged, to
+    become a CSR matrix, unless `dense` is set.
     """
     fills = {
         name: dtype.fill_value
@@ -252,9 +254,9 @@ def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
 
 
 def check_kind(array: Any, name: str) -> None:
-    """Raise for what NumPy would turn into numbers: dates, records, masked entries.
+    """Raise for what NumPy would silently convert: dates, records, masked entries.
 
-    Lists must make an array, too.
+    Also raise for lists with elements of different lengths.
     """
     if np.ma.is_masked(array):
         raise ValueError(
@@ -278,7 +280,7 @@ def check_kind(array: Any, name: str) -> None:
 
 
 def check_readable(X: Any) -> None:
-    """Raise for what holds no rows of numbers, or gives them only once."""
+    """Raise if `X` holds no rows of numbers, or can be read only once."""
     if hasattr(X, "__next__"):
         raise TypeError(
             f"X is a {type(X).__name__}, which can be read only once; for rows that "
@@ -292,7 +294,7 @@ def check_readable(X: Any) -> None:
 
 @contextmanager
 def naming_cells(X: Any) -> Iterator[None]:
-    """Say which entry of an array of objects or text is not a number, if one is."""
+    """Name the first entry of an object or string array that is not a number."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -312,7 +314,7 @@ def naming_cells(X: Any) -> Iterator[None]:
 
 
 def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
-    """Raise for missing and infinite numbers, naming the place of the first."""
+    """Raise for missing and infinite numbers, naming the position of the first."""
     try:
         assert_all_finite(X, input_name="X")
     except ValueError as error:
@@ -332,7 +334,7 @@ def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
 
 
 FLOATS = (np.float64, np.float32)
-# No machine holds the features of a row beyond.
+# Beyond this, no machine holds the features of a single row.
 MOST_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 _CHANGED = " here, but held numbers when the model was fitted"
@@ -340,7 +342,7 @@ Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
-    """Return `value` as a finite float above zero (or at it, with `zero`)."""
+    """Return `value` as a finite positive float (or 0, with `zero`)."""
     bound = "non-negative" if zero else "positive"
     if (
         isinstance(value, (bool, np.bool_))
@@ -373,7 +375,7 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
 
 
 def check_given(estimator: Any, y: Any) -> None:
-    """Raise if there are no targets, in the words that scikit-learn looks for."""
+    """Raise if there are no targets, with the message that scikit-learn expects."""
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
@@ -382,7 +384,7 @@ def check_given(estimator: Any, y: Any) -> None:
 
 
 def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    """Return weights of the rows of X as float64, not negative and not all 0."""
+    """Return the weights of the rows of X as float64, non-negative and not all 0."""
     if sample_weight is None:
         return None
     weights = _check_sample_weight(
@@ -398,7 +400,7 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
 
 
 def _weights_like(sample_weight: Any, X: Rows) -> Any:
-    """Return a list of weights as an array of where the rows lie."""
+    """Return a list of weights as an array of the library and device of the rows."""
     sample_weight = read_tensor(sample_weight, "sample_weight")
     check_kind(sample_weight, "sample_weight")
     if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
@@ -407,14 +409,14 @@ def _weights_like(sample_weight: Any, X: Rows) -> Any:
 
 
 def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    """Return weights of a block of rows, which may all be 0 if others are not."""
+    """Return the weights of a block of rows, which may all be 0."""
     if sample_weight is None:
         return None
     dtype = _floats_of(X)[0]
     weights = _weights_like(sample_weight, X)
     weights = weights if is_tensor(weights) else np.asarray(weights)
     if tuple(weights.shape) == (X.shape[0],) and not weights.any():
-        # scikit-learn refuses zeros only.
+        # scikit-learn refuses weights that are all 0.
         if is_tensor(X):
             return X.new_zeros(len(X), dtype=dtype)
         return np.zeros(X.shape[0])
@@ -424,7 +426,7 @@ def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
 
 
 def _check_sum(weights: Any) -> None:
-    """Raise if weights are so large that their sum is none."""
+    """Raise if the sum of the weights overflows."""
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not math.isfinite(total):
@@ -436,19 +438,19 @@ def _check_sum(weights: Any) -> None:
 
 
 def place_of(array: Any) -> str:
-    """Return where an array lies, in words."""
+    """Describe the device of an array, for a message."""
     return f"a tensor on {array.device}" if is_tensor(array) else "a NumPy array"
 
 
 def is_device_array(X: Any) -> bool:
-    """Tell whether `X` is a tensor that is computed on where it lies.
+    """Return whether `X` is a tensor to compute on, on its own device.
 
-    A tensor of the CPU is read as a NumPy array unless scikit-learn's dispatch is on.
+    A CPU tensor is read as a NumPy array unless scikit-learn's dispatch is on.
 
     Raises
     ------
     TypeError
-        For a tensor of another device, while dispatch is off.
+        For a tensor on another device while dispatch is off.
     """
     if not is_tensor(X):
         return False
@@ -465,18 +467,18 @@ def is_device_array(X: Any) -> bool:
 
 
 def read_tensor(array: Any, name: str = "X") -> Any:
-    """Return a tensor of real numbers, detached, or as an array if it is read so.
+    """Return a real tensor detached, or as a NumPy array if dispatch is off.
 
-    Everything else is returned as it is. Half precision becomes float64 in an array,
-    as scikit-learn makes it.
+    Everything else is returned unchanged. Half precision becomes a float64 array, as
+    in scikit-learn.
 
     Raises
     ------
     ValueError
         For complex numbers.
     TypeError
-        For a sparse tensor, one without values, or one of another device than the
-        CPU's while dispatch is off.
+        For a sparse tensor, a meta tensor, or one that is not on the CPU while
+        dispatch is off.
     """
     if not is_tensor(array):
         return array
@@ -500,22 +502,22 @@ def read_tensor(array: Any, name: str = "X") -> Any:
 
 
 def _check_takes_tensors(estimator: Any) -> None:
-    """Raise unless an estimator computes on tensors."""
+    """Raise unless an estimator supports tensors."""
     if not get_tags(estimator).array_api_support:
         raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
 
 
 def _floats_of(X: Any) -> tuple[Any, ...]:
-    """Return the dtypes of rows, those of tensors for a tensor."""
+    """Return the supported dtypes for rows like X."""
     return tensor_floats() if is_device_array(X) else FLOATS
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Numbers for a dataframe: text and categorical columns become codes.
+    """Encodes a dataframe as numbers: text and categorical columns become codes.
 
-    Codes are 0, 1, ... in sorted order, a missing category being one of them,
-    and -1 for a category that was not there when the encoder was made.
+    Codes are 0, 1, ... in sorted order, with one for a missing category, and -1
+    for a category that was not in the table the encoder learned from.
     """
 
     encoded: tuple[int, ...]
@@ -524,7 +526,7 @@ class TableEncoder:
 
     @classmethod
     def of(cls, X: Any) -> TableEncoder:
-        """Learn the categories of the columns of `X` that are not numbers."""
+        """Learn the categories of the columns of `X` that are not numeric."""
         encoded = tuple(
             j for j, name in enumerate(X.columns) if not is_numeric(X[name])
         )
@@ -557,9 +559,9 @@ class TableEncoder:
             )
 
     def n_categories(self, column: int) -> int | None:
-        """Return how many categories a column has, missing ones not counted.
+        """Return the number of categories of a column, not counting a missing one.
 
-        None for a column of numbers.
+        None for a numeric column.
         """
         if column not in self.encoded or self.encoder is None:
             return None
@@ -567,7 +569,7 @@ class TableEncoder:
         return sum(category is not None for category in categories)
 
     def check_known(self, X: np.ndarray) -> None:
-        """Raise if encoded rows hold categories that were not there at first."""
+        """Raise if encoded rows hold unknown categories."""
         for j in self.encoded:
             if np.any(X[:, j] == -1):
                 raise ValueError(
@@ -595,7 +597,7 @@ class TableEncoder:
 
 
 def is_dask_collection(X: Any) -> bool:
-    """Tell whether X is a Dask array or dataframe, without importing Dask."""
+    """Return whether X is a Dask array or dataframe, without importing Dask."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
@@ -612,7 +614,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
     Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
-    and keeps the encoder of a table's categories as ``table_encoder_``.
+    and stores the encoder of a table's categories as ``table_encoder_``.
     """
     check_readable(X)
     _refuse_dask(X, type(estimator).__name__)
@@ -654,9 +656,9 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
 def validate_numbers(
     estimator: Any, X: Any, *, reset: bool, sparse: bool = False
 ) -> Any:
-    """Return rows in a dtype of numbers of their own, as an array or (`sparse`) CSR.
+    """Return rows in their own numeric dtype, as an array or (`sparse`) CSR.
 
-    Sets or compares the same as `validate_rows`; tables hold numbers only.
+    Sets or compares the attributes as `validate_rows` does; tables must be numeric.
     """
     check_readable(X)
     X, names = read_tensor(X), None
@@ -670,7 +672,7 @@ def validate_numbers(
     with naming_cells(X):
         X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
     if X.dtype == np.longdouble:
-        with np.errstate(over="ignore"):  # what does not fit is infinite
+        with np.errstate(over="ignore"):  # overflows become infinite
             X = X.astype(np.float64)
     check_finite(X, names)
     if X.dtype.kind == "c":
@@ -683,8 +685,8 @@ def check_kernel_rows(
 ) -> tuple[Rows, Rows | None, TableEncoder | None]:
     """Return the arguments of a kernel as float arrays or CSR of one dtype.
 
-    Tensors are let through where the caller computes on them. The third is what made
-    numbers of the categories of a dataframe.
+    With `tensors`, tensors are accepted. The third value is the encoder of the
+    categories of a dataframe.
     """
     encoder = None
     for each in (X, Y):
@@ -704,7 +706,7 @@ def check_kernel_rows(
                     f"X has the columns {list(X.columns)}, but Y has "
                     f"{list(Y.columns)}; they must be the same, in the same order."
                 )
-            # Categories that X lacks share a code that no row of X has.
+            # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
     if is_device_array(X):
@@ -752,9 +754,9 @@ def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
 
 
 def canonical(X: Rows) -> Rows:
-    """Return rows whose entries, if CSR, are sorted and each there once.
+    """Return rows whose entries, if CSR, are sorted and without duplicates.
 
-    What is repeated adds up. The matrix that was passed stays as it is.
+    Duplicates are summed. The matrix that was passed is not changed.
     """
     if sp.issparse(X) and not X.has_canonical_format:
         X = X.copy()

@@ -14,42 +14,42 @@ __all__ = ["to_torch"]
 
 
 def to_torch(model: Any) -> Any:
-    """Return a module that predicts what a fitted model does, from tensors.
+    """Return a PyTorch module with the predictions of a fitted model.
 
-    It computes with the model's features, or exact kernel, on tensors, and is
+    It evaluates the model's features, or exact kernel, on tensors, and is
     differentiable in its input.
 
     Parameters
     ----------
     model : estimator
-        A model of tables, ridge model, support vector machine, logistic regression,
-        Gaussian process of regression, transformer, or a pipeline of these and
+        A tabular model, ridge model, support vector machine, logistic regression,
+        Gaussian process regression, transformer, or a pipeline of these and
         :class:`~sklearn.preprocessing.StandardScaler`.
 
     Returns
     -------
     torch.nn.Module
-        Takes rows (..., d) in single or double precision and returns, in that,
-        predictions of regressors, (...) or (..., n_targets); probabilities of
-        classifiers that have them, otherwise decisions, (..., n_classes) (for two
-        classes decisions have no last dimension); features of transformers. What was
-        learned is in buffers, which ``to(device)`` moves, but for encoders of tables,
-        whose numbers follow the rows. Of tables the rows hold one
-        number per column: days since 1970 for dates, NaN for missing values, and for
-        categories their position in the module's ``categories``, a dict of lists.
+        Takes rows (..., d) in single or double precision and returns, in the same
+        precision, predictions of regressors, (...) or (..., n_targets); probabilities
+        of classifiers that have them, otherwise decision values, (..., n_classes)
+        (without the last dimension for two classes); features of transformers. The
+        learned numbers are buffers, which ``to(device)`` moves; those of table
+        encoders follow the device of the rows. Rows of tables hold one number per
+        column: days since 1970 for dates, NaN for missing values, and for categories
+        their position in the module's ``categories``, a dict of lists.
 
     Raises
     ------
     TypeError
-        For another estimator; it is named.
+        For any other estimator; the message names it.
     ValueError
         If it was fitted to categories without a :class:`~randkern.TabularEncoder`.
     ImportError
-        Without PyTorch; the extra ``gpu`` brings it.
+        Without PyTorch, which the extra ``gpu`` installs.
 
     See Also
     --------
-    randkern.export_onnx : the same as a file for other runtimes.
+    randkern.export_onnx : the same as an ONNX file.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Public errors and warnings.
 
-Every error subclasses the built-in that fits it best, so that code which does
-not know randkern still catches it.
+Every error subclasses the built-in that fits it best, so that code written
+without knowledge of randkern still catches it.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class UnresolvedKernelError(ValueError):
-    """A kernel whose hyperparameters still await data was called.
+    """A kernel was called whose hyperparameters still depend on data.
 
     A lengthscale of ``"scale"`` or ``"median"`` has no value before
     ``kernel.resolve(X)``.
@@ -33,7 +33,7 @@ class MemoryLimitError(MemoryError):
 
 
 class DataFileError(ValueError):
-    """A data file is damaged, truncated, mislabelled, or not what it claims."""
+    """A data file is damaged, truncated, mislabelled, or not in the expected format."""
 
 
 class IllConditionedWarning(UserWarning):
@@ -41,15 +41,15 @@ class IllConditionedWarning(UserWarning):
 
 
 class ColumnScaleWarning(UserWarning):
-    """Columns vary on scales that one lengthscale cannot serve; scale them first."""
+    """The scales of columns differ too much for one lengthscale; standardise them."""
 
 
 class NoSignalWarning(UserWarning):
-    """Targets could not be predicted clearly better than by their mean."""
+    """No fit predicts the targets clearly better than their mean."""
 
 
 class ModelFileError(ValueError):
-    """A saved model is damaged, not ours, or holds types that are not trusted."""
+    """A saved model is damaged, not from randkern, or holds untrusted types."""
 
 
 class ModelVersionWarning(UserWarning):
@@ -67,8 +67,7 @@ class NotSeparableError(ValueError):
     ----------
     certificate : ndarray of shape (n,) or None
         Non-negative numbers a of sum 1 with Σ a_i y_i φ(x_i) = 0 (to rounding), y_i
-        = ±1: no w can have y_i w·φ(x_i) > 0 for every i, since the sum of these with
-        the numbers a is 0.
+        = ±1: no w can have y_i w·φ(x_i) > 0 for every i, since Σ a_i y_i w·φ(x_i) is 0.
     residual : float or None
         ‖Σ a_i y_i φ(x_i)‖, relative to the longest φ(x_i).
     """
@@ -80,6 +79,6 @@ class NotSeparableError(ValueError):
 class NarrowMarginError(RuntimeError):
     """Rounding errors hide whether two classes can be separated.
 
-    No weights were found that separate them, nor a combination of rows that vanishes,
-    which :class:`NotSeparableError` has for a proof.
+    Neither weights that separate them were found, nor a vanishing combination of rows,
+    the certificate of :class:`NotSeparableError`.
     """

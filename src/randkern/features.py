@@ -39,7 +39,7 @@ _CHECKED_COLUMNS = 64
 class _FeatureTransformer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, TakesKernel
 ):
-    """What transformers share that make features of a kernel: a plan of them."""
+    """Base class of transformers that compute the features of a plan."""
 
     n_components: int
     random_state: Any
@@ -70,7 +70,7 @@ class _FeatureTransformer(
         """Return the features of the rows of `X`, shape (n, number of features).
 
         float32 rows give float32 features, all others float64. A Dask array or
-        dataframe gives a Dask array, of which each partition is made on its worker.
+        dataframe gives a Dask array, whose partitions are computed on the workers.
         A PyTorch tensor gives a tensor on its device, under
         ``sklearn.config_context(array_api_dispatch=True)``.
 
@@ -92,7 +92,7 @@ class _FeatureTransformer(
                 "transform fewer rows at a time, or fit a model with n_components",
             )
         Z = evaluate(self.plan_, X)
-        # A row whose features overflow does so in nearly every column.
+        # If the features of a row overflow, they do so in nearly every column.
         if not ops_of(Z).is_finite(Z[:, :_CHECKED_COLUMNS]):
             raise ValueError(
                 f"features overflow {Z.dtype}: rows of X are too large for "
@@ -116,8 +116,8 @@ class RandomFeatures(_FeatureTransformer):
     """Random features φ with E[φ(x)·φ(y)] = k(x, y), for any kernel.
 
     A stationary kernel gives ``√(2/D)·[cos ω·x, sin ω·x]`` with ω from its
-    spectral measure, an optical one ``|u·x|^m/√D``; sums and products are
-    made of those of their parts.
+    spectral measure, an optical one ``|u·x|^m/√D``; sums and products combine
+    the features of their parts.
 
     Parameters
     ----------
@@ -127,31 +127,31 @@ class RandomFeatures(_FeatureTransformer):
     n_components : int, default=1000
         D, exactly the number of output columns.
     projection : str, default="auto"
-        How the random rows are drawn. ``"dense"``: independent, the matrix is
-        stored; ``"streamed"``: the same entries, recomputed when needed;
+        How the rows of the random matrix are drawn. ``"dense"``: independently,
+        and stored; ``"streamed"``: the same entries, recomputed when needed;
         ``"orthogonal"``: in orthogonal blocks, which lowers the variance;
         ``"structured"``: orthogonal blocks by fast Walsh-Hadamard transforms,
         at a cost of log d per feature and no memory; ``"qmc"``: a scrambled
-        Sobol sequence. ``"auto"``: where the law of the rows is invariant
-        under rotations, structured from 64 columns on and orthogonal below;
-        for the others (Laplacian, Cauchy) dense, or streamed if the matrix
-        would take more than 500 MB.
+        Sobol sequence. ``"auto"``: for rotation-invariant distributions of the
+        rows, structured from 64 columns on and orthogonal below; for the others
+        (Laplacian, Cauchy) dense, or streamed if the matrix would take more than
+        500 MB.
     fourier : {"pair", "offset"}, default="pair"
         ``"pair"``: cos and sin of D/2 frequencies, interleaved (with D odd
         the last column is a single cosine with a random phase); ``"offset"``:
         ``√(2/D)·cos(ω·x + b)`` with D frequencies.
     centered : bool, default=False
-        Subtract their mean from optical features and put it in one column of
-        its own: the same kernel at a lower variance.
+        Subtract the mean of optical features from them and put it in a column of
+        its own: the same kernel with a lower variance.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     plan_ : Plan
-        The drawn map: kilobytes, whatever D and d.
+        The drawn feature map: a few kilobytes, for any D and d.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -211,9 +211,9 @@ class RandomFeatures(_FeatureTransformer):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, Dask array or dataframe of shape (n, d)
-            Read for its width, for lengthscales that are rules, and for the
-            shares of the terms of a sum. Workers draw a sample of at most 16 MB from
-            a Dask collection, which stands for all of its rows.
+            Used for its number of columns, for lengthscales that depend on data, and
+            for the shares of the terms of a sum. For a Dask collection, workers draw
+            a sample of at most 16 MB that is used in place of all rows.
         y : ignored
         sample_weight : array of shape (n,), optional
         """
@@ -244,20 +244,20 @@ class NystromFeatures(_FeatureTransformer):
         None is ``Gaussian(lengthscale="scale")``; a search may set its parameters
         (``kernel__lengthscale``).
     n_components : int, default=1000
-        Number of landmarks. There are fewer features where `X` has fewer rows, or
-        where k(L, L) has a lower rank in floating point, as for equal rows.
+        Number of landmarks. There are fewer features if `X` has fewer rows, or if
+        k(L, L) has a lower rank in floating point, as for repeated rows.
     landmarks : {"auto", "rpcholesky", "uniform"} or rows, default="auto"
-        ``"rpcholesky"``: rows that a randomly pivoted Cholesky factorisation picks,
-        among ten times as many rows drawn uniformly (5,000 at least); ``"uniform"``:
-        any rows; ``"auto"``: the former up to some 3,500 landmarks, where the memory
-        allows it. Rows are those landmarks themselves, whatever `n_components`.
+        ``"rpcholesky"``: the pivots of a randomly pivoted Cholesky factorisation of
+        ten times as many rows drawn uniformly (at least 5,000); ``"uniform"``: rows
+        drawn uniformly; ``"auto"``: the former up to about 3,500 landmarks, if memory
+        allows. Rows are taken as the landmarks themselves, whatever `n_components`.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     landmarks_ : array or CSR matrix of shape (n_features_out, n_features_in)
         In float64.
     plan_ : Plan
@@ -267,13 +267,13 @@ class NystromFeatures(_FeatureTransformer):
 
     See Also
     --------
-    RandomFeatures : features that need no rows, and less work for each.
+    RandomFeatures : features that need no rows, and are cheaper to compute.
 
     Notes
     -----
-    The mean error of the diagonal, k(x, x) − φ(x)·φ(x), is near the least that any
-    features have with "rpcholesky": it falls with the eigenvalues of the kernel, where
-    that of random features falls as 1/√D.
+    With "rpcholesky" the mean error of the diagonal, k(x, x) − φ(x)·φ(x), is near the
+    least possible for any features: it decreases with the eigenvalues of the kernel,
+    whereas the error of random features decreases as 1/√D.
 
     References
     ----------
@@ -321,8 +321,8 @@ class NystromFeatures(_FeatureTransformer):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, Dask array or dataframe of shape (n, d)
-            Of a Dask collection workers draw a sample of at most 16 MB, which stands
-            for all of its rows.
+            For a Dask collection, workers draw a sample of at most 16 MB that is used
+            in place of all rows.
         y : ignored
         """
         return self._fit(X)

@@ -1,12 +1,12 @@
-"""Nyström features: a kernel seen through its values at a few landmark rows.
+"""Nyström features: a kernel approximated by its values at a few landmark rows.
 
 With L the landmarks, K_LL = TTᵀ and k(L, x) the kernel's values at a row, the features
 φ(x) = T⁻¹ k(L, x) have φ(x)·φ(y) = k(x, L) K_LL⁻¹ k(L, y): the best approximation of k
 within the span of the functions k(l, ·), exact where x or y is a landmark.
 
-A plan keeps T apart from the columns k(L, x). Iterative solvers multiply by the columns
-and solve with T for a few vectors, not for every row (Rudi, Carratino and Rosasco 2017,
-"FALKON", section 3), and so do predictions.
+A plan stores T separately from the columns k(L, x). Iterative solvers and predictions
+multiply by the columns and solve with T for a few vectors, not for every row (Rudi,
+Carratino and Rosasco 2017, "FALKON", section 3).
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from randkern.projections import InputMap, Law, Projection
 
 __all__ = ["Landmarks", "choose_landmarks", "landmark_plan"]
 
-# Rows that landmarks are chosen from: so many for each landmark, and so many at least.
+# Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 10
 _LEAST_CANDIDATES = 5000
-# Operations that a choice may take that was not asked for: seconds.
+# Operations that "auto" may spend on the choice: seconds.
 _OPERATIONS = 1e11
-# Landmarks that are proposed at a time, as a share of those that are asked for.
+# Landmarks are proposed in blocks of this fraction of their number.
 _PROPOSED_SHARE = 10
-# What is left of the trace that counts as rounding errors.
+# A smaller share of the trace is rounding error.
 _ROUNDING = 1e-13
 _DOUBLE = float(np.finfo(float).eps)
-# Rounding errors that are added to the diagonal for rows in single precision: with them
-# about as much as Falkon adds, 1e-5 of it.
+# Added to the diagonal for rows in single precision, in units of its rounding error:
+# about 1e-5 of the diagonal, as in Falkon.
 _NUGGET = 64.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Landmarks(Projection):
-    """Columns k(L, x), which are written as they are.
+    """Columns k(L, x), written without a nonlinearity.
 
     Attributes
     ----------
     kernel : Kernel
-        With numbers for all that depends on data.
+        Resolved.
     rows : float64 array, CSR matrix or tensor of shape (n_draws, width)
     """
 
@@ -77,7 +77,7 @@ class Landmarks(Projection):
 
 
 def _placed(rows: Any, like: Rows) -> Any:
-    """Return landmarks in the dtype of other rows, where these lie."""
+    """Return landmarks in the dtype and on the device of other rows."""
     if sp.issparse(rows):
         return rows.astype(like.dtype, copy=False)
     return ops_of(like).asarray(rows, like)
@@ -95,8 +95,8 @@ def landmark_plan(
 ) -> Plan:
     """Return the plan of Nyström features of a resolved kernel.
 
-    It has fewer columns than `n_components` where the values of the kernel at the
-    landmarks have no higher rank, in floating point.
+    It has fewer columns than `n_components` if the Gram matrix of the landmarks has a
+    lower rank in floating point.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ def landmark_plan(
     gram = kernel._gram(rows, None)
     precision = ops.precision(X.dtype)
     if precision > _DOUBLE:
-        # T⁻¹ would make the errors of single precision larger than the features.
+        # T⁻¹ would amplify the errors of single precision beyond the features.
         added = _NUGGET * precision * float(gram.diagonal().mean())
         ops.algebra.add_to_diagonal(gram, added)
     factor, pivots = ops.algebra.pivoted_factor(gram)
     del gram
-    # In the order of the pivots the factor is lower triangular.
+    # With its rows in the order of the pivots, the factor is lower triangular.
     factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
     chosen = ops.take(rows, ops.to_host(pivots))
     projection = Landmarks(stream, rank, width, Law(), kernel=kernel, rows=chosen)
@@ -151,13 +151,13 @@ def choose_landmarks(
     stream: Stream,
     memory_limit: int | None = None,
 ) -> np.ndarray:
-    """Return the numbers of rows that are landmarks, which ascend.
+    """Return the row numbers of landmarks, ascending.
 
-    ``"uniform"``: any rows of positive weight. ``"rpcholesky"``: by randomly pivoted
-    Cholesky factorisation, in its accelerated form, from a uniform sample of ten rows
-    for each landmark, and 5,000 at least, or of as many as the memory allows.
-    ``"auto"`` is this, from fewer rows where it would take long, or uniform where these
-    would be less than two for each landmark.
+    ``"uniform"``: drawn uniformly from the rows of positive weight. ``"rpcholesky"``:
+    by accelerated randomly pivoted Cholesky factorisation of a uniform sample of ten
+    rows per landmark, at least 5,000, or of as many as memory allows. ``"auto"``: the
+    same, from fewer rows if it would take long; uniform if these were fewer than two
+    per landmark.
 
     References
     ----------
@@ -172,7 +172,7 @@ def choose_landmarks(
     n_landmarks = min(n_landmarks, len(known))
     n_candidates = max(_CANDIDATES * n_landmarks, _LEAST_CANDIDATES)
     if memory_limit is not None:
-        # A column of the factor for each landmark, and rows in float64.
+        # One column of the factor per landmark, and rows in float64.
         row_bytes = 8 * (n_landmarks + 2 * X.shape[1])
         n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
     if how == "auto":
@@ -189,10 +189,11 @@ def choose_landmarks(
 def _pivots(
     kernel: Kernel, X: Rows, n_pivots: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return pivots, each drawn in proportion to the diagonal that is left.
+    """Return pivots, each drawn in proportion to the diagonal of the residual.
 
-    Blocks are proposed by the diagonal that was left before them; a proposal is kept
-    with the probability that it is left after those of its block.
+    Pivots are proposed in blocks, in proportion to the residual diagonal r before the
+    block; each is accepted with probability r'/r, r' being its residual after the
+    pivots of its block that were accepted before it.
     """
     ops = ops_of(X)
     to_host = ops.to_host
@@ -209,7 +210,7 @@ def _pivots(
         accepted, columns = _accepted(to_host(values), left[proposed], generator)
         accepted = accepted[: n_pivots - n]
         if not len(accepted):
-            break  # rounding errors are all that is left
+            break  # only rounding errors are left
         new = proposed[accepted]
         triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
         for rows in row_blocks(len(left), 4096):
@@ -227,7 +228,7 @@ def _pivots(
 def _accepted(
     values: np.ndarray, before: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which proposals are kept, and the columns of their Cholesky factor."""
+    """Return the accepted proposals, and the columns of their Cholesky factor."""
     residual = values.copy()
     kept, columns = [], []
     for number, level in enumerate(generator.random(len(before)) * before):

@@ -1,8 +1,8 @@
 """Nonlinearities: amplitudes and phases of projected rows.
 
 A draw of a group of columns is w·A·[cos p, sin p], with A the product of the
-amplitudes of its factors and p the sum of their phases. A nonlinearity computes those
-of one factor.
+amplitudes of its factors and p the sum of their phases. A nonlinearity computes the
+amplitude and the phase of one factor.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Nonlinearity(ABC):
 
     #: Whether draws are pairs of cosine and sine.
     has_phase: ClassVar[bool] = False
-    #: Whether ``centered=True`` subtracts the mean amplitude, which must be known.
+    #: Whether ``centered=True`` may subtract the mean amplitude, which must be known.
     can_center: ClassVar[bool] = False
-    #: Outputs that projections write in one pass, for a group of this factor alone.
+    #: Outputs that projections write in one pass, for groups of this single factor.
     fused: ClassVar[frozenset[str]] = frozenset()
 
     def project(
@@ -46,7 +46,7 @@ class Nonlinearity(ABC):
 
     @abstractmethod
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        """Return the amplitude and the phase of a tile, None for one that it lacks.
+        """Return the amplitude and the phase of a tile; either may be None.
 
         An amplitude may be complex: its angle counts as phase.
 
@@ -65,7 +65,7 @@ class Nonlinearity(ABC):
     def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
         """Return scaled rows whose amplitudes stay in range, their map, and a factor.
 
-        Amplitudes must be multiplied by the factor, one number per row (None is 1).
+        Amplitudes must be multiplied by the factor, one number per row (None: 1).
         """
         return X, inputs, None
 
@@ -121,7 +121,7 @@ class Polar(Nonlinearity):
 
 @dataclass(frozen=True)
 class Modulus(Nonlinearity):
-    """Multiplies the amplitude by |u·x|^power, u complex normal."""
+    """Multiplies the amplitude by |u·x|^power, with u complex normal."""
 
     power: float
 

@@ -1,8 +1,8 @@
-"""Keeping fitted estimators in files that are safe to load.
+"""Saving fitted estimators in files that are safe to load.
 
 A file is a zip archive as skops writes it: a description of the objects in
-JSON, and their arrays in NumPy's format. Nothing in it is a program, and only
-objects of known types are made from it.
+JSON, and their arrays in NumPy's format. It contains no code, and loading it
+creates only objects of known types.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _FORMAT = 2
 _MEMBER = "randkern.json"
 _DESCRIPTION = "schema.json"
 _COPIED_BYTES = 2**20
-# skops keeps the bytes of an array beside the array while it reads.
+# skops holds both an array and its bytes in memory while it reads.
 _COPIES = 2
-# It was measured to take 7 to 35 times the text of a description for its objects.
+# The objects of a description take 7 to 35 times the size of its text (measured).
 _BYTES_PER_CHARACTER = 35
-# Objects of these packages are looked into for tensors.
+# Objects of these packages are searched for tensors.
 _OPENED = ("randkern.", "sklearn.")
 
-# Where tensors of a file are put while it is loaded; None: they become arrays.
+# The device to load the tensors of a file to; None: they become arrays.
 _device: ContextVar[str | None] = ContextVar("_device", default=None)
 
 
@@ -87,7 +87,7 @@ class TensorArray(np.ndarray):
     """A tensor in a file: skops stores an array, and calls its type to read it."""
 
     def __new__(cls, array: np.ndarray) -> Any:
-        """Return the tensor, or, where no device is asked for, the array."""
+        """Return the tensor, or the array if no device was chosen."""
         device = _device.get()
         if device is None:
             return array
@@ -95,17 +95,16 @@ class TensorArray(np.ndarray):
         return ops_of(like).asarray(array, like)
 
 
-# Types are stored by public names, so that a file is read wherever a later version
-# defines them: those of a public list by their names there. Methods of a type run when
-# a file is loaded: of these lists estimators are trusted, records of fields, and few
-# others.
+# Types are stored by public names, so that files stay readable when a later version
+# moves a definition. Loading a file runs methods of its types: of these modules,
+# estimators, dataclasses and a few others are trusted.
 _PUBLIC = (
     *((room, room.__name__) for room in (kernels, optics, skeletons, solvers)),
     *((room, "randkern") for room in (features, metric, models, tabular)),
 )
 _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
-# What else estimators are made of is offered by this module, under the names of the
-# classes (see `__getattr__`): every class of these families, and a few more.
+# This module exposes the other parts of estimators under their class names (see
+# `__getattr__`): every class of these families, and a few more.
 _FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
 _PARTS = (
     *(Factor, FeaturePosterior, Group, InputMap, LaplacePosterior, Mixing),
@@ -114,8 +113,8 @@ _PARTS = (
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(Candidates, ExactRidge, Member, TabularModel, Trial),
 )
-# Beside scikit-learn's public estimators, NumPy's types and ufuncs, which skops
-# trusts by itself.
+# In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
+# skops trusts by default.
 _FOREIGN_TYPES = (
     "sklearn.metrics._classification.accuracy_score",
     "sklearn.metrics._regression.mean_squared_error",
@@ -130,7 +129,7 @@ _FOREIGN_TYPES = (
 
 
 def _stored_types() -> dict[str, type]:
-    """Return every type of the library that a file may hold, by its name in files."""
+    """Return the types of the library that a file may hold, by their names in files."""
     found = {
         f"{place}.{name}": kind
         for room, place in _PUBLIC
@@ -139,7 +138,7 @@ def _stored_types() -> dict[str, type]:
         and (is_dataclass(kind) or issubclass(kind, _TRUSTED_BASES))
     }
     members: list[type] = [*_FAMILIES]
-    for kind in members:  # which grows
+    for kind in members:  # grows during the loop
         members += set(kind.__subclasses__()) - {*members}
     for kind in (*_PARTS, *members):
         if kind.__module__.startswith("randkern.") and kind not in found.values():
@@ -155,7 +154,7 @@ TRUSTED_TYPES = (*_TYPES, *_FOREIGN_TYPES)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a part of estimators by the name that it has in files."""
+    """Return a part of estimators by its name in files."""
     try:
         return _TYPES[f"{__name__}.{name}"]
     except KeyError:
@@ -171,16 +170,16 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         A model, a transformer, a kernel, or a scikit-learn pipeline or search
         made of them.
     path : path
-        Any name; ``.skops`` is the customary ending. A file that is there is
-        replaced, once the new one is complete.
+        Any name; ``.skops`` is the customary extension. An existing file is
+        replaced once the new one is complete.
 
     Raises
     ------
     TypeError
-        If `estimator` is none, or holds something that could not be loaded
-        again, such as a lambda.
+        If `estimator` is not an estimator, or holds something that could not be
+        loaded again, such as a lambda.
     ImportError
-        Without skops; the extra ``skops`` brings it.
+        Without skops, which the extra ``skops`` installs.
 
     Warns
     -----
@@ -190,11 +189,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     Random features are stored as the seed of their draw, so that the file has the
-    size of the weights, whatever the size of the projection. Models begun by
+    size of the weights, whatever the size of the projection. Models trained by
     `partial_fit` store their normal equations, of D² numbers, and exact kernels
-    their training rows. Every estimator predicts the same
-    bits after a round trip on the same machine. Tensors of a model that was
-    fitted on a device are stored as arrays, with where they belong.
+    their training rows. After a round trip on the same machine, predictions are
+    identical to the last bit. Tensors of a model that was fitted on a device are
+    stored as arrays marked as tensors.
 
     Examples
     --------
@@ -234,29 +233,29 @@ def load(
     """Load an estimator that :func:`save` has written.
 
     Only objects of listed types of randkern, and of the types of scikit-learn
-    and NumPy that skops trusts, are made; nothing else is imported or run.
+    and NumPy that skops trusts, are created; nothing else is imported or run.
 
     Parameters
     ----------
     path : path
         A file that :func:`save` has written.
     trusted : iterable of str or type, optional
-        More types to trust, by their full name or as the type itself. Trust
-        those only that you know: making an object may run its code.
+        More types to trust, by their full name or as the type itself. Trust only
+        types that you know: creating an object may run its code.
     device : str, optional
-        Where to put what a model that was fitted on tensors has learned, by the
-        name that PyTorch has for it (``"cpu"``, ``"cuda"``); it then predicts
-        tensors of that device. None: it becomes NumPy arrays, and the model
-        predicts arrays. A model that was fitted on arrays is not changed.
+        PyTorch device (``"cpu"``, ``"cuda"``) for the tensors of a model that was
+        fitted on tensors; it then predicts on tensors of that device. None: they
+        become NumPy arrays, and the model predicts on arrays. A model that was
+        fitted on arrays is not changed.
     memory_limit : int or str, optional
-        How much memory reading may take, in bytes or as a text such as ``"4GB"``. A
-        file that declares more is refused before it is read. None: what is free, and
-        no more than the larger of 2 GB and 100 times the size of the file.
+        Memory that reading may take, in bytes or as text such as ``"4GB"``. A file
+        that declares more is refused before it is read. None: the free memory, but at
+        most the larger of 2 GB and 100 times the size of the file.
 
     Returns
     -------
     estimator
-        As it was saved, but for the device of tensors.
+        As it was saved, except for the device of tensors.
 
     Raises
     ------
@@ -269,7 +268,7 @@ def load(
     ValueError
         If there is no such device.
     ImportError
-        Without skops, or without PyTorch where a device is named.
+        Without skops, or without PyTorch if a device is given.
 
     Warns
     -----
@@ -294,7 +293,7 @@ def load(
         limit = archive_limit(file, memory_limit)
         writer, sizes = _check_members(file, path, limit)
         if device is not None:
-            empty_on(device, float)  # or say which there are
+            empty_on(device, float)  # raises, listing the devices, if it is missing
         before = _device.set(device)
         try:
             _check_description(file, sizes, limit)
@@ -321,9 +320,10 @@ def load(
 
 
 def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
-    """Copy an archive of skops, with public names and our header, to `file`.
+    """Copy a skops archive to `file`, with public names and randkern's header.
 
-    Descriptions shrink to a tenth; arrays of weights would hardly shrink at all.
+    Only the description is compressed, to about a tenth: arrays of weights would
+    hardly shrink.
     """
     header = {"format": _FORMAT, "randkern": __version__, "estimator": estimator}
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
@@ -343,7 +343,7 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
 
 
 class _Dismantler(pickle.Pickler):
-    """Takes containers and objects apart; refers to all else, to arrays for tensors."""
+    """Pickles containers and objects; collects all other values, tensors as arrays."""
 
     def __init__(self, file: BinaryIO):
         super().__init__(file, protocol=5)
@@ -364,7 +364,7 @@ class _Dismantler(pickle.Pickler):
 
 
 class _Assembler(pickle.Unpickler):
-    """Puts together again what was taken apart."""
+    """Rebuilds objects from a pickle of :class:`_Dismantler` and its values."""
 
     def __init__(self, file: BinaryIO, kept: list[Any]):
         super().__init__(file)
@@ -375,7 +375,7 @@ class _Assembler(pickle.Unpickler):
 
 
 def _without_tensors(estimator: Any) -> Any:
-    """Return a copy with arrays for tensors; the estimator itself if it has none."""
+    """Return a copy with arrays for tensors, or the estimator itself if it has none."""
     buffer = io.BytesIO()
     dismantler = _Dismantler(buffer)
     dismantler.dump(estimator)
@@ -395,7 +395,7 @@ def _without_callbacks(estimator: Any) -> Any:
 
 
 def _checked_names(trusted: Any) -> list[str]:
-    """Return full names of the types that a caller trusts."""
+    """Return the full names of the types that the caller trusts."""
     if isinstance(trusted, str | bool) or not hasattr(trusted, "__iter__"):
         raise TypeError(
             "trusted must be a list of types or of their full names, such as "
@@ -412,7 +412,7 @@ def _unknown_types(skops: Any, file: BinaryIO, allowed: Iterable[str]) -> list[s
 
 
 def _check_loadable(skops: Any, file: BinaryIO) -> None:
-    """Raise for what no `load` could make again; warn of what needs trust."""
+    """Raise for types that `load` cannot find; warn of types that need trust."""
     file.seek(0)
     unknown = _unknown_types(skops, file, TRUSTED_TYPES)
     for name in unknown:
@@ -431,9 +431,9 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
 
 
 def _check_members(file: BinaryIO, path: Any, limit: int) -> tuple[str, dict[str, int]]:
-    """Check the members of a file before anything is made of them.
+    """Check the members of a file before creating any object from them.
 
-    Return the version that wrote it, and the sizes of its members.
+    Return the version that wrote the file, and the sizes of its members.
     """
     try:
         sizes = check_archive(file, limit, copies=_COPIES)
@@ -463,7 +463,7 @@ def _check_members(file: BinaryIO, path: Any, limit: int) -> tuple[str, dict[str
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
     """Check that the objects of a description fit into memory.
 
-    skops reads a member anew for each node that names it and has another id.
+    skops reads a member again for each node that names it under another id.
     """
     needed = _BYTES_PER_CHARACTER * sizes[_DESCRIPTION]
     check_needed(needed, limit)
@@ -480,7 +480,7 @@ def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> 
 
 
 def _nodes(document: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document in JSON, at any depth."""
+    """Yield the objects of a JSON document, at any depth."""
     left = [document]
     while left:
         node = left.pop()
@@ -492,10 +492,10 @@ def _nodes(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse arrays of objects, of several dimensions, that hold a sequence twice.
+    """Refuse multidimensional object arrays that hold the same sequence twice.
 
-    NumPy copies what is in nested sequences: few of them that name each other would
-    grow to an array of any size. `save` writes the rows of such arrays out.
+    NumPy copies nested sequences: a few that refer to each other could expand to an
+    array of any size. `save` writes the rows of such arrays in full.
     """
     known = Counter(node.get("__id__") for node in nodes)
     sequences = {

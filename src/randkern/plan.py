@@ -46,8 +46,8 @@ class Group:
 
     `output` is ``pair`` (two columns per draw; an odd width ends in one column
     of offset form), ``offset``, ``amplitude``, ``centered`` (the amplitude
-    less its mean over draws), ``mean`` (one column: that mean) or ``columns`` (written
-    by the projection of the one factor).
+    minus its mean over draws), ``mean`` (one column: that mean) or ``columns`` (written
+    by the projection of the single factor).
     """
 
     factors: tuple[Factor, ...]
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def fused(self) -> Factor | None:
-        """The one factor, if its projection writes the output in one pass."""
+        """The single factor, if its projection writes the output in one pass."""
         factor, *others = self.factors
         return (
             None if others or self.output not in factor.nonlinearity.fused else factor
@@ -83,7 +83,7 @@ class Plan:
 
     With a `factor`, a lower triangular T of shape (D, D), the features are T⁻¹ times
     those columns. As φ(x)·w is the product of the columns with T⁻ᵀw, products with many
-    rows of features only need the columns themselves (`raw`).
+    rows of features need only the columns (`raw`).
     """
 
     groups: tuple[Group, ...]
@@ -101,7 +101,7 @@ class Plan:
         return self if self.factor is None else replace(self, factor=None)
 
     def solve(self, values: Any, transposed: bool = False) -> Any:
-        """Return T⁻¹V, or T⁻ᵀV, of the first rows of T; V itself without a factor."""
+        """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""
         if self.factor is None:
             return values
         ops = ops_of(values)
@@ -126,13 +126,13 @@ def evaluate(
     columns: slice = slice(None),
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return (or write to `out`) some columns of the features of a block of rows.
+    """Return the features of a block of rows, or some columns, or write them to `out`.
 
     Parameters
     ----------
     plan : Plan
     X : float ndarray, CSR matrix or tensor, shape (n, d)
-        Checked rows. The features have their dtype, and lie on their device.
+        Checked rows. The features have their dtype and device.
     columns : slice
         The columns to compute, with step one.
     out : ndarray of shape (n, number of columns), optional
@@ -202,13 +202,13 @@ def _evaluate_pairs(
 ) -> None:
     """Write columns `low` to `high` of cosines and sines, interleaved."""
     n_pairs = group.width // 2
-    if high > 2 * n_pairs:  # the odd column left over
+    if high > 2 * n_pairs:  # the last column of an odd width
         _evaluate_offset(group, X, n_pairs, n_pairs + 1, out[:, -1:])
         high, out = high - 1, out[:, :-1]
     if low == high:
         return
     if low % 2 or high % 2:
-        # A range that splits a pair goes through a copy with whole pairs.
+        # A range that splits a pair is written to a copy with whole pairs first.
         whole = (low - low % 2, high + high % 2)
         copy = ops_of(X).empty((X.shape[0], whole[1] - whole[0]), out)
         _evaluate_pairs(group, X, *whole, copy)
@@ -248,7 +248,7 @@ def _evaluate_offset(
 def _evaluate_amplitudes(
     group: Group, X: Rows, low: int, high: int, out: np.ndarray
 ) -> None:
-    """Write draws of the form weight·A(x), less their mean if centered."""
+    """Write draws of the form weight·A(x), minus their mean if centered."""
     ops = ops_of(X)
     factor = group.fused
     if factor is None:
@@ -289,7 +289,7 @@ def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
 def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     """Yield (rows, draws, phase, amplitude) tiles of a product of factors.
 
-    Phase or amplitude is None where no factor has one.
+    Phase or amplitude is None if no factor has one.
     """
     ops = ops_of(X)
     for rows in row_blocks(X.shape[0], ops.tile_rows(X)):

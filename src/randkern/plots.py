@@ -1,6 +1,6 @@
 """Figures from records, drawn without a display.
 
-The figures are :class:`matplotlib.figure.Figure` objects made directly, not
+The figures are :class:`matplotlib.figure.Figure` objects created directly, not
 through pyplot: nothing is shown, no backend is chosen, no global state changes.
 """
 
@@ -30,9 +30,9 @@ _STYLES = (
     ("#E69F00", "P", (0, (8, 3))),
     ("#56B4E9", "X", (0, (3, 1))),
 )
-# Decades: two tick labels nearer than this would touch.
+# Least distance of tick labels, in decades, at which they do not touch.
 _MIN_TICK_DISTANCE = 0.18
-# Of hyperparameters, on axes.
+# Symbols of hyperparameters on axes.
 SYMBOLS = {"lengthscale": "ℓ", "bias": "ν"}
 
 
@@ -43,11 +43,11 @@ def plot_compare(
     metric: str = "test error",
     percent: bool = False,
 ) -> "Figure":
-    """Plot test error against the number of features, one curve a kernel.
+    """Plot test error against the number of features, one curve per kernel.
 
     A point is the mean over seeds, its bar the standard deviation, and the pale bar
-    behind it the standard error of the test rows, if records have it. A horizontal
-    line without markers, in the same colour and dashes, is the exact kernel.
+    behind it the standard error of the test rows, if records have it. The exact kernel
+    is a horizontal line without markers, in the same colour and dashes.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def plot_compare(
         ``test_error``; others are ignored. See
         :class:`randkern.study.records.Record`.
     dataset : str, default=""
-        Name for the title.
+        Title of the figure.
     metric : str, default="test error"
         Label of the vertical axis.
     percent : bool, default=False
-        Write the errors as percentages: they are shares.
+        Label the errors, which are fractions, as percentages.
 
     Returns
     -------
@@ -112,11 +112,11 @@ def plot_tune(
     metric: str = "validation error",
     percent: bool = False,
 ) -> "Figure":
-    """Plot error against lengthscale or bias with the best penalty, a curve a kernel.
+    """Plot the error at the best penalty against lengthscale or bias, by kernel.
 
-    A panel for kernels with a lengthscale, one for those with a bias; kernels without
-    either are level lines in both. A star marks the best of each kernel, with its
-    penalty α/s² beside it.
+    One panel shows the kernels with a lengthscale, another those with a bias; kernels
+    with neither are horizontal lines in both. A star marks the best setting of each
+    kernel, with its penalty α/s² beside it.
 
     Parameters
     ----------
@@ -124,13 +124,13 @@ def plot_tune(
         With the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
         ``lengthscale`` or ``bias``) and ``validation_error``.
     best : mapping, optional
-        By kernel, a mapping whose ``hyperparameters`` name the setting to mark.
+        For each kernel, a mapping whose ``hyperparameters`` are the setting to mark.
     dataset : str, default=""
-        Name for the title.
+        Title of the figure.
     metric : str, default="validation error"
         Label of the vertical axis.
     percent : bool, default=False
-        Write the errors as percentages: they are shares.
+        Label the errors, which are fractions, as percentages.
 
     Returns
     -------
@@ -243,7 +243,8 @@ def _format_setting(axes: "Axes", name: str | None) -> None:
     if name is None:
         axes.set_xticks([])
     elif name == "bias":
-        # 0 is one of the values: linear up to the least above, then logarithmic.
+        # 0 is one of the values: linear up to the smallest positive one, then
+        # logarithmic.
         bend = min((value for value in values if value > 0), default=1.0)
         axes.set_xscale("symlog", linthresh=bend, linscale=0.5)
         axes.set_xlim(-0.3 * bend, 2.0 * max(values))
@@ -267,7 +268,7 @@ def _format_setting(axes: "Axes", name: str | None) -> None:
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
-    """Write a figure; the format follows the name's ending.
+    """Save a figure in the format of the file extension.
 
     Parameters
     ----------
@@ -295,7 +296,7 @@ def save_figure(figure: "Figure", path: str | Path) -> Path:
 
 
 def axis_number(value: float) -> str:
-    """Return a number for an axis, far powers of ten as such.
+    """Format a number for an axis, very large and small ones as powers of ten.
 
     Parameters
     ----------
@@ -324,7 +325,7 @@ def _draw_kernel(
     position: int,
     n_kernels: int,
 ) -> None:
-    """Draw one kernel's curve with error bars, and its exact line."""
+    """Draw one kernel's curve with error bars, and the line of the exact kernel."""
     colour, marker, dashes = _STYLES[position % len(_STYLES)]
     errors: dict[int, list[float]] = {}
     rows: dict[int, list[float]] = {}
@@ -339,7 +340,7 @@ def _draw_kernel(
                 error = record["standard_error"]
                 rows.setdefault(record["n_components"], []).append(error)
     sizes = np.array(sorted(errors), dtype=float)
-    # Bars at the same number of features are set side by side, 3 % apart.
+    # Bars at the same number of features are drawn side by side, 3 % apart.
     shift = 1.03 ** (position - (n_kernels - 1) / 2)
     means = [np.mean(errors[int(size)]) for size in sizes]
     if rows:
@@ -386,7 +387,7 @@ def _format_axes(axes: "Axes", sizes: Sequence[int], metric: str) -> None:
 
 
 def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
-    """Return those sizes whose labels do not touch, always the last one."""
+    """Return the sizes whose labels do not touch, always including the last."""
     distance = max(_MIN_TICK_DISTANCE, 0.09 * float(np.log10(sizes[-1] / sizes[0])))
     ticks = [sizes[-1]]
     for _, size in pairwise(reversed([*sizes, sizes[-1]])):
@@ -398,7 +399,7 @@ def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
 def _add_legend(
     figure: "Figure", axes: "Axes", records: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Put the legend beside the axes, where it can cover nothing."""
+    """Put the legend beside the axes, where it covers nothing."""
     from matplotlib.lines import Line2D
 
     handles, labels = axes.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""How many random features: before any are drawn."""
+"""The number of random features to use, chosen before any are drawn."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def suggest_n_components(
     kernel : Kernel or None
         None is ``Gaussian(lengthscale="scale")``.
     X : array, CSR matrix or dataframe of shape (n, d)
-        Rows like those that features are wanted for.
+        Rows like those to compute features for.
     relative_error : float
         ε > 0.
     fourier : {"pair", "offset"}
         ``"pair"``: cosines and sines of half as many frequencies as features;
         ``"offset"``: cosines with random phases.
     max_rows : int
-        A larger X is represented by a sample of this many rows.
+        A larger X is replaced by a sample of this many rows.
     random_state : int, generator or None
-        Seeds that sample.
+        Seeds the sample.
 
     Returns
     -------
@@ -71,8 +71,8 @@ def suggest_n_components(
     Raises
     ------
     ValueError
-        If X has fewer than two rows, or the kernel vanishes between all of
-        them (then no relative error can be promised).
+        If X has fewer than two rows, or the kernel is 0 for all pairs of them
+        (the relative error is then undefined).
 
     Examples
     --------
@@ -130,8 +130,8 @@ def _smallest(
         wanted = high * min(current / target, MOST_COMPONENTS) ** 2
         high = min(max(2 * high, math.ceil(wanted)), MOST_COMPONENTS)
     best = high
-    # A column without its pair costs more than the one before it: the error falls
-    # along even numbers and along odd ones, not from one to the other.
+    # An odd number of columns, the last without its pair, has a larger error than the
+    # even number before it: the error decreases only among even and among odd numbers.
     for last in (high, high - 1):
         if last < at_least or error(last) > target:
             continue
@@ -143,7 +143,7 @@ def _smallest(
             else:
                 steps = middle
         best = min(best, last - 2 * low)
-    # Nor does it fall along either where several terms share the columns.
+    # If several terms share the columns, it need not decrease among those either.
     most = 4 * (at_least - 1)
     while fewer := [
         D for D in range(max(at_least, best - most), best) if error(D) <= target
@@ -153,7 +153,7 @@ def _smallest(
 
 
 def _too_small(error: str) -> str:
-    """Return what to say of an error that no number of features reaches."""
+    """Return the message for an error that no number of features reaches."""
     return (
         f"{error} takes more than {MOST_COMPONENTS:.0e} features; use the exact kernel "
         "(n_components=None), or allow a larger error."
@@ -167,7 +167,7 @@ def hoeffding_n_components(
     bound: float = 1.0,
     fourier: str = "pair",
 ) -> int:
-    """Return a number of features that is enough by Hoeffding's inequality.
+    """Return a sufficient number of features by Hoeffding's inequality.
 
     For one pair of points and a feature scheme with |ψ| ≤ C, q complex draws
     with
@@ -208,7 +208,7 @@ def hoeffding_n_components(
         raise ValueError(
             f"failure_probability must be between 0 and 1, got {failure_probability}."
         )
-    # Quotients before powers: of extreme arguments these leave the range of numbers.
+    # Quotients before powers, which overflow for extreme arguments.
     ratio = bound / error * bound
     rare = math.log(2.0) - math.log(failure_probability)
     if ratio > math.sqrt(MOST_COMPONENTS / (8 * rare)):
@@ -238,15 +238,15 @@ def effective_dimension(
     kernel : Kernel or None
         None is ``Gaussian(lengthscale="scale")``.
     X : array, CSR matrix or dataframe of shape (n, d)
-        Rows like those that features are wanted for.
+        Rows like those to compute features for.
     alpha : float
         α > 0, the ridge penalty of the fit on all n rows.
     max_rows : int
-        With more rows the trace is estimated on a sample of this many, with
-        the eigenvalues scaled up by n/max_rows: a lower bound in effect, as a
-        sample of s rows has no more than s eigenvalues.
+        With more rows, the trace is estimated from a sample of this many, with
+        the eigenvalues multiplied by n/max_rows: effectively a lower bound, as a
+        sample of s rows has at most s eigenvalues.
     random_state : int, generator or None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Examples
     --------

@@ -38,7 +38,7 @@ from randkern.tabular.model import ExactRidge, Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
 
-# Models whose values are weighted sums of features, or of kernel values.
+# Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
     {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
 )
@@ -49,41 +49,42 @@ class FeatureMap(nn.Module):
 
     The features are those of :class:`~randkern.RandomFeatures` with the same kernel,
     projection and seed. The logarithms of the lengthscales of stationary kernels are
-    parameters of the module; the random draws stay as they are.
+    parameters of the module; the random draws are fixed.
 
     Parameters
     ----------
     kernel : Kernel
-        With numbers for lengthscales: ``kernel.resolve(X)`` sets those that are rules.
+        With numeric lengthscales: ``kernel.resolve(X)`` sets those that are rules.
     in_features : int
         Number of columns of x.
     n_components : int
         Number of features.
     projection : str
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     fourier : {"pair", "offset"}
         ``"pair"``: cosines and sines of half as many frequencies as features;
         ``"offset"``: cosines with random phases.
     learn_lengthscale : bool
-        Whether the lengthscales ask for gradients.
+        Whether the lengthscales require gradients.
     random_state : int, generator or None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     plan : Plan
-        The drawn map.
+        The drawn feature map.
     log_lengthscales : torch.nn.ParameterList
         One parameter per stationary kernel of the expression, float64, left to right.
 
     Raises
     ------
     ValueError
-        For a sum of kernels whose diagonals depend on data: the share of columns of
-        each term would, too.
+        For a sum of kernels whose diagonals depend on data, as the share of columns of
+        each term then would, too.
 
     Notes
     -----
@@ -93,11 +94,11 @@ class FeatureMap(nn.Module):
     converted to float32.
 
     ``state_dict()`` holds the parameters and a fingerprint of the draw, not the draw
-    itself: load it into a map made with the same arguments and `random_state`.
-    Another draw is a ValueError.
+    itself: load it into a map created with the same arguments and `random_state`.
+    Loading it into another draw raises a ValueError.
 
-    Rows of :class:`~randkern.Compositional` must hold points of its base spaces; the
-    gradient is 0 in signs, and means nothing in codes of categories.
+    Rows for :class:`~randkern.Compositional` must hold points of its base spaces; the
+    gradient with respect to signs is 0, and with respect to category codes meaningless.
 
     Examples
     --------
@@ -164,7 +165,7 @@ class FeatureMap(nn.Module):
         return torch.tensor(list(_fingerprint(self.plan)), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Raise ValueError unless a state belongs to this draw."""
+        """Raise ValueError unless the state belongs to this draw."""
         if bytes(state.tolist()) != _fingerprint(self.plan):
             raise ValueError(
                 "the state belongs to another draw of random features; make the "
@@ -173,7 +174,7 @@ class FeatureMap(nn.Module):
             )
 
     def _groups(self) -> Iterator[Group]:
-        """Yield the groups of the plan with the lengthscales of now."""
+        """Yield the groups of the plan with the current lengthscales."""
         logarithms = zip(self._stationary(), self.log_lengthscales, strict=True)
         scales = {id(leaf): torch.exp(-value) for leaf, value in logarithms}
         for group, term in zip(self.plan.groups, self.kernel.terms(), strict=True):
@@ -189,7 +190,7 @@ class FeatureMap(nn.Module):
         return [leaf for leaf in self.kernel.leaves() if isinstance(leaf, Stationary)]
 
     def extra_repr(self) -> str:
-        """Return what the representation says beside the name."""
+        """Return the part of the representation after the name."""
         return (
             f"{self.kernel}, in_features={self.in_features}, "
             f"out_features={self.out_features}"
@@ -197,7 +198,7 @@ class FeatureMap(nn.Module):
 
 
 def _checked_rows(x: Any, in_features: int) -> Any:
-    """Return a tensor as rows of so many columns, in single or double precision."""
+    """Return a tensor as rows of `in_features` columns, in float32 or float64."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(
             f"x must be a torch.Tensor, got {type(x).__name__}; pass for instance "
@@ -217,7 +218,7 @@ def _checked_rows(x: Any, in_features: int) -> Any:
 
 
 def _fingerprint(plan: Plan) -> bytes:
-    """Return a hash of what was drawn, whatever the lengthscales."""
+    """Return a hash of the draw, independent of the lengthscales."""
     drawn: list[Any] = []
     for group in plan.groups:
         offsets = group.offsets and group.offsets.key
@@ -230,20 +231,20 @@ def _fingerprint(plan: Plan) -> bytes:
             drawn += [projection.n_draws, projection.width, *(inputs.columns or [":"])]
             if mixing is not None:
                 drawn += [mixing.name, float(mixing.parameter)]
-    # Six digits: the last ones of a weight may depend on the machine.
+    # Six digits: the last digits of a weight may depend on the machine.
     words = (f"{x:.6g}" if isinstance(x, float) else str(x) for x in drawn)
     return hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
 
 
 def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
-    """Return a factor with another inverse scale, the same one for None."""
+    """Return a factor with another inverse scale, or unchanged for None."""
     if inverse_scale is None:
         return factor
     return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
 
 
 def _compile(plan: Plan) -> None:
-    """Draw a little of a plan: generators cannot be compiled in ``torch.export``."""
+    """Compile the random generators, which cannot be done within ``torch.export``."""
     for group in plan.groups:
         if group.offsets is not None:
             group.draw_offsets(0, 1, np.float64)
@@ -277,13 +278,13 @@ def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
 
 
 class FittedModel(nn.Module):
-    """A fitted estimator on tensors: what :func:`randkern.to_torch` makes.
+    """A fitted estimator on tensors, as returned by :func:`randkern.to_torch`.
 
     Attributes
     ----------
     in_features : int
     classes : list or None
-        Those of the last dimension, or of the signs, of what a classifier returns.
+        The classes of the last dimension, or of the signs, of a classifier's output.
     """
 
     weights: torch.Tensor
@@ -348,22 +349,22 @@ class FittedModel(nn.Module):
         return torch.softmax(values, dim=1)
 
     def extra_repr(self) -> str:
-        """Return what the representation says beside the name."""
+        """Return the part of the representation after the name."""
         return f"{self.name}, in_features={self.in_features}"
 
 
 class FittedEncoder(nn.Module):
-    """A fitted encoder of tables on tensors, of one column per column of the table.
+    """A fitted encoder of tables on tensors with one column per column of the table.
 
-    Dates are days since 1970, missing numbers NaN. Of a category the column holds the
-    position in `categories`, NaN where None is among these and the value is missing;
-    any other number is none of them.
+    Dates are days since 1970, missing numbers NaN. A category is given by its position
+    in `categories`, a missing value by NaN if None is among these; any other number is
+    an unknown category.
 
     Attributes
     ----------
     in_features, out_features : int
     categories : dict
-        Of every column of categories, by name or number, the list of them.
+        The list of categories of each categorical column, by its name or number.
     """
 
     def __init__(self, encoder: TabularEncoder):
@@ -387,12 +388,12 @@ class FittedEncoder(nn.Module):
         return out.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """Return what the representation says beside the name."""
+        """Return the part of the representation after the name."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 def _is_code(x: Any, known: np.ndarray) -> Any:
-    """Tell which of the categories the codes of a column stand for.
+    """Return the one-hot mask of the known categories for the codes of a column.
 
     A missing value is NaN, or the position of None, which is the last.
     """
@@ -427,7 +428,7 @@ class _ExactRidge(nn.Module):
 
 
 class _Member(nn.Module):
-    """A fit to encoded rows, and what encodes them."""
+    """A fit to encoded rows, and its encoder."""
 
     turn: torch.Tensor
 
@@ -449,17 +450,17 @@ class _Member(nn.Module):
 
 
 class FittedTable(nn.Module):
-    """A fitted model of tables on tensors: what :func:`randkern.to_torch` makes.
+    """A fitted model of tables on tensors, as returned by :func:`randkern.to_torch`.
 
-    Its rows are those of :class:`FittedEncoder`.
+    It takes the same rows as :class:`FittedEncoder`.
 
     Attributes
     ----------
     in_features : int
     categories : dict
-        Of every column of categories, by name or number, the list of them.
+        The list of categories of each categorical column, by its name or number.
     classes : list or None
-        Those of the last dimension of what a classifier returns.
+        The classes of the last dimension of a classifier's output.
     """
 
     def __init__(self, model: Any):
@@ -483,7 +484,7 @@ class FittedTable(nn.Module):
         return values.to(x.dtype).reshape(*x.shape[:-1], *values.shape[1:])
 
     def extra_repr(self) -> str:
-        """Return what the representation says beside the name."""
+        """Return the part of the representation after the name."""
         return f"{self.name}, in_features={self.in_features}"
 
 
@@ -497,7 +498,7 @@ def module_of(model: Any) -> nn.Module:
 
 
 def _affine(model: Any) -> tuple[Any, Any]:
-    """Return what multiplies features or columns, and what is added, if any."""
+    """Return the weights of features or columns, and the offset, if any."""
     if isinstance(model, _MODELS):
         weights, constant = _host(model._model_weights), _host(model.intercept_)
         weights = weights.T if model.plan_ is not None else weights
@@ -529,5 +530,5 @@ def _host(values: Any) -> np.ndarray:
 
 
 def _dense(values: Any) -> np.ndarray:
-    """Return numbers as an array in double precision of its own."""
+    """Return numbers as a new dense float64 array."""
     return np.array(_host(ops_of(values).densified(values)), dtype=np.float64)

@@ -24,16 +24,18 @@ def check_dense(X: Any) -> None:
 
 
 class DeviceRows:
-    """Rows in parts, each a tensor on its device, that are fitted together.
+    """Rows in parts on several devices, each a tensor, that are fitted together.
 
-    A fit computes features where the parts lie and adds up their sums on the device of
-    the first, which also holds the weights. The order of all rows is that of the parts:
-    targets and sample weights are arrays or tensors of all rows, wherever they lie.
+    A fit computes features on the device of each part and adds up their sums on the
+    device of the first, which also holds the weights. The order of all rows is that of
+    the parts: targets and sample weights are arrays or tensors of all rows, on any
+    device.
 
     Parameters
     ----------
     parts : sequence of tensors of shape (n_i, d)
-        Of one dtype and width, each with at least one row; several may share a device.
+        With the same dtype and width, each with at least one row; several may share a
+        device.
 
     Attributes
     ----------
@@ -46,13 +48,13 @@ class DeviceRows:
     Raises
     ------
     TypeError
-        If a part is no tensor, or of another dtype than the first.
+        If a part is not a tensor, or has another dtype than the first.
     ValueError
-        If there is no part, or their shapes do not fit.
+        If there are no parts, or their shapes do not match.
 
     See Also
     --------
-    DeviceRows.split : a tensor in parts on devices.
+    DeviceRows.split : split a tensor over devices.
 
     Examples
     --------
@@ -154,8 +156,8 @@ class DeviceBlocks:
         A PyTorch device that supports float64. Models of rows in this process are
         fitted there. For a Dask collection every worker uses its own device of that
         name: with one GPU visible to each worker, as in dask-cuda, "cuda" is the
-        worker's. Sums, of n_components × k or n_components² numbers, return as NumPy
-        arrays, and the weights are fitted on the host.
+        worker's. Sums, of n_components × k or n_components² numbers, are returned as
+        NumPy arrays, and the weights are fitted on the host.
 
     Attributes
     ----------
@@ -178,8 +180,8 @@ class DeviceBlocks:
     -----
     A fit reads :class:`RowBlocks` and arrays once for each pass over the rows, as it
     does without a device. Features are cached on the device between iterations if they
-    fit `memory_limit` (None: half of its free memory). Workers of Dask cache rows
-    instead, up to half of that limit; the others are moved again in each pass.
+    fit `memory_limit` (None: half of its free memory). Dask workers cache rows instead,
+    up to half of that limit; other rows are moved again in each pass.
 
     Examples
     --------

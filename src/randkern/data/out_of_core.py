@@ -1,4 +1,4 @@
-"""Training data that is read anew in every pass, and its first pass."""
+"""Training data that is reread in every pass, and its first pass."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from randkern.data.training_data import (
     stored_bytes,
 )
 
-# Cached targets of a stream save a pass over the rows.
+# Targets of a stream up to this size are cached, which saves a pass over the rows.
 _TARGET_BYTES = 16 * 10**6
-# The least number of batches in the pool from which random rows are drawn.
+# Least number of batches in the pool from which random rows are drawn.
 _POOLED_BATCHES = 16
 
 
-# What an estimator collects from the targets of a block.
+# The information that an estimator collects from the targets of a block.
 Seen = Any
 
 
@@ -47,10 +47,10 @@ class StreamReader(Protocol):
     """An estimator whose targets come in blocks."""
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> Seen:
-        """Return what a block of the first pass tells, without side effects."""
+        """Return information on the targets of a block, without side effects."""
 
     def _learn_from(self, seen: list[Seen]) -> int:
-        """Learn from all blocks; return the number of columns of targets."""
+        """Set attributes from all blocks; return the number of columns of targets."""
 
     def _targets_of(
         self, X: Rows, y: Any, weight: Any
@@ -59,18 +59,18 @@ class StreamReader(Protocol):
 
 
 class StreamedRows(TrainingData):
-    """Rows that are read anew in every pass.
+    """Rows that are reread in every pass.
 
     Parameters
     ----------
     read : callable
-        Returns an iterator over checked (X, Y, weight), always the same rows: in
-        their own order given None, in a random one given a generator.
+        Returns an iterator over checked (X, Y, weight) of the same rows in every call:
+        in their own order for None, in a random order for a generator.
     n_rows, n_targets : int
     like : array
         An array of the dtype of the rows, float32 or float64, on their device.
     n_bytes : int
-        Of all X.
+        Memory of all X.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class StreamedRows(TrainingData):
     ) -> Iterator[ArrayRows]:
         """Yield batches drawn from a pool of rows that is refilled in a random order.
 
-        Data that fit into the pool give the same batches as an array.
+        Data that fit in the pool give the same batches as an array.
         """
         # Three copies: the blocks, the merged pool, and its batches.
         capacity = int(pool_bytes / (3 * self._row_bytes))
@@ -118,7 +118,7 @@ class StreamedRows(TrainingData):
         n_pooled = 0
         for block in self._pass(None if whole else generator):
             for part in block.blocks(max(1, capacity // 4)):
-                # Copies: the stream may fill the same memory with its next block.
+                # Copies: the stream may reuse the memory for its next block.
                 pool.append(part.copied())
                 n_pooled += part.n_rows
                 if n_pooled >= capacity and not whole:
@@ -133,7 +133,7 @@ class StreamedRows(TrainingData):
             yield from merge(pool).batches(n_rows, generator)
 
     def learn_targets(self, targets: Iterable[tuple[Any, Any]]) -> None:
-        """Collect statistics of the targets of blocks that have been read before."""
+        """Set the statistics of targets from blocks that were read before."""
         self._statistics = TargetStatistics.of(targets, self.n_targets)
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
@@ -151,8 +151,8 @@ class StreamedRows(TrainingData):
 class _CheckedBlocks:
     """The rows of a stream, checked for an estimator in every pass.
 
-    All blocks have one namespace and device. Rows stay on their device, unless
-    :class:`DeviceBlocks` move them to another.
+    All blocks are arrays of one library on one device. Rows stay on their device,
+    unless :class:`DeviceBlocks` move them to another.
     """
 
     def __init__(self, estimator: Any, X: RowBlocks | DeviceBlocks, blocks: RowBlocks):
@@ -181,7 +181,7 @@ class _CheckedBlocks:
         return X, check_block_weights(block.sample_weight, X)
 
     def settle(self, X: Rows) -> None:
-        """Yield rows in the dtype of X from now on."""
+        """Set the dtype of the rows to that of X from now on."""
         self.like = X if self.device is None else _empty_on(self.device, X)
 
     def read(
@@ -211,7 +211,7 @@ class _CachedTargets:
     def add(self, y: Any, weight: Any) -> None:
         if self._n_bytes > _TARGET_BYTES:
             return
-        # Copies: the stream may fill the same memory with its next block.
+        # Copies: the stream may reuse the memory for its next block.
         y = copied(y)
         self._cached.append(
             (y, None if weight is None else ops_of(weight).copy(weight))
@@ -221,10 +221,10 @@ class _CachedTargets:
             self._cached.clear()
 
     def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
-        """Set the statistics of the rows; `like` lies where targets were checked."""
+        """Set the statistics of the rows; `like` is on the device of the targets."""
         if self._n_bytes <= _TARGET_BYTES:
             rows.learn_targets(
-                # Rows without columns, beside which targets are checked.
+                # Rows without columns, against which targets are checked.
                 estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
                 for y, weight in self._cached
             )
@@ -296,7 +296,7 @@ def copied(part: Any) -> Any:
 
 
 def named_rows(blocks: RowBlocks, block: RowBlock) -> Any:
-    """Return the X of a block, with the names of its columns if they are known."""
+    """Return the X of a block, with column names if they are known."""
     names = blocks.column_names
     if names is None or not isinstance(block.X, np.ndarray):
         return block.X
@@ -317,7 +317,7 @@ def _place_given(array: Any) -> str:
 
 @contextlib.contextmanager
 def _located(number: int, start: int) -> Iterator[None]:
-    """Add the number of the block to errors."""
+    """Add the number of the block to error messages."""
     try:
         yield
     except ValueError as error:

@@ -26,7 +26,7 @@ from randkern.data.training_data import ArrayRows, TrainingData, placed
 
 
 def are_in_memory(X: Any) -> bool:
-    """Tell whether rows are one array of this process, or a table."""
+    """Return whether rows are a single array of this process, or a table."""
     return not isinstance(X, (RowBlocks, DeviceBlocks, DeviceRows)) and not is_dask(X)
 
 
@@ -41,8 +41,8 @@ def read(
     ----------
     estimator : estimator
         Reads targets in memory by `_read_targets`, in blocks as a
-        :class:`~randkern.data.out_of_core.StreamReader`; tells by `_needs_sums_alone`
-        whether shards may be summed over where they lie.
+        :class:`~randkern.data.out_of_core.StreamReader`; `_needs_sums_alone` says
+        whether shards may be summed in place.
     X, y, sample_weight : as passed to `fit`
     stream : Stream
 
@@ -50,7 +50,7 @@ def read(
     -------
     rows : TrainingData
     sample : tuple of rows and their weights or None
-        From which a kernel is resolved.
+        For resolving the kernel.
     """
     in_shards = estimator._needs_sums_alone
     if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
@@ -82,19 +82,19 @@ def mapped_rows(
     Parameters
     ----------
     method : method of an estimator
-        The caller: workers call it for the partitions of Dask collections.
+        The caller; workers call it for the partitions of Dask collections.
     X : rows
         As passed to the method.
     function : callable
-        Returns an array, or a tuple of arrays, with an entry per row.
+        Returns an array, or a tuple of arrays, with one entry per row.
     width, dtype
-        Of the result for Dask collections; None for a vector.
+        Width and dtype of the result for Dask collections; width None: a vector.
 
     Returns
     -------
     array, tensor, Dask array, or tuple of arrays
-        A NumPy array for rows that are moved to a device, and for shards a tensor on
-        the device of the first.
+        A NumPy array for rows that are moved to a device; for shards a tensor on the
+        device of the first shard.
     """
     model = method.__self__
     if is_dask(X):
@@ -132,7 +132,7 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(f"block {number} has no y to compare predictions with.")
-        # Copies: the stream may fill the same memory with its next block.
+        # Copies: the stream may reuse the memory for its next block.
         targets.append(copied(block.y))
         weights.append(copied(block.sample_weight))
     given = [stacked(targets), None if weights[0] is None else stacked(weights)]

@@ -1,4 +1,4 @@
-"""Rows for out-of-core fits: rereadable blocks, from arrays and files."""
+"""Rows for out-of-core fits: blocks from arrays and files that can be reread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHAPES = "X, (X, y) or (X, y, sample_weight)"
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows, with their targets and weights.
+    """A block of rows with their targets and weights.
 
     Attributes
     ----------
@@ -42,19 +42,19 @@ class RowBlock:
 class RowBlocks:
     """Rows as a stream of blocks that can be read repeatedly.
 
-    A fit on rows that do not fit in memory reads them a block at a time, and
-    an iterative solver does so in every iteration: every iteration over the stream must
-    start anew, with the same rows.
+    A fit on rows that do not fit in memory reads them block by block; an iterative
+    solver does so in every iteration, so every pass over the stream must yield the same
+    rows from the start.
 
     Parameters
     ----------
     blocks : iterable or callable
-        Something that can be iterated over repeatedly (a list, an object
-        whose ``__iter__`` starts anew), or a function without arguments that
-        returns a fresh iterator. Each item is X, or a tuple (X, y) or (X, y,
-        sample_weight), the same for all blocks; X is whatever the estimators
-        take: an array, a CSR matrix, a dataframe, a tensor. PyTorch's
-        ``DataLoader`` is such an iterable, unless it shuffles.
+        An iterable that can be iterated over repeatedly (a list, an object
+        whose ``__iter__`` starts over), or a function without arguments that
+        returns a new iterator. Each item is X, or a tuple (X, y) or (X, y,
+        sample_weight), the same for all blocks; X may be an array, a CSR matrix,
+        a dataframe or a tensor. PyTorch's ``DataLoader`` is such an iterable,
+        unless it shuffles.
     n_rows : int, optional
         Number of rows; counted in the first full pass if not given.
 
@@ -64,16 +64,16 @@ class RowBlocks:
         None while unknown.
     n_blocks : int or None
     column_names : tuple of str or None
-        Of the columns of X, for Parquet files.
+        Names of the columns of X, for Parquet files.
 
     Raises
     ------
     TypeError
         If `blocks` can be read only once, or is not a stream of blocks.
     ValueError
-        While iterating: if X, y and sample_weight of a block differ in
-        length, if some blocks have y or sample_weight and others do not, or if
-        a pass yields a different number of rows than the first.
+        During iteration, if X, y and sample_weight of a block differ in length,
+        if some blocks have y or sample_weight and others do not, or if a pass
+        yields a different number of rows than the first.
 
     See Also
     --------
@@ -83,9 +83,9 @@ class RowBlocks:
 
     Notes
     -----
-    Blocks without rows are skipped. Widths and types of blocks are checked by
-    the estimators. An instance can be pickled if its source can; a memory map
-    is pickled with all of its rows.
+    Empty blocks are skipped. Widths and types of blocks are checked by the
+    estimators. An instance can be pickled if its source can; a memory map is
+    pickled with all of its rows.
 
     Examples
     --------
@@ -135,13 +135,13 @@ class RowBlocks:
         Parameters
         ----------
         X : array of shape (n, d)
-            Anything that has a shape and can be sliced: an array, a memory map,
-            a CSR matrix, a dataframe, a Zarr array, a data set of h5py.
+            Any object with a shape that can be sliced: an array, a memory map,
+            a CSR matrix, a dataframe, a Zarr array, an h5py dataset.
         y : array of shape (n,) or (n, n_targets), optional
         sample_weight : array of shape (n,), optional
         block_rows : int, optional
-            Rows per block. By default as many as take 16 MB; for arrays stored
-            in chunks, whole chunks.
+            Rows per block. None: about 16 MB; for arrays stored in chunks, whole
+            chunks.
 
         Examples
         --------
@@ -169,21 +169,21 @@ class RowBlocks:
         Parameters
         ----------
         path : path or list of paths
-            A file, a folder (of partitions, too), or several files.
+            A file, a folder (which may be partitioned), or several files.
         target, sample_weight : str, optional
             The columns that hold y and the weights.
         columns : list of str, optional
-            The columns of X, in this order; by default all others. Other columns are
-            not read.
+            The columns of X, in this order; other columns are not read. None: all
+            columns except those.
         block_rows : int, default=65_536
 
         Returns
         -------
         RowBlocks
-            X is a float array if every column holds numbers or booleans, of
-            float32 if all columns are float32 and of float64 otherwise,
-            missing values being NaN; with columns of text or categories it is
-            a pandas dataframe. y keeps the type of its column.
+            X is a float array if every column holds numbers or booleans, float32
+            if all columns are float32 and float64 otherwise, with missing values
+            as NaN; with columns of text or categories it is a pandas dataframe.
+            y keeps the type of its column.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class RowBlocks:
         Notes
         -----
         One row group is open at a time: memory is that of a row group and a few
-        blocks, for any number of rows. A file of a single row group is read as a
+        blocks, for any number of rows. A file with a single row group is read as a
         whole.
 
         Examples
@@ -451,16 +451,16 @@ def as_block(item: Any, number: int) -> RowBlock:
 
 
 def _is_batch(item: Any) -> bool:
-    """Tell whether an item holds X, y and weights.
+    """Return whether an item is a list of X, y and weights, as collated by PyTorch.
 
-    PyTorch collates them as a list; other lists may be rows of numbers.
+    Other lists may be rows of numbers.
     """
     listed = isinstance(item, list) and bool(item) and is_tensor(item[0])
     return listed or isinstance(item, tuple)
 
 
 def checked_length(block: RowBlock, number: int) -> int:
-    """Return the number of rows of a block, checked to be equal in all parts."""
+    """Return the number of rows of a block; raise if its parts differ in length."""
     parts = {"X": block.X, "y": block.y, "sample_weight": block.sample_weight}
     lengths = {}
     for name, part in parts.items():
@@ -500,9 +500,9 @@ _TEXTS = ("string", "large_string", "string_view")
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Columns of Parquet files, by name, so that it pickles in a few bytes.
+    """Columns of Parquet files, by name, so that the source pickles in a few bytes.
 
-    `categories` says which of `columns` hold text or categories.
+    `categories` are the `columns` that hold text or categories.
     """
 
     path: Any
@@ -598,10 +598,10 @@ class ParquetSource:
             yield arrow.Table.from_batches(pending)
 
     def _batches(self, generator: np.random.Generator | None) -> Iterator[Any]:
-        """Yield the rows of row groups, one after the other or in a random order.
+        """Yield the rows of row groups, in order or in a random order.
 
-        A scanner of all files would read ahead of a slow consumer until it held them
-        all: here one row group at a time is open, and its pages are read as needed.
+        A scanner of all files would read ahead of a slow consumer until all are in
+        memory. Here only one row group is open, and its pages are read as needed.
         """
         dataset = _open(self.path)
         options = import_extra(
@@ -630,7 +630,7 @@ class ParquetSource:
             )
 
     def _features(self, table: Any) -> Any:
-        """Return X: a float array, or a dataframe where there are categories."""
+        """Return X: a float array, or a dataframe if there are categories."""
         if not any(self.categories):
             X = np.empty((table.num_rows, len(self.columns)), self.dtype)
             for j, name in enumerate(self.columns):
@@ -687,7 +687,7 @@ def _check_names(path: Any, there: list[str], wanted: list[str]) -> None:
 
 
 def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
-    """Tell whether a column holds text or categories; refuse all but numbers."""
+    """Return whether a column holds text or categories; raise if it is not numeric."""
     kind = field.type
     if arrow.types.is_dictionary(kind) or str(kind) in _TEXTS:
         return True
@@ -705,7 +705,7 @@ def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
 
 
 def _numbers(table: Any, name: str, dtype: np.dtype) -> np.ndarray:
-    """Return a column of numbers, missing values being NaN."""
+    """Return a column of numbers, with missing values as NaN."""
     column = table[name].cast(str(dtype).replace("float64", "double"), safe=False)
     return column.to_numpy()
 

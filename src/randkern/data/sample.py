@@ -28,9 +28,9 @@ def sample_size(row_bytes: int) -> int:
 
 
 class RowSample:
-    """A uniform sample of a stream: the rows of the smallest random keys.
+    """A uniform sample of a stream: the rows with the smallest random keys.
 
-    Rows without weight are left out. The sample lies on the device of the rows.
+    Rows of weight 0 are excluded. The sample is on the device of the rows.
     """
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class RowSample:
             kept &= keys < self._keys.max()
         numbers = ops.flatnonzero(kept)
         numbers = numbers[_smallest(keys[numbers], self._size)]
-        # A copy: the stream may fill the same memory with its next block.
+        # A copy: the stream may reuse the memory for its next block.
         weight = None if weight is None else weight[numbers]
         self._append([X[numbers]], [weight], keys[numbers])
 
     @classmethod
     def merged(cls, samples: Iterable[RowSample]) -> RowSample:
-        """Return a sample of the rows of all samples, of the size of one."""
+        """Return a sample of the rows of all samples, with the size of one."""
         total = cls()
         for sample in samples:
             if sample._keys is not None:

@@ -1,9 +1,9 @@
-"""Training data in shards: partitions of Dask collections, or rows of devices.
+"""Training data in shards: partitions of Dask collections, or rows on devices.
 
-A shard is summed over where it lies: on its worker, or on a thread for its device. Only
-plans (a few kilobytes), weights, targets and sums are moved; projections are redrawn
-from their seeds. Sums over tensors are added in the order of the shards, so that fits
-are reproducible; those of workers are NumPy arrays, reduced by a tree.
+A shard is summed in place: on its worker, or on a thread for its device. Only plans (a
+few kilobytes), weights, targets and sums are moved; projections are redrawn from their
+seeds. Sums of tensors are added in the order of the shards, so that fits are
+reproducible; those of workers are NumPy arrays, reduced by a tree.
 
 Checked partitions are persisted on the workers if they take at most a quarter of the
 cluster's memory; otherwise every pass reads them again. Dask recomputes partitions that
@@ -56,12 +56,12 @@ from randkern.data.training_data import (
 )
 
 READING_DASK = "reading Dask collections"
-# Values that one task reduces.
+# Number of values that one task reduces.
 _FAN_IN = 4
 
 
 def is_dask(X: Any) -> bool:
-    """Tell whether X is a Dask array or dataframe, in DeviceBlocks or not."""
+    """Return whether X is a Dask array or dataframe, possibly in DeviceBlocks."""
     return is_dask_collection(X.rows if isinstance(X, DeviceBlocks) else X)
 
 
@@ -85,7 +85,7 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
 
 
 def with_whole_rows(X: Any) -> Any:
-    """Return a Dask array whose chunks are not cut within rows."""
+    """Return a Dask array whose chunks hold whole rows."""
     if X.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got a Dask array of shape {X.shape}; a single column "
@@ -107,7 +107,7 @@ class OnDevice:
 
 
 def for_workers(estimator: Any) -> Any:
-    """Return the estimator without what cannot or need not leave this process.
+    """Return the estimator without parts that cannot or need not leave this process.
 
     Its tensors are moved to the host, which every process can read.
     """
@@ -126,8 +126,8 @@ def for_workers(estimator: Any) -> Any:
 def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
     """Return the partitions of a collection as blocks that this process reads.
 
-    A pass over the rows computes them one at a time, and every pass computes them
-    again unless the collection is persisted.
+    A pass over the rows computes them one at a time; every pass recomputes them unless
+    the collection is persisted.
     """
     parts = partitions(X, y, sample_weight)
 
@@ -139,7 +139,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
 
 
 def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
-    """Return a delayed value: delayed values reduced by workers, a few at a time."""
+    """Return the delayed reduction of delayed values by workers, a few at a time."""
     dask = import_extra("dask", READING_DASK, "dask")
     join = dask.delayed(join, pure=False)
     while True:
@@ -204,7 +204,7 @@ def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
 
 
 def set_columns(estimator: Any, X: Any) -> None:
-    """Set n_features_in_ and feature_names_in_ as validation does."""
+    """Set n_features_in_ and feature_names_in_, as validation does."""
     estimator.table_encoder_ = None
     estimator.n_features_in_ = int(X.shape[1])
     estimator.__dict__.pop("feature_names_in_", None)
@@ -214,7 +214,7 @@ def set_columns(estimator: Any, X: Any) -> None:
 
 
 def checked_partition(X: Any, width: int) -> Rows:
-    """Return rows of a partition as floats."""
+    """Return the rows of a partition as floats."""
     if hasattr(X, "to_numpy") and not hasattr(X, "tocsr"):
         kinds = {getattr(dtype, "kind", "O") for dtype in X.dtypes}
         if kinds - set("buif"):
@@ -232,7 +232,7 @@ _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Shards(TrainingData):
-    """Rows in shards, each an :class:`ArrayRows`, or what was made of it.
+    """Rows in shards, each an :class:`ArrayRows` or a value computed from one.
 
     Attributes
     ----------
@@ -247,11 +247,11 @@ class Shards(TrainingData):
         self.n_rows, self.n_targets, self.like = sum(lengths), n_targets, like
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
-        """Return some rows of every shard, by their numbers within the shard."""
+        """Return some rows of every shard, given their numbers within the shard."""
         raise NotImplementedError
 
     def take(self, numbers: np.ndarray) -> ArrayRows:
-        """Return the rows of these ascending numbers, on the device of sums."""
+        """Return the rows of these ascending numbers, on the device of the sums."""
         starts = np.cumsum([0, *self.lengths])
         cuts = np.searchsorted(numbers, starts)
         taken = self._taken(
@@ -302,7 +302,7 @@ class DaskShards(Shards):
     ----------
     partitions, lengths, n_targets, like
     device : str or None
-        On which workers compute, by its name on each; None is the host.
+        The device that workers compute on, by its name on each worker; None: the host.
     keep : bool
         Whether rows may stay on the device.
     """
@@ -348,7 +348,7 @@ class DaskShards(Shards):
         return dask.compute(*tasks)
 
     def cache_share(self, n_bytes: int) -> int:
-        """Return 0: workers keep rows, and no results of them."""
+        """Return 0: workers cache rows, and no results computed from them."""
         return 0
 
 
@@ -358,11 +358,11 @@ def on_all_devices(function: Callable[[Any], Any], items: Sequence[Any]) -> list
         return list(pool.map(function, items))
 
 
-# -- what workers do ---------------------------------------------------------------
+# -- tasks of workers --------------------------------------------------------------
 
 
 def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
-    """Apply functions to a partition, and return arrays of the host."""
+    """Apply functions to a partition; return arrays on the host."""
     (device, keep), steps, function, args = shared
 
     def made() -> Any:
@@ -384,7 +384,7 @@ def _take(rows: ArrayRows, steps: tuple[_Step, ...], numbers: np.ndarray) -> Arr
 
 @functools.lru_cache(maxsize=2)
 def _unpickled(steps: bytes) -> tuple[_Step, ...]:
-    """Return functions and their arguments: one plan for all tasks.
+    """Return functions and their arguments, with one plan for all tasks.
 
     Plans cache the entries that they draw, so that only as many are held as two
     simultaneous fits need.
@@ -393,16 +393,16 @@ def _unpickled(steps: bytes) -> tuple[_Step, ...]:
 
 
 def _total(values: Sequence[Any]) -> Any:
-    """Return the sum of results, without changing those, which Dask may need."""
+    """Return the sum of results, without modifying them, as Dask may need them."""
     first, *others = values
     return functools.reduce(added, others, copy.deepcopy(first))
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What the first look at some partitions finds."""
+    """The results of the first pass over some partitions."""
 
-    # Of every partition; the rest is of those with rows.
+    # Of every partition; all other fields are of those with rows.
     lengths: tuple[int, ...]
     n_bytes: int
     dtypes: frozenset[np.dtype]
@@ -432,7 +432,7 @@ def _first_look(
         X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
             check_dense(X)
-            empty_on(device, X.dtype)  # raises with the names of those on this worker
+            empty_on(device, X.dtype)  # raises, listing this worker's devices
         weight = check_block_weights(None if weight is None else np.asarray(weight), X)
         if y is not None:
             y = np.asarray(y)
@@ -465,7 +465,7 @@ def _looked_at(
     stream: Stream,
     device: str | None = None,
 ) -> tuple[list[Any], _Look]:
-    """Return the partitions of a collection, and the first look at them.
+    """Return the partitions of a collection, and the results of a first pass.
 
     Sets the attributes of validation on the estimator.
     """
@@ -527,7 +527,7 @@ def read_dask(
 
 
 def _workers() -> list[dict[str, Any]]:
-    """Return the descriptions of all workers; none without a cluster."""
+    """Return the descriptions of all workers, empty without a cluster."""
     base = import_extra("dask.base", READING_DASK, "dask")
     client: Any = getattr(base.get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
@@ -536,7 +536,7 @@ def _workers() -> list[dict[str, Any]]:
 
 
 def _cluster_memory(estimator: Any) -> float:
-    """Return the memory of all workers, without a cluster that of this process."""
+    """Return the memory of all workers, or of this process without a cluster."""
     workers = _workers()
     if not workers:
         return resolve_memory_limit(estimator.memory_limit)
@@ -552,7 +552,7 @@ def read_devices(
     of them and their weights, from which a kernel may be resolved.
     """
     shards = checked_shards(estimator, X, reset=True)
-    # One column, of all rows, beside which targets and weights are checked.
+    # One column with all rows, against which targets and weights are checked.
     outline = shards[0][:1, :1].expand(len(X), 1)
     Y, weight = estimator._read_targets(outline, y, sample_weight)
     made, start = [], 0
@@ -566,7 +566,7 @@ def read_devices(
 
 
 def sampled_shards(rows: DeviceShards, stream: Stream) -> tuple[Any, Any]:
-    """Return a sample of the rows, or all of few, and their weights."""
+    """Return a sample of the rows, or all if there are few, and their weights."""
     size = sample_size(rows.like.shape[1] * rows.dtype.itemsize)
     numbers = np.arange(rows.n_rows)
     if rows.n_rows > size:

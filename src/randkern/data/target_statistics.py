@@ -11,26 +11,26 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-# Sums of squares of smaller numbers, and of their inverses, are finite.
+# Up to this size, sums of squares of numbers, and of their inverses, are finite.
 SQUARABLE = 1e120
-# Weighted sums of so small a power of the weights hardly depend on the largest.
+# Sums of this small power of the weights hardly depend on the largest weights.
 _SMALL_POWER = 1 / 16
-# Squares about the mean below this share of all squares are rounding errors.
+# Centred squares below this share of all squares are rounding errors.
 _ROUNDED = 1e-26
-# Targets whose mean is this many standard deviations are far from 0.
+# Targets are far from 0 if their mean is at least this many standard deviations.
 _FAR = 8.0
 
 
 def unit_of(largest: float) -> float:
-    """Return a power of two near a largest weight: division by it is exact.
+    """Return a power of two near the largest weight: division by it is exact.
 
-    For tiny weights, one whose inverse times a penalty is still finite.
+    For tiny weights, it is such that its inverse times a penalty is still finite.
     """
     return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
 
 
 def unit_of_weights(weight: Any) -> float:
-    """Return a power of two near the largest of some weights; of None, 1."""
+    """Return a power of two near the largest weight, 1 for None."""
     return unit_of(1.0 if weight is None else float(weight.max()))
 
 
@@ -42,7 +42,7 @@ class Moments:
     ----------
     weight_sum : float
     mean : ndarray of shape (k,)
-        Weighted.
+        Weighted mean.
     squares : ndarray of shape (k,)
         Weighted sum of squares about the mean.
     """
@@ -59,7 +59,7 @@ class Moments:
         mean = weight @ Y / (weight_sum if weight_sum > 0 else 1.0)
         with np.errstate(over="ignore"):  # see TargetStatistics.target_scale
             squares = weight @ (Y - mean) ** 2
-        # One number per target: what follows from them is computed on the host.
+        # One number per target: all further computations with them are on the host.
         return cls(weight_sum, to_host(mean), to_host(squares))
 
     def merged(self, other: Moments) -> Moments:
@@ -120,7 +120,7 @@ class TargetStatistics:
         ops = ops_of(Y)
         used = ops.ones(len(Y), Y)
         if weight is not None:
-            # Targets of rows without weight are ignored, also by the scale.
+            # Targets of rows of weight 0 are ignored, also in the scale.
             used = ops.as_float64(weight > 0)
             Y = Y * used[:, None]
         even = Moments.of(Y, used)
@@ -171,7 +171,7 @@ class TargetStatistics:
     def usual_weight(self) -> float:
         """Approximately the geometric mean of the positive weights.
 
-        A few enormous weights do not count for more than many usual ones.
+        A few enormous weights count no more than many usual ones.
         """
         if self.even.weight_sum == 0:
             return 0.0
@@ -182,8 +182,8 @@ class TargetStatistics:
     def spread(self) -> np.ndarray:
         """The loss of the best constants, (k,), 0 for constant targets.
 
-        As if all rows had the usual weight, if that is less: what enormous weights add
-        says nothing about the other rows.
+        At most the loss if all rows had the usual weight: contributions of enormous
+        weights say nothing about the other rows.
         """
         squares = np.minimum(self.target_squares, self.usual_weight * self.even.squares)
         return np.where(squares > _ROUNDED * self.loss_of_zero, squares, 0.0)

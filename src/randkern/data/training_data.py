@@ -1,9 +1,9 @@
-"""Training data: rows with their targets and weights; here those in memory.
+"""Training data: rows with their targets and weights, and the class for arrays.
 
-A fit uses the same few methods of all data, above all ``rows.reduce(function)``: the
-sum of a function over the rows, computed where they lie. Rows of this process are
-passed to it at once, and it loops over their blocks; shards are passed one at a time,
-on a thread per device or on the workers of a cluster, whose sums are added up.
+A fit uses the same few methods for all data, above all ``rows.reduce(function)``: the
+sum of a function over the rows, computed in place. Rows of this process are passed to
+the function all at once, and it loops over their blocks; shards are passed one at a
+time, on a thread per device or on the workers of a cluster, and their sums are added.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
 
 
 def rows_within(n_bytes: int, bytes_per_row: int, *, at_least: int = 1) -> int:
-    """Return how many rows of `bytes_per_row` fit into `n_bytes`."""
+    """Return how many rows of `bytes_per_row` fit in `n_bytes`."""
     return max(at_least, n_bytes // max(1, bytes_per_row))
 
 
 # Rows per block when targets are summed.
 _STATISTICS_ROWS = 65_536
-# Each process counts its copies on devices.
+# Each process counts its own copies on devices.
 _COPIES = DeviceCopies()
 
 
@@ -55,7 +55,7 @@ class TrainingData:
     like : array
         An array of the dtype of the rows, on the device of their sums.
     in_memory : bool
-        Whether all rows are one array of this process: see :meth:`whole`.
+        Whether all rows are a single array of this process: see :meth:`whole`.
     in_one_place : bool
         Whether this process reads the rows itself, so that it can shuffle them.
     """
@@ -73,7 +73,7 @@ class TrainingData:
         return self.like.dtype
 
     def whole(self) -> ArrayRows:
-        """Return the rows as arrays, of data that is in memory."""
+        """Return the rows as arrays, for data in memory."""
         raise ValueError(f"{type(self).__name__} are not in memory.")
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
@@ -87,11 +87,11 @@ class TrainingData:
         raise NotImplementedError
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the sum of ``function(rows, *args)`` over rows where they lie."""
+        """Return the sum of ``function(rows, *args)``, computed in place."""
         return function(self, *args)
 
     def each(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return ``function(rows, *args)``, or its values per shard, to be reduced."""
+        """Return ``function(rows, *args)``, or its values per shard, for reductions."""
         return function(self, *args)
 
     def cache_share(self, n_bytes: int) -> int:
@@ -120,15 +120,15 @@ class TrainingData:
         return self._statistics
 
     def rescaled(self, shift: Any, scale: Any) -> TrainingData:
-        """Return the rows with targets less shifts (k,), divided by scales (k,)."""
+        """Return the rows with targets minus shifts (k,), divided by scales (k,)."""
         raise NotImplementedError
 
     def without(self, numbers: np.ndarray) -> TrainingData:
-        """Return the rows with weight 0 for those of these ascending numbers."""
+        """Return the rows with the weight 0 at these ascending numbers."""
         raise NotImplementedError
 
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
-        """Return the rows with targets near 0, and what was subtracted from them.
+        """Return the rows with targets near 0, and the numbers subtracted from them.
 
         Sums over targets far from 0 leave few digits for their differences.
         """
@@ -139,7 +139,7 @@ class TrainingData:
 
 
 class ArrayRows(TrainingData):
-    """Rows in memory, or on disk behind an array; also a block or a shard of others.
+    """Rows in memory, or on disk behind an array; also a block or a shard.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class ArrayRows(TrainingData):
         self._copy: ArrayRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Other processes make their own copies on devices.
+        # Other processes create their own copies on devices.
         return self.__dict__ | {"_copy": None}
 
     @property
@@ -180,7 +180,7 @@ class ArrayRows(TrainingData):
         return ArrayRows(function(self.X), function(self.Y), weight, start)
 
     def part(self, start: int, stop: int) -> ArrayRows:
-        """Return rows `start` to `stop` of these."""
+        """Return rows `start` to `stop`."""
         return self._made(lambda array: array[start:stop], self.start + start)
 
     def copied(self) -> ArrayRows:
@@ -198,10 +198,10 @@ class ArrayRows(TrainingData):
         return ArrayRows(X, ops.float64_like(self.Y, like), weight, self.start)
 
     def on(self, device: str, keep: bool) -> ArrayRows:
-        """Return the rows on a device, by its name.
+        """Return the rows on the named device.
 
-        With `keep` the copy lives as long as the rows, provided that all such copies of
-        this process take at most half of the memory of a fit on the device
+        With `keep` the copy is cached as long as the rows exist, provided that all such
+        copies of this process take at most half of the memory of a fit on the device
         (see `memory_limit` of :func:`ops_of`).
         """
         like = empty_on(device, self.dtype)
@@ -262,7 +262,7 @@ def target_statistics_of(rows: TrainingData) -> TargetStatistics:
 
 
 def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
-    """Return the rows of blocks one after the other."""
+    """Return the concatenated rows of blocks."""
     weights = [block.weight for block in blocks if block.weight is not None]
     return ArrayRows(
         stacked([block.X for block in blocks]),
@@ -272,7 +272,7 @@ def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
 
 
 def placed(made: Any, like: Any) -> Any:
-    """Return rows, tensors, or collections of them on the device of `like`."""
+    """Return rows, tensors, or collections of these, on the device of `like`."""
     if isinstance(made, ArrayRows):
         return made.at(like)
     if isinstance(made, tuple):
@@ -281,14 +281,14 @@ def placed(made: Any, like: Any) -> Any:
         fields = {field.name for field in dataclasses.fields(made)}
         parts = {name: placed(getattr(made, name), like) for name in fields}
         return dataclasses.replace(made, **parts)
-    if not is_tensor(made):  # numbers of the host stay there
+    if not is_tensor(made):  # numbers on the host stay there
         return made
     ops = ops_of(made)
     return ops.float64_like(made, like) if is_tensor(like) else ops.to_host(made)
 
 
 def added(total: Any, value: Any) -> Any:
-    """Return the sum of results of shards, in place of the first."""
+    """Return the sum of results of shards, overwriting the first."""
     if isinstance(total, tuple):
         return tuple(map(added, total, value))
     total += value
@@ -302,9 +302,9 @@ def stored_bytes(X: Any) -> int:
 
 
 _BLOCK_BYTES = 16 * 10**6
-# Chunks are decoded as a whole: bands of them up to this size are read at once.
+# Chunks are decoded as a whole; bands of them up to this size are read at once.
 _BAND_BYTES = 256 * 10**6
-# Rows that are read together where their order is random.
+# Size of the slices that are read if their order is random.
 _SLICE_BYTES = 10**6
 _ASSUMED_ITEMSIZE = 8
 
@@ -322,7 +322,7 @@ class ArraySource:
     def of(
         cls, X: Any, y: Any, sample_weight: Any, block_rows: int | None
     ) -> ArraySource:
-        """Check shapes without reading rows, and choose the size of the blocks."""
+        """Check shapes without reading rows, and choose the block size."""
         X = _sliceable("X", X)
         if len(X.shape) != 2:
             raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
@@ -377,7 +377,7 @@ def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
         dtype = getattr(X, "dtype", None)
         bytes_per_row = d * int(getattr(dtype, "itemsize", _ASSUMED_ITEMSIZE))
     block = rows_within(n_bytes, bytes_per_row)
-    chunks = getattr(X, "chunks", None)  # None for a contiguous data set of h5py
+    chunks = getattr(X, "chunks", None)  # None for a contiguous h5py dataset
     chunk = chunks[0] if chunks else 1
     if not isinstance(chunk, int) or chunk * bytes_per_row > _BAND_BYTES:
         return block
@@ -385,7 +385,7 @@ def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
 
 
 def _sliceable(name: str, part: Any) -> Any:
-    """Return an object that has a shape and can be sliced into rows."""
+    """Return an object with a shape that can be sliced into rows."""
     if not hasattr(part, "shape"):
         return np.asarray(part)
     form = getattr(part, "format", None)
@@ -398,7 +398,7 @@ def _sliceable(name: str, part: Any) -> Any:
 
 
 def _read(part: Any, rows: slice) -> Any:
-    """Return some rows, of dataframes by position."""
+    """Return a slice of rows, by position for dataframes."""
     if part is None:
         return None
     return part.iloc[rows] if hasattr(part, "iloc") else part[rows]

@@ -28,7 +28,7 @@ class ArcCosine(Leaf):
     order : {0, 1, 2}
         n.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------
@@ -84,13 +84,14 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
         ops.fill_diagonal(cosine, 1.0)
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
     sine = ((1.0 - cosine) * (1.0 + cosine)) ** 0.5
-    # The arc cosine loses half the digits near 1: angles below π/3 are from distances.
+    # The arc cosine loses half the digits near 1: angles below π/3 are computed from
+    # distances.
     functions, squares = ops.xp, ops.scaled_squared_distances(X, Y, 1.0, same)
     near = 2 * functions.arcsin((squares.clip(max=1.0) ** 0.5) / 2)
     angle = functions.where(cosine > 0.5, near, functions.arccos(cosine))
     of_sine, of_rest = _FACTORS[n]
     values = of_sine(cosine) * sine + of_rest(cosine) * (math.pi - angle)
-    # A row of zeros has features of zeros, also for n = 0.
+    # The features of a row of zeros are zeros, even for n = 0.
     values *= (x_norms**n * (x_norms > 0))[:, None] / math.pi
     values *= y_norms**n * (y_norms > 0)
     return values
@@ -98,7 +99,7 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RectifiedPower(Nonlinearity):
-    """Multiplies the amplitude by √2·max(0, w·x)^power, w normal; a step for 0."""
+    """Multiplies the amplitude by √2·max(0, w·x)^power, w normal (0: a step)."""
 
     power: int
 
@@ -113,5 +114,5 @@ class RectifiedPower(Nonlinearity):
         n = self.power
         half_moment = 2 ** (n / 2 - 1) * gamma((n + 1) / 2) / math.sqrt(math.pi)
         norms = inputs.squared_norms(X)
-        # At x = 0 a step is 0, whatever is drawn.
+        # At x = 0 a step is 0 for every draw.
         return math.sqrt(2) * half_moment * norms ** (n / 2) * (norms > 0)

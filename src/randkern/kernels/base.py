@@ -42,13 +42,13 @@ from randkern.projections import InputMap, Law, NormalLaw, Projection
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
 
-#: Where in θ an attribute of a part of a kernel stands, None if it is not learned.
+#: The slice of θ that holds an attribute of a kernel, None if it is not learned.
 Place = Callable[["Kernel", str], slice | None]
 
 
 @dataclass(frozen=True)
 class Learnable:
-    """An attribute of a part of a kernel that can be learned: a number or a vector."""
+    """A learnable attribute of a kernel or of a part of it: a number or a vector."""
 
     owner: Kernel
     attribute: str
@@ -63,13 +63,13 @@ class Learnable:
 
     @property
     def theta(self) -> np.ndarray:
-        """Its part of θ: logarithms of sizes, whose signs stay, or arsinh."""
+        """Its part of θ: logarithms of absolute values (signs are kept), or arsinh."""
         if self.signed:
             return np.arcsinh(self.value).ravel()
         return np.log(np.maximum(abs(self.value), np.finfo(float).tiny)).ravel()
 
     def set_theta(self, theta: np.ndarray) -> None:
-        """Give the owner other numbers, of the shape of those it has."""
+        """Set the numbers of the owner, keeping their shape."""
         old, signs = getattr(self.owner, self.attribute), np.sign(self.value)
         theta = theta.reshape(signs.shape)
         new = np.sinh(theta) if self.signed else signs * np.exp(theta)
@@ -86,7 +86,7 @@ class Learnable:
 
 @dataclass(frozen=True)
 class Scale:
-    """A learnable number that multiplies a term: an attribute or an entry of it."""
+    """A learnable number that multiplies a term: an attribute, or one entry of it."""
 
     owner: Kernel
     attribute: str
@@ -127,7 +127,7 @@ class Term:
         return None if others else leaf.exact_width(n_features)
 
     def split(self, factors: tuple[Factor, ...]) -> Iterator[tuple[Leaf, Any]]:
-        """Yield every leaf with its own among the factors of a group."""
+        """Yield every leaf with its factors, from those of a group."""
         rest = iter(factors)
         for leaf in self.leaves:
             yield leaf, tuple(itertools.islice(rest, leaf.n_factors))
@@ -180,7 +180,7 @@ class Kernel(BaseEstimator):
     kernels are equal only if they are the same object.
     """
 
-    # NumPy scalars leave `scalar * kernel` to the kernel.
+    # Makes NumPy scalars defer to the kernel in `scalar * kernel`.
     __array_ufunc__ = None
 
     def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
@@ -196,13 +196,12 @@ class Kernel(BaseEstimator):
         -------
         ndarray of shape (n, m)
             float32 if `X` and `Y` are, otherwise float64; computed in float64
-            tiles, so that nothing but the result takes more than a few
-            megabytes.
+            tiles, which take a few megabytes besides the result.
 
         Raises
         ------
         randkern.exceptions.UnresolvedKernelError
-            If a lengthscale still is ``"scale"`` or ``"median"``.
+            If a lengthscale is still ``"scale"`` or ``"median"``.
         """
         kernel = self._bind(column_names(X))
         X, Y, encoder = check_kernel_rows(X, Y, tensors=True)
@@ -221,7 +220,7 @@ class Kernel(BaseEstimator):
     def resolve(
         self, X: Any, sample_weight: Any = None, random_state: Any = None
     ) -> Kernel:
-        """Return a copy in which numbers stand for all that depends on data.
+        """Return a copy with everything that depends on data replaced by numbers.
 
         Parameters
         ----------
@@ -250,9 +249,9 @@ class Kernel(BaseEstimator):
         With A the product of the amplitudes at x and y and Δ the difference
         of the phases, one draw of a pair has second moment E[A²](1 + E[cos
         2Δ])/2, and one of offset form E[A²](1 + E[cos 2Δ]/2). For a
-        stationary kernel and D even columns the variance is (1 + K(2τ) −
-        2K²)/D as pairs and (1 + K(2τ)/2 − K²)/D as offsets; for an optical
-        one (K_{2m} − K_m²)/D.
+        stationary kernel and even D the variance is (1 + K(2τ) − 2K²)/D for
+        pairs and (1 + K(2τ)/2 − K²)/D for offsets; for an optical kernel it is
+        (K_{2m} − K_m²)/D.
 
         Parameters
         ----------
@@ -294,9 +293,9 @@ class Kernel(BaseEstimator):
 
     @abstractmethod
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
-        """Return exact values for checked rows, a new array of their dtype.
+        """Return exact values for checked rows, as a new array of their dtype.
 
-        They are computed in float64, or, if not `precise`, in the dtype of the rows.
+        Computed in float64, or, if not `precise`, in the dtype of the rows.
         """
 
     @abstractmethod
@@ -304,7 +303,7 @@ class Kernel(BaseEstimator):
         """Return the diagonal for checked rows, in float64."""
 
     def _learnable(self, path: str) -> Iterator[Learnable]:
-        """Yield the numbers of the kernel that can be learned, named from `path` on."""
+        """Yield the learnable numbers of the kernel, their names prefixed by `path`."""
         return iter(())
 
     def _add_gradient(
@@ -312,7 +311,7 @@ class Kernel(BaseEstimator):
     ) -> None:
         """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out` for float64 rows.
 
-        ``place(owner, attribute)`` is where in θ the numbers of a part stand.
+        ``place(owner, attribute)`` is the slice of θ that holds the numbers of a part.
         """
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
@@ -324,7 +323,7 @@ class Kernel(BaseEstimator):
                 leaf._check_categories(n_features, encoder)
 
     def _bind(self, names: list[str] | None) -> Kernel:
-        """Return a kernel whose columns are numbers, given the names."""
+        """Return the kernel with column names replaced by their positions."""
         if not any(leaf._has_names() for leaf in self.leaves()):
             return self
         bound = clone(self)
@@ -372,9 +371,9 @@ class Kernel(BaseEstimator):
 
 
 class _Binary(Kernel):
-    """Two kernels joined by an operation."""
+    """Two kernels combined by an operation."""
 
-    #: What joins arrays of values; the first may be overwritten.
+    #: The operation on arrays of values; the first may be overwritten.
     join: Any
 
     def __init__(self, k1: Kernel, k2: Kernel):
@@ -409,7 +408,7 @@ def _kernel(name: str, value: Any) -> Kernel:
 class Sum(_Binary):
     """The sum of two kernels, k₁(x, y) + k₂(x, y).
 
-    Its features are those of the terms side by side; columns are allotted in
+    Its features are those of the terms, concatenated. Columns are allotted in
     proportion to each term's mean diagonal by largest remainder, which has a
     lower variance than drawing the terms at random.
 
@@ -484,7 +483,7 @@ class Scaled(Kernel):
     Parameters
     ----------
     kernel : Kernel
-        What is multiplied.
+        The kernel to multiply.
     scale : float
         Positive.
 
@@ -537,16 +536,16 @@ class Scaled(Kernel):
 
 
 class Leaf(Kernel):
-    """A kernel that is not made of others, on some columns of the input."""
+    """A kernel that is not composed of others, on some columns of the input."""
 
-    #: How many random projections one draw takes.
+    #: Number of random projections per draw.
     n_factors: ClassVar[int] = 1
-    #: Whether codes of categories are as good as numbers.
+    #: Whether category codes are valid input.
     reads_categories: ClassVar[bool] = False
     #: Attributes that must be positive numbers, and those that can be learned.
     positive: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
-    #: Those of them that may change their sign.
+    #: Learnable attributes that may change their sign.
     signed: ClassVar[tuple[str, ...]] = ()
     columns: Any
 
@@ -559,7 +558,7 @@ class Leaf(Kernel):
     def __str__(self) -> str:
         return repr(self)
 
-    # -- what a leaf defines ------------------------------------------------
+    # -- defined by a leaf --------------------------------------------------
 
     @abstractmethod
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
@@ -570,7 +569,7 @@ class Leaf(Kernel):
         return ops_of(X).ones(X.shape[0], X)
 
     def nonlinearity(self) -> Nonlinearity:
-        """Return what a draw makes of projected rows: a phase, by default."""
+        """Return the nonlinearity applied to projected rows: a phase by default."""
         return Phase()
 
     def law(self) -> Law:
@@ -578,7 +577,7 @@ class Leaf(Kernel):
         return NormalLaw()
 
     def inputs(self, n_features: int) -> InputMap:
-        """Return how rows reach the random projection: as they are, by default."""
+        """Return how rows reach the random projection: unchanged by default."""
         return self._input_map(n_features)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
@@ -586,7 +585,7 @@ class Leaf(Kernel):
         return draws.project(self.law(), n_draws, width, self)
 
     def projection_like(self, projection: Projection) -> Projection:
-        """Return one that was drawn for other numbers of this kernel, with its own."""
+        """Adapt a projection drawn for other parameters of this kernel to its own."""
         return projection
 
     def factors(
@@ -602,7 +601,7 @@ class Leaf(Kernel):
     def rebound(
         self, factors: tuple[Factor, ...], n_features: int
     ) -> tuple[Factor, ...]:
-        """Return factors drawn for other numbers of this kernel, with those of now."""
+        """Adapt factors drawn for other parameters of this kernel to its own."""
         inputs = self.inputs(n_features)
         return tuple(
             replace(f, inputs=inputs, projection=self.projection_like(f.projection))
@@ -610,13 +609,13 @@ class Leaf(Kernel):
         )
 
     def exact_width(self, n_features: int) -> int | None:
-        """Return the number of features that are exact, None if they never are."""
+        """Return the number of features at which they are exact, None if never."""
         return None
 
     def own_group(
         self, n_features: int, columns: slice, weight: float, draws: FactorDraws
     ) -> Group | None:
-        """Return the features of weight·k alone if they are no independent draws."""
+        """Return the features of weight·k alone, if they are not independent draws."""
         width, inputs = columns.stop - columns.start, self.inputs(n_features)
         projection = self.own_projection(draws, width, inputs.width)
         if projection is None:
@@ -628,13 +627,13 @@ class Leaf(Kernel):
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
     ) -> Projection | None:
-        """Return the projection to such features, None if there are none."""
+        """Return the projection of such features, None without them."""
         return None
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
     ) -> TermVariance | None:
-        """Return the variance of such features of weight·k, None if there are none."""
+        """Return the variance of such features of weight·k, None without them."""
         return None
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray | float:
@@ -642,20 +641,20 @@ class Leaf(Kernel):
         return 1.0
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
-        """Return E[cos 2Δ] over draws: 1 without a phase, k(2x, 2y) of a linear one."""
+        """Return E[cos 2Δ] over draws: 1 without a phase, k(2x, 2y) if it is linear."""
         return self._gram(2 * X, 2 * Y) if self.nonlinearity().has_phase else 1.0
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         """Return Σ_ij M_ij ∂k(x_i, y_j)/∂θ for every learnable attribute.
 
-        For dense selected rows in float64; of vectors, in every entry.
+        For dense selected rows in float64, one derivative per entry of an attribute.
         """
         return {}
 
     def _feature_gradient(
         self, factors: tuple[Factor, ...], slopes: DrawSlopes
     ) -> dict[str, Any]:
-        """Return the derivatives of Σ G∘Z in θ, of the same attributes."""
+        """Return the derivatives of Σ G∘Z in θ for every learnable attribute."""
         return {}
 
     def _learnable(self, path: str) -> Iterator[Learnable]:
@@ -677,7 +676,7 @@ class Leaf(Kernel):
         slopes: DrawSlopes,
         out: np.ndarray,
     ) -> None:
-        """Add the derivatives of features in this kernel's part of θ to `out`."""
+        """Add the derivatives in this kernel's part of θ to `out`."""
         if self.learnable:
             for name, value in self._feature_gradient(factors, slopes).items():
                 out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
@@ -689,7 +688,7 @@ class Leaf(Kernel):
         stream: Stream,
         names: list[str] | None,
     ) -> None:
-        """Replace what depends on data by numbers (on a fresh copy)."""
+        """Replace everything that depends on data by numbers (in a fresh copy)."""
 
     def _check_leaf(self, n_features: int) -> None:
         self._check_columns(n_features)
@@ -721,7 +720,7 @@ class Leaf(Kernel):
             raise ValueError(f"{self} selects no column.")
 
     def _selected(self, n_features: int) -> tuple[int, ...]:
-        """Return the numbers of the columns that this kernel reads."""
+        """Return the positions of the columns that this kernel reads."""
         if self.columns is None:
             return tuple(range(n_features))
         if isinstance(self.columns, slice):
@@ -742,11 +741,11 @@ class Leaf(Kernel):
         return tuple(int(column) % n_features for column in columns)
 
     def _number_columns(self, n_features: int) -> tuple[int, ...]:
-        """Return those of them for which codes of categories are no numbers."""
+        """Return the positions of the columns that must not hold category codes."""
         return () if self.reads_categories else self._selected(n_features)
 
     def _check_categories(self, n_features: int, encoder: TableEncoder) -> None:
-        """Raise if the categories of a table are not those that the leaf expects."""
+        """Raise if the categories of a table are not those that this kernel expects."""
 
     def _select(self, X: Rows) -> Rows:
         if self.columns is None:

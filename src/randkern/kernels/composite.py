@@ -1,4 +1,4 @@
-"""Kernels that are sums of weighted products of others, whose numbers are arrays."""
+"""Kernels that are sums of weighted products, with arrays as parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from randkern.kernels.factor_draws import DrawSlopes
 
 
 class Part(Leaf):
-    """A factor of a term of a composite kernel: it reads one row of its arrays."""
+    """A factor of a term of a composite kernel, with one row of its arrays."""
 
-    #: The array, and the sign of the power of it that this part's numbers are.
+    #: The array whose power this part's numbers are, and the sign of the power.
     learned: ClassVar[tuple[str, float]]
     composite: Composite
     row: int

@@ -31,46 +31,45 @@ class Compositional(Leaf):
 
     κ_v = σ̂_v(mean of κ_u over the nodes u with an edge into v), from the base kernels
     of the inputs to the output. A random feature is a product of the base features at
-    the ends of a few random paths (Algorithm 1), and is kept as a few integers.
+    the ends of a few random paths (Algorithm 1), and is stored as a few integers.
 
     Parameters
     ----------
     skeleton : Skeleton or FullyConnected, optional
         A :class:`~randkern.skeletons.FullyConnected` becomes a skeleton once `resolve`
-        has seen the number of columns (models do it in `fit`); None is one with its
+        has seen the number of columns (models call it in `fit`); None is one with its
         defaults: one ReLU node over all columns, read as angles.
     columns : None, slice, or list of column numbers or names
-        Those that the skeleton reads: its column 0 is the first of them.
+        The columns that the skeleton reads: its column 0 is the first of them.
     deduplicate : "auto" or bool
-        Merge equal features of a draw into one of a higher weight, and go on drawing
-        until all columns are filled by different ones (see Notes). ``"auto"`` does
-        wherever features can be equal: where some input is not on a Gaussian space or
-        a sphere by directions.
+        Merge equal features of a draw into one with a higher weight, and continue
+        drawing until all columns hold different features (see Notes). ``"auto"`` does
+        so if features can be equal: if some input is not on a Gaussian space or a
+        sphere by directions.
     constant : {"analytic", "sampled"}
         ``"analytic"``: the constant feature, of probability P₀, is one column √P₀, and
-        the others are drawn on the condition that they meet an input; ``"sampled"``: it
-        is drawn as any other.
+        the others are drawn conditionally on depending on an input; ``"sampled"``: the
+        constant is drawn like any other feature.
 
     Raises
     ------
     ValueError
-        At `fit` and on calls: for rows of another width, or points that do not lie on
-        their base spaces; for ``deduplicate=True`` where no two features are equal.
+        In `fit` and on calls: for rows of another width, or points that do not lie on
+        their base spaces; for ``deduplicate=True`` if no two features can be equal.
 
     Notes
     -----
-    The draws that count are those before the first for which no column is left; with N
-    of them, a feature that came up c times has the weight √((1 − P₀)c/N), which keeps
-    the kernel's mean exact. A skeleton of no more features than columns is not drawn
-    but listed, unless that takes too long (more than 64 degrees at a node, or three
-    products per column): then the features' kernel is the exact one, and columns that
-    are left over are zero, as they are when 50 draws per column do not find enough
-    features.
+    Drawing stops at the first draw for which no column is left. Of the N draws before,
+    a feature drawn c times has the weight √((1 − P₀)c/N), which keeps the kernel
+    unbiased. If a skeleton has no more features than columns, they are enumerated
+    instead of drawn, unless that takes too long (more than 64 degrees at a node, or
+    three products per column): the features' kernel is then the exact one, and unused
+    columns are zero, as they are if 50 draws per column do not find enough features.
 
     As a factor of a product, or with ``fourier="offset"``, features are drawn
-    independently, whatever `deduplicate` and `constant`; `projection` makes no
-    difference to them. The mean of the features is the kernel of
-    ``skeleton.truncated()``: degrees above 10,000 are not drawn.
+    independently, whatever `deduplicate` and `constant`; `projection` has no effect.
+    The mean kernel of the features is that of ``skeleton.truncated()``: degrees above
+    10,000 are not drawn.
 
     Paths are drawn on the host. For tensors they are copied to the device once, and
     features and exact values are computed there.
@@ -110,7 +109,7 @@ class Compositional(Leaf):
         return self._skeleton().recursion.is_normalised
 
     def _skeleton(self, n_columns: int | None = None) -> Skeleton:
-        """Return the skeleton; exact values need but the number of columns for it."""
+        """Return the skeleton; a FullyConnected needs the number of columns for it."""
         if isinstance(self.skeleton, Skeleton):
             return self.skeleton
         if n_columns is None:
@@ -228,12 +227,12 @@ class Compositional(Leaf):
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
     ) -> TermVariance:
-        """Return the variance with the constant feature's probability P apart.
+        """Return the variance, treating the constant feature, of probability P, apart.
 
         A draw that is not constant has the mean (K − P)/(1 − P) and the second moment
         (S − cP)/(1 − P), where c = 1 is that of the constant (3/2 in offset form), and
-        weighs 1 − P. It is a bound where equal draws are merged, or where some features
-        are real or constant, as on categories: these leave columns to other draws.
+        the weight 1 − P. This is an upper bound if equal draws are merged, or if some
+        features are real or constant, as on categories, which leaves columns to others.
         """
         size = weight**2 * self.squared_amplitude(X, Y)
         value = weight * self._gram(X, Y)
@@ -264,7 +263,7 @@ class Compositional(Leaf):
         return TermVariance((*plain.matrices, *apart), factors)
 
     def _weighs_columns(self, n_columns: int, fourier: Fourier) -> bool:
-        """Tell whether this many columns are weighted individually."""
+        """Return whether this many columns are weighted individually."""
         apart = self._merges() or self.constant == "analytic"
         return (
             apart and fourier == "pair" and n_columns >= least_columns(self._skeleton())
@@ -283,5 +282,5 @@ class Compositional(Leaf):
 
 
 def _repeats(skeleton: Skeleton) -> bool:
-    """Tell whether two features can be equal, other than by being constant."""
+    """Return whether two features that are not constant can be equal."""
     return any(base.discrete for base in skeleton.graph.bases)

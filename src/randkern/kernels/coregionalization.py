@@ -16,26 +16,26 @@ from randkern.projections import InputMap, Law, Projection, SphereLaw
 
 
 class Coregionalization(Leaf):
-    """The covariance B = WWᵀ + diag(v) of outputs that one column numbers.
+    """The covariance B = WWᵀ + diag(v) of outputs, whose index is one of the columns.
 
-    k(x, y) = B_ts for rows whose entries of that column are t and s. ``k *
-    Coregionalization(...)`` is a process of several outputs of which each row observes
-    one (the intrinsic model of coregionalization); a sum of such products is the linear
+    k(x, y) = B_ts for rows whose entries in that column are t and s. ``k *
+    Coregionalization(...)`` is a process with several outputs, one observed per row
+    (the intrinsic model of coregionalization); a sum of such products is the linear
     model. A Gaussian process learns W and v. With L = [W, diag(√v)], of C columns, a
     draw of its features is L_t·ω, ω uniform on the sphere of radius √C.
 
     Parameters
     ----------
     loadings : array of shape (n_outputs, rank)
-        W, of any sign: outputs may be correlated negatively. Started at 0 throughout,
-        it stays there; started at 10⁶ times the size of the targets, learning may fail
-        (``normalize_y=True`` of regression).
+        W, of any sign: outputs may be correlated negatively. If all entries start at 0,
+        they stay 0; from 10⁶ times the size of the targets, learning may fail (use
+        ``normalize_y=True`` of regression).
     variances : array of shape (n_outputs,)
-        v ≥ 0, what each output has of its own. Entries that are 0 stay 0.
+        v ≥ 0, the variance specific to each output. Entries that are 0 stay 0.
     columns : None, or the number or name of a column
-        Its values are 0, ..., n_outputs − 1, or as many categories, in sorted order,
-        all of which the rows of the fit have.
-        None if there is no other column.
+        The column of output indices 0, ..., n_outputs − 1, or of as many categories,
+        in sorted order, all present in the rows of the fit. None if there is no other
+        column.
 
     References
     ----------
@@ -129,7 +129,7 @@ class Coregionalization(Leaf):
         return (self._one_hot(X) @ L) @ (self._one_hot(Y) @ L).T
 
     def _one_hot(self, X: Rows) -> Any:
-        """Return a column per output, 1 where a row is of it."""
+        """Return the one-hot encoding of the outputs of rows."""
         ops, one_hot = ops_of(X), np.eye(len(self._factor))
         codes = ops.codes(densify(X), (np.arange(float(len(one_hot))),))
         _check_codes(codes, len(one_hot))
@@ -166,7 +166,7 @@ class Coregionalization(Leaf):
 
 @dataclass(frozen=True, eq=False)
 class Loaded(Projection):
-    """Draws of another projection, of the row of L that the code of an output names."""
+    """Draws of another projection, applied to the row of L of each row's output."""
 
     name = "loaded"
     drawn: Projection | None = None

@@ -1,4 +1,4 @@
-"""What ``kernel=None`` stands for, and estimators that take it."""
+"""The kernel for ``kernel=None``, and the base class of estimators that accept it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from randkern.kernels.stationary import Gaussian
 
 
 def default_kernel() -> Gaussian:
-    """Return what ``kernel=None`` stands for, unless an estimator says otherwise."""
+    """Return the kernel for ``kernel=None``, unless an estimator overrides it."""
     return Gaussian(lengthscale="scale")
 
 
 class TakesKernel(BaseEstimator):
-    """An estimator whose `kernel` may be None, and be searched over all the same.
+    """An estimator whose `kernel` may be None, with searchable parameters even then.
 
-    ``get_params`` lists the parameters of the kernel that None stands for; setting
-    one of them (``kernel__lengthscale=2.0``) makes `kernel` that kernel.
+    ``get_params`` lists the parameters of the default kernel; setting one of them
+    (``kernel__lengthscale=2.0``) sets `kernel` to that kernel.
     """
 
     kernel: Kernel | None
 
     def _default_kernel(self) -> Kernel:
-        """Return the kernel that None stands for."""
+        """Return the kernel for None."""
         return default_kernel()
 
     @property
     def _given_kernel(self) -> Kernel:
-        """The kernel that the parameters name."""
+        """The kernel, or its default."""
         return self._default_kernel() if self.kernel is None else self.kernel
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, those of the kernel as ``kernel__<name>`` if `deep`.
+        """Return the parameters; if `deep`, those of the kernel as ``kernel__<name>``.
 
         Parameters
         ----------

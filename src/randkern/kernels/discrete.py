@@ -20,17 +20,18 @@ from randkern.projections import Identity, InputMap, Law, Projection, Roots, Sph
 class Linear(Leaf):
     """The linear kernel x·y + ν.
 
-    Given at least d columns (those of X, and one for ν > 0) its features are these
-    themselves; given fewer, an orthogonal projection scaled by √(d/D). As a factor of a
-    product it contributes ω·x with ω uniform on the sphere of radius √d.
+    If it is allotted at least d columns (those of X, and one for ν > 0), its features
+    are the columns themselves; otherwise an orthogonal projection of them, scaled by
+    √(d/D). As a factor of a product it contributes ω·x with ω uniform on the sphere of
+    radius √d.
 
     Parameters
     ----------
     bias : float, default=0.0
         ν, at least 0.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all, an empty list leaves the
-        constant ν > 0.
+        The columns that the kernel reads; None: all. An empty list leaves the constant
+        ν > 0.
 
     Examples
     --------
@@ -114,16 +115,16 @@ class Categorical(Leaf):
     On one column this is 1[x = y], the categorical base space of Daniely,
     Frostig, Gupta and Singer 2017, "Random features for compositional
     kernels", with features e^{2πi ω x/n}, ω uniform on {1, ..., n}; with
-    several columns each draw picks one of them. For the kernel that asks for
-    agreement on all columns at once, multiply one-column kernels.
+    several columns each draw picks one of them. For a kernel that requires
+    agreement on all columns, multiply one-column kernels.
 
-    Values are compared for equality, whatever they are; a dataframe may hold
-    text. A value that was not there at `fit` agrees with no value that was.
+    Values of any type are compared for equality; a dataframe may hold text. A
+    value not seen in `fit` differs from all values that were.
 
     Parameters
     ----------
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
     categories : "auto" or list of arrays
         The sorted values of each column; ``"auto"`` takes them from the data
         in `resolve`. Exact values do not need them.
@@ -187,7 +188,7 @@ class Categorical(Leaf):
         return tuple(np.asarray(values) for values in self.categories)
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the number of roots of unity a column: one for unseen values."""
+        """The number of roots of unity per column, including one for unseen values."""
         return tuple(len(values) + 1 for values in self._sorted_categories())
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Roots:

@@ -1,4 +1,4 @@
-"""From a kernel to the plan of its random features."""
+"""Drawing the plan of a kernel's random features."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def resolve_kernel(
 ) -> Kernel:
     """Return the kernel with everything that depends on data replaced by numbers.
 
-    None stands for ``Gaussian(lengthscale="scale")``. `names` are those of
-    the columns, `encoder` encoded the categories of a table.
+    None is ``Gaussian(lengthscale="scale")``. `names` are the column names, `encoder`
+    is the encoder of the categories of a table.
     """
     if kernel is None:
         kernel = default_kernel()

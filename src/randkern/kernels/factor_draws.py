@@ -21,13 +21,13 @@ Fourier = Literal["pair", "offset"]
 
 @dataclass(frozen=True)
 class TermVariance:
-    """The variance of a term as Σ_k c_k(D) M_k: only the c_k depend on D."""
+    """The variance of a term as Σ_k c_k(D) M_k, where only the c_k depend on D."""
 
     matrices: tuple[np.ndarray, ...]
     factors: Callable[[int], tuple[float, ...]]
 
     def combine(self, width: int, values: Iterable[Any]) -> Any:
-        """Return Σ_k c_k(D) v_k; where c_k is 0, v_k may be infinite."""
+        """Return Σ_k c_k(D) v_k; v_k may be infinite if c_k is 0."""
         pairs = zip(self.factors(width), values, strict=True)
         return sum(factor * value for factor, value in pairs if factor)
 
@@ -44,7 +44,7 @@ class TermVariance:
         offset = amplitude * (1 + double / 2)
         if fourier == "offset":
             return cls.of_amplitudes(offset, square)
-        pair = amplitude * (1 + double)  # of two columns, times D
+        pair = amplitude * (1 + double)  # for two columns, times D
 
         def factors(width: int) -> tuple[float, ...]:
             odd = width % 2
@@ -56,16 +56,16 @@ class TermVariance:
 def allot(
     n_components: int, diagonals: np.ndarray, most: Sequence[int | None]
 ) -> list[int]:
-    """Share out columns in proportion to `diagonals`, by largest remainder.
+    """Allot columns in proportion to `diagonals`, by largest remainder.
 
-    Every term gets at least one column, and no more than those that make it exact: the
-    rest goes to the others.
+    Every term gets at least one column, and at most as many as make it exact; the
+    surplus goes to the other terms.
 
     Parameters
     ----------
     n_components : int
     diagonals : ndarray of shape (n_terms,)
-        The mean of k(x, x) of every term.
+        The mean of k(x, x) for every term.
     most : sequence of int or None
         The width at which a term's features are exact, None if they never are.
     """
@@ -131,12 +131,12 @@ class FactorDraws:
         self._n_dimensions = 0
 
     def stream(self, dimensions: int = 0) -> Stream:
-        """Return the stream of the next factor, which draws for itself.
+        """Return the stream of the next factor, for factors that draw by themselves.
 
         Parameters
         ----------
         dimensions : int
-            Dimensions of a low-discrepancy sequence to reserve for it.
+            Dimensions of the low-discrepancy sequence to reserve for the factor.
         """
         self._n_factors += 1
         self._n_dimensions += dimensions
@@ -169,7 +169,7 @@ _DRAWS = 4096
 
 
 class _Turned(Group):
-    """A group whose single cosines are shifted by π/2, which gives derivatives."""
+    """A group with its single cosines shifted by π/2, for derivatives."""
 
     def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
         angles = super().draw_offsets(start, stop, np.float64)
@@ -178,14 +178,14 @@ class _Turned(Group):
 
 @dataclass(frozen=True, eq=False)
 class DrawSlopes:
-    """Derivatives of Σ G∘Z in the phase and the amplitude of every row and draw.
+    """Derivatives of Σ G∘Z in the phase and amplitude of every row and draw.
 
     Parameters
     ----------
     group : Group
     X : float64 rows of shape (n, n_features_in)
     Z, G : arrays of shape (n, width)
-        The features of the group, and the derivatives in them.
+        The features of the group, and the derivatives with respect to them.
     """
 
     group: Group
@@ -197,8 +197,8 @@ class DrawSlopes:
     def phase(self) -> np.ndarray:
         """Σ G ∂z/∂p, shape (n, n_draws).
 
-        The derivative of a cosine in its phase is minus the sine, which stands beside
-        it in a pair.
+        The derivative of a cosine in its phase is minus the sine, which is the next
+        column in a pair.
         """
         G, Z = self.G, self.Z
         even, odd, single = self._columns("pair", "offset")
@@ -221,12 +221,12 @@ class DrawSlopes:
         return ops_of(self.Z).hstack([sums, products[:, single]])
 
     def _columns(self, *known: Output) -> tuple[slice, slice, slice]:
-        """Return the columns of cosines, the sines beside them, and single ones.
+        """Return the columns of cosines in pairs, of their sines, and of single draws.
 
         Raises
         ------
         ValueError
-            If the output of the group is none of `known`.
+            If the output of the group is not in `known`.
         """
         width, output = self.group.width, self.group.output
         if output not in known:

@@ -1,10 +1,10 @@
-"""Lengthscales, what learning may change in a kernel, and the derivatives in it.
+"""Lengthscales, the learnable hyperparameters of a kernel, and derivatives in them.
 
-θ is the vector of the logarithms of the numbers that kernels call learnable (arsinh of
-those that may change their sign): the lengthscales of stationary kernels (one per
-column where they are vectors) and the scales of :class:`Scaled` kernels. Random draws
-stay as they are: features change with θ through the inputs of their projections and
-through their weights.
+θ is the vector of the logarithms of the learnable numbers of a kernel (arsinh of those
+that may change their sign), such as the lengthscales of stationary kernels (one per
+column if they are vectors) and the scales of :class:`Scaled` kernels. Random draws are
+fixed: features depend on θ through the inputs of their projections and through their
+weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from randkern.plan import Plan
 RULES = ("scale", "median")
 _MEDIAN_ROWS = 1000
 _BLOCK = 4096
-# Columns that vary less than others by this factor are unseen by a common lengthscale.
+# Columns that vary less than others by this factor have no effect under a common
+# lengthscale.
 _WILD = 1e3
 _NAMED = 4
 
@@ -69,7 +70,7 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
 
 
 def check_inverse(lengthscale: float | np.ndarray, X: Rows) -> None:
-    """Raise if rows cannot be divided by a lengthscale in their precision."""
+    """Raise if the inverse of a lengthscale overflows in the dtype of the rows."""
     dtype = np.dtype(f"f{X.dtype.itemsize}")
     least = float(np.min(lengthscale))
     if least * float(np.finfo(dtype).max) < 1:
@@ -81,11 +82,11 @@ def check_inverse(lengthscale: float | np.ndarray, X: Rows) -> None:
 
 
 def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
-    """Return the standard deviation of all entries of X, rows weighted.
+    """Return the standard deviation of all entries of X, with weighted rows.
 
     As in scikit-learn's ``gamma="scale"`` the entries are pooled over columns.
-    Two passes in float64, on entries divided by their largest magnitude, so
-    that no scale overflows or vanishes.
+    Computed in two passes in float64, on entries divided by their largest
+    magnitude, to avoid overflow and underflow.
     """
     n, d = X.shape
     ops = ops_of(X)
@@ -110,11 +111,11 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
 
 
 def warn_of_scales(X: Rows, names: list[str]) -> None:
-    """Warn of columns that one lengthscale for all does not see.
+    """Warn of columns that are too small to matter under a common lengthscale.
 
     They vary less than others both in standard deviation and in range: pixels and
     indicators that are rarely on have small deviations, but share a unit. Sparse rows,
-    which hold counts and indicators, are not looked at.
+    which hold counts and indicators, are not checked.
     """
     if sp.issparse(X) or X.shape[1] < 2:
         return
@@ -125,7 +126,7 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     low, high = ops.xp.min(sample, axis=0), ops.xp.max(sample, axis=0)
     reach = high - low
     deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
-    # What varies by rounding errors is constant.
+    # Columns that vary only by rounding errors are constant.
     varying = reach > 64 * ops.precision(X.dtype) * ops.xp.maximum(-low, high)
     unseen = varying & (_WILD * reach < ops.largest(reach))
     unseen = unseen & (_WILD * deviation < ops.largest(deviation))
@@ -189,7 +190,8 @@ def median_distance(
     dense = ops.to_host(densify(X)).astype(np.float64)
     if sample_weight is not None:
         sample_weight = ops.to_host(sample_weight)
-    # Shifted and divided by the largest entry, squares neither overflow nor vanish.
+    # Shift and divide by the largest entry, so that squares neither overflow nor
+    # underflow.
     dense -= dense[0].copy()
     largest = float(np.abs(dense).max(initial=0.0))
     if largest == 0:
@@ -202,7 +204,7 @@ def median_distance(
     if sample_weight is None:
         return float(np.median(distances))
     first, second = np.triu_indices(dense.shape[0], 1)
-    # Divided by a power of two, which loses no bit: products may overflow.
+    # Divide by a power of two, which is exact: products could overflow.
     sample_weight = sample_weight / 2.0 ** np.frexp(sample_weight.max())[1].clip(-1000)
     weights = (sample_weight[first] * sample_weight[second])[apart]
     order = np.argsort(distances)
@@ -217,7 +219,7 @@ def median_distance(
 
 
 class Hyperparameters:
-    """The numbers of a resolved kernel that can be learned, as one vector θ.
+    """The learnable numbers of a resolved kernel, as one vector θ.
 
     Examples
     --------
@@ -228,7 +230,7 @@ class Hyperparameters:
     """
 
     def __init__(self, kernel: Kernel):
-        # A clone: an object that stands in two places has numbers of its own in each.
+        # A clone: an object used in two places gets separate numbers in each.
         self.kernel = kernel = clone(kernel)
         self._entries = list(kernel._learnable(""))
         self._slices: dict[tuple[int, str], slice] = {}
@@ -241,7 +243,7 @@ class Hyperparameters:
 
     @property
     def names(self) -> list[str]:
-        """Names as in ``get_params``, with an index where there is a vector."""
+        """Names as in ``get_params``, with an index for entries of vectors."""
         return [name for entry in self._entries for name in entry.names]
 
     @property
@@ -256,7 +258,7 @@ class Hyperparameters:
         return np.concatenate([*parts, np.empty(0)])
 
     def at(self, theta: np.ndarray) -> Hyperparameters:
-        """Return those of a copy of the kernel with other numbers."""
+        """Return the hyperparameters of a copy of the kernel with these numbers."""
         other = Hyperparameters(self.kernel)
         start = 0
         for entry in other._entries:
@@ -268,7 +270,7 @@ class Hyperparameters:
     def rescaling(self) -> np.ndarray:
         """Return the shortest direction in θ that multiplies all terms by e.
 
-        As nearly as there is one: terms without a scale do not change.
+        It is a least-squares solution: terms without a scale do not change.
         """
         rows = [np.zeros(self.size)]
         for term in self.kernel.terms():
@@ -280,11 +282,11 @@ class Hyperparameters:
         return np.linalg.lstsq(np.array(rows), wanted, rcond=None)[0]
 
     def place(self, owner: Kernel, attribute: str) -> slice | None:
-        """Return where in θ an attribute of a part of the kernel stands."""
+        """Return the slice of θ that holds an attribute of a part of the kernel."""
         return self._slices.get((id(owner), attribute))
 
     def index_of(self, scale: Scale) -> int:
-        """Return which entry of θ a scale is."""
+        """Return the index of a scale in θ."""
         return self._slices[id(scale.owner), scale.attribute].start + scale.index
 
 
@@ -298,8 +300,8 @@ def add_gram_gradient(
 def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
     """Return the same draws for a kernel of the same form with other numbers.
 
-    Every term keeps its columns, whatever its scale is now; the weights of features
-    are proportional to the roots of the terms' scales.
+    The columns of terms do not change with their scales; the weights of features
+    are proportional to the square roots of the terms' scales.
     """
     groups = []
     for group, old, new in zip(plan.groups, before.terms(), after.terms(), strict=True):
@@ -323,7 +325,7 @@ def add_feature_gradient(
 ) -> None:
     """Add Σ_ij G_ij ∂z_ij/∂θ to `out`, Z being the features of float64 rows X.
 
-    A weight of features is the root of its scales.
+    The weight of a feature is proportional to the square root of its scales.
     """
     for group, term in zip(plan.groups, hyper.kernel.terms(), strict=True):
         columns = slice(group.start, group.stop)

@@ -32,11 +32,11 @@ class Optical(Leaf):
     bias : float
         ν ≥ 0.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     Notes
     -----
-    Relative to K², the variance of a feature at x ∥ y is C(2m, m) − 1: 1, 5,
+    For x ∥ y the variance of a feature, relative to K², is C(2m, m) − 1: 1, 5,
     19, 69 for m = 1, 2, 3, 4. Higher degrees need more features.
 
     References

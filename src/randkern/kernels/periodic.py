@@ -17,7 +17,7 @@ from randkern.projections import InputMap, Law, Stored
 
 @dataclass(frozen=True, eq=False)
 class Harmonics(Stored):
-    """Frequencies k drawn for one κ = ℓ⁻²; a row is √(p_κ(k)/p_drawn(k)), and k·x."""
+    """Frequencies k drawn for one κ = ℓ⁻²; gives √(p_κ(k)/p_drawn(k)) and k·x."""
 
     name = "harmonics"
     drawn: float = 1.0
@@ -31,7 +31,7 @@ class Harmonics(Stored):
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("harmonics").generator()
         uniform = generator.random((self.n_draws, 2, self.width))
-        # About normal of variance κ where κ is large.
+        # Approximately normal with variance κ for large κ.
         halves = ive(np.arange(int(12 * np.sqrt(self.drawn) + 40)), self.drawn)
         k = np.searchsorted(np.cumsum(2 * halves) - halves[0], uniform[:, 0])
         k = np.minimum(k, len(halves) - 1) * np.where(uniform[:, 1] < 0.5, 1, -1)
@@ -42,7 +42,7 @@ class Harmonics(Stored):
         """Return the derivative of the logarithm of each modulus in log ℓ."""
         k = abs(self.draw()[0])
         here, above = ive(k, self.kappa), ive(k + 1, self.kappa)
-        # A draw that is out of reach has the modulus 0.
+        # A draw of vanishing probability has the modulus 0.
         ratio = np.divide(above, here, out=np.zeros_like(here), where=here > 0)
         return self.kappa * (1.0 - ratio - k / self.kappa).sum(axis=1)
 
@@ -51,14 +51,14 @@ class Periodic(Leaf):
     """The periodic kernel Π_j exp(−2 sin²(πτ_j/P)/ℓ²), τ = x − y.
 
     Frequencies are independent 2πk_j/P, P(k_j = ±k) = I_k(ℓ⁻²) e^{−ℓ⁻²}, I_k a modified
-    Bessel function. Where P and ℓ are learned, draws are weighted by their likelihoods.
+    Bessel function. When P and ℓ are learned, draws are weighted by likelihood ratios.
 
     Parameters
     ----------
     period, lengthscale : float
-        P and ℓ, positive; ℓ has no rule, as it is in units of the circle, not of x.
+        P and ℓ, positive; ℓ has no data-dependent rule, as it is not in the units of x.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------

@@ -30,7 +30,7 @@ class Polynomial(Leaf):
     bias : float
         ν ≥ 0.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------
@@ -56,7 +56,7 @@ class Polynomial(Leaf):
 
     @property
     def n_factors(self) -> int:  # type: ignore[override]
-        """One random projection for each power."""
+        """One random projection per power."""
         return int(self.degree)
 
     def nonlinearity(self) -> ComplexValue:

@@ -16,26 +16,27 @@ from randkern.projections import Antithetic, InputMap
 
 
 class Softmax(Leaf):
-    """The softmax kernel, exp(x·y/s²), with features that are positive.
+    """The softmax kernel, exp(x·y/s²), with positive random features.
 
-    A positive feature is exp(w·x/s − ‖x‖²/(2s²)), w ~ N(0, I). Hyperbolic features are
-    the same for w and −w side by side, which lowers the variance; as a factor of a
-    product, features are positive ones.
+    A positive feature is exp(w·x/s − ‖x‖²/(2s²)), w ~ N(0, I). Hyperbolic features use
+    both w and −w, which lowers the variance. As a factor of a product the kernel uses
+    positive features.
 
     Parameters
     ----------
     scale : float
         s > 0; d^(1/4) for the attention of d columns.
     features : {"hyperbolic", "positive"}
-        ``"positive"``: one exponential of each draw w; ``"hyperbolic"``: those of w and
-        −w, which vary less.
+        ``"positive"``: one exponential per draw w; ``"hyperbolic"``: those of w and −w,
+        with a lower variance.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     Notes
     -----
     With N = ‖x‖² + ‖y‖² and c = x·y, in units of s², the variance of D features is
-    (e^{N + 4c} − K²)/D if positive, and (e^{N + 4c} + e^{−N} − 2K²)/D if hyperbolic.
+    (e^{N + 4c} − K²)/D if they are positive, and (e^{N + 4c} + e^{−N} − 2K²)/D if
+    hyperbolic.
 
     References
     ----------

@@ -20,23 +20,23 @@ _DIFFERENCE_BYTES = 2**26
 
 
 class Spectral(Stationary):
-    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω that you draw.
+    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω with a given sampler.
 
     Parameters
     ----------
     sampler : callable
-        ``sampler(n, d, generator)`` returns n independent frequencies of d columns,
+        ``sampler(n, d, generator)`` returns n independent frequencies in d dimensions,
         shape (n, d), drawn by a :class:`numpy.random.Generator`. Define it at the top
-        of a module if the model is to be saved.
+        level of a module if the model is to be saved.
     value : callable, optional
-        ``value(T)`` returns the kernel at differences T of shape (..., d), shape (...).
-        None: exact values, and with them variances, are means over 65,536 frequencies
-        of a fixed seed, with an error of about 0.004.
+        ``value(T)`` returns the kernel, of shape (...), at differences T of shape
+        (..., d). None: exact values, and hence variances, are means over 65,536
+        frequencies with a fixed seed, with an error of about 0.004.
     lengthscale : float, array of shape (d,), "scale" or "median"
         ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
         the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------
@@ -54,7 +54,7 @@ class Spectral(Stationary):
     array([[1.   , 0.455]])
     """
 
-    learnable = ()  # a function of the user has no derivative
+    learnable = ()  # user-defined functions have no known derivative
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Spectral(Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Sampled(Stored):
-    """Rows that a function of the user draws, all at once."""
+    """Rows drawn by a user-defined function, all at once."""
 
     name = "sampled"
     sampler: Any = None

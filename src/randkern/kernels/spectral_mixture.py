@@ -29,7 +29,7 @@ class SpectralMixture(Composite):
     means, scales : arrays of shape (n_mixtures, d)
         μ_q and σ_q > 0, in cycles per unit of x.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------

@@ -38,7 +38,7 @@ from randkern.projections import (
     NormalLaw,
 )
 
-# Beyond, powers of ν leave the range of floats, and ν = inf is the same to rounding.
+# Above this, powers of ν overflow, and the kernel equals that of ν = inf to rounding.
 _LARGEST_NU = 1e50
 
 
@@ -50,7 +50,7 @@ def _manhattan(X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
 
 
 class _Metric(NamedTuple):
-    """Distances of scaled rows, squared if Euclidean, and what depends on them."""
+    """A distance of scaled rows (squared if Euclidean), and its lengthscale rules."""
 
     distances: Callable[[Rows, Rows, Any, bool], Any]
     scipy_name: Literal["euclidean", "cityblock"]
@@ -146,22 +146,22 @@ class Stationary(Leaf):
     ) -> np.ndarray:
         """Return Σ M ∂K/∂log ℓ_j for every column j of rows divided by ℓ.
 
-        With one lengthscale only the sum over columns is asked for: it comes in one
-        entry where that is cheaper.
+        With a single lengthscale only the sum over columns is needed, and may be
+        returned as one entry where that is cheaper.
         """
         ops = ops_of(X)
         squared = ops.scaled_squared_distances(X, Y, 1.0, False)
         weight = M * self._slope(ops.copy(squared))
         if not np.ndim(self.lengthscale):
             return ops.stacked_numbers([(weight * squared).sum()])
-        # Σ W (x − y)² by products; centred, little cancels where W is not small.
+        # Σ W (x − y)² by matrix products, of centred rows to reduce cancellation.
         center = Y.mean(axis=0)
         X, Y = X - center, Y - center
         cross = ops.algebra.column_products(X, weight @ Y)
         return weight.sum(axis=1) @ X**2 + weight.sum(axis=0) @ Y**2 - 2 * cross
 
     def _slope(self, squared: np.ndarray) -> np.ndarray:
-        """Return −2 f'(s) for K = f(s), s the squared distance (may overwrite it)."""
+        """Return −2 f'(s) for K = f(s), s the squared distance (may be overwritten)."""
         raise NotImplementedError(f"{type(self).__name__} has no gradient.")
 
     def _feature_gradient(
@@ -187,7 +187,7 @@ class Gaussian(Stationary):
         d·Var/2 with Var the variance of all entries, as scikit-learn's
         ``gamma="scale"``; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
-        The columns that the kernel reads; all by default.
+        The columns that the kernel reads; None: all.
 
     References
     ----------
@@ -211,8 +211,8 @@ class Gaussian(Stationary):
 class Laplacian(Stationary):
     """The L1 Laplacian kernel, exp(−‖x − y‖₁/ℓ); ω_j ~ Cauchy(0, 1/ℓ).
 
-    The distance is the sum of absolute differences (several packages mean the
-    Euclidean distance by the same name: that is ``Matern(nu=0.5)`` here).
+    The distance is the sum of absolute differences. Several packages use the same
+    name for the Euclidean distance, which is ``Matern(nu=0.5)`` here.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class Laplacian(Stationary):
         ℓ. ``"scale"``: ℓ = d·std, the size of a typical L1 distance;
         ``"median"``: the median L1 distance of a sample.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     Examples
     --------
@@ -259,7 +259,7 @@ class Cauchy(Stationary):
         ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
         the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     Examples
     --------
@@ -307,7 +307,7 @@ class Matern(Stationary):
         ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
         the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------
@@ -351,7 +351,7 @@ class Matern(Stationary):
 class RationalQuadratic(Stationary):
     """The rational quadratic kernel, (1 + ‖x − y‖²/(2αℓ²))^{−α}.
 
-    Frequencies are √g·z/ℓ with z ~ N(0, I) and one g ~ Gamma(α, 1/α) a
+    Frequencies are √g·z/ℓ with z ~ N(0, I) and one g ~ Gamma(α, 1/α) per
     frequency.
 
     Parameters
@@ -362,7 +362,7 @@ class RationalQuadratic(Stationary):
         ℓ; a vector divides each column by its own. ``"scale"``: ℓ² = d·Var/2 with Var
         the variance of all entries; ``"median"``: the median distance of a sample.
     columns : None, slice, or list of column numbers or names
-        Those of a table that the kernel reads; None is all.
+        The columns that the kernel reads; None: all.
 
     References
     ----------

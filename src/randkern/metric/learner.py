@@ -32,7 +32,8 @@ from randkern.metric.search import ALPHAS, Search, searched_rows, split_rows
 from randkern.models._targets import TargetsOrLabels
 from randkern.models.memory import dual_bytes
 
-# Full metrics are tried up to so many columns, and from so many rows per column on.
+# Full metrics are tried for at most this many columns, and at least this many rows per
+# column.
 _MOST_FULL = 500
 _ROWS_PER_COLUMN = 5
 
@@ -44,23 +45,25 @@ class MetricLearner(
 
     Ridge regression with the kernel k(Ax, Ay) is fitted, the average outer product of
     its gradients, G = (1/n) Σ_i J(x_i)ᵀJ(x_i), gives AᵀA = G^p for the next fit, and so
-    on. Every step is judged on held-out rows, as are the lengthscale, the penalty, the
-    power p and whether A is diagonal or full; the best is then computed from all rows.
-    The first step also uses the gradients of a fit to the squares of the targets, which
-    show columns that change their variance and not their mean.
+    on. Every step is validated on held-out rows, as are the lengthscale, the penalty,
+    the power p and whether A is diagonal or full; the best metric is then recomputed
+    from all rows. The first step also uses the gradients of a fit to the squares of the
+    targets, which show columns that affect the variance but not the mean.
 
     Parameters
     ----------
     kernel : Gaussian, Matern or RationalQuadratic, default=None
-        None is ``Matern(nu=1.5)``. A Matérn kernel needs ν > 1: random features of
-        others have gradients without a variance. Its lengthscale is that of the
+        None is ``Matern(nu=1.5)``. A Matérn kernel needs ν > 1: otherwise gradients of
+        its random features have infinite variance. Its lengthscale is that of the
         transformed rows; A is scaled to it.
     n_components : int or None, default=2000
-        Number of random features. With no more rows than that, and for None, fits use
-        the exact kernel, which costs no more then. Steps are chosen with half of them.
+        Number of random features. With at most as many rows, and for None, fits use
+        the exact kernel, which is then no more expensive. Steps are chosen with half of
+        them.
     metric : {"auto", "diagonal", "full"}, default="auto"
-        ``"diagonal"``: A weighs columns; ``"full"``: it may also turn them. ``"auto"``
-        tries both where there are at least 5 rows per column, and at most 500 columns.
+        ``"diagonal"``: A scales columns; ``"full"``: it may also rotate them.
+        ``"auto"`` tries both if there are at least 5 rows per column, and at most 500
+        columns.
     n_iterations : int, default=5
         Maximum number of steps.
     alpha : float or "auto", default="auto"
@@ -76,16 +79,17 @@ class MetricLearner(
         ``"identity"``: no step was better than standardised columns by a standard
         error.
     feature_importances_ : ndarray of shape (d,)
-        Mean squares of gradients along standardised columns, of sum 1: those of two
-        fits to halves of the sampled rows, multiplied, to which noise adds nothing on
-        average. Where nothing was learned, the variances of the columns.
+        Mean squares of gradients along standardised columns, normalised to sum 1. They
+        are products of the gradients of two fits to halves of the sampled rows, so that
+        noise adds nothing on average. If nothing was learned, the variances of the
+        columns.
     kernel_ : Kernel
         The kernel for transformed rows, with its lengthscale.
     alpha_ : float
         The penalty of its fit.
     history_ : list of float
-        Mean squared error of every step, on rows held out, over the variance of the
-        targets. The first is that of standardised columns.
+        Mean squared error of every step on held-out rows, divided by the variance of
+        the targets. The first is that of standardised columns.
     n_iter_ : int
         Number of steps of the chosen metric.
     n_features_in_ : int
@@ -100,9 +104,10 @@ class MetricLearner(
     Notes
     -----
     Labels (text, booleans, or at most 20 different integers) are coded as columns of
-    ±1, other targets standardised. The search takes a sample of at most 10,000 rows, of
-    which a fifth is held out (each fifth in turn for up to 1,000 rows); equal rows are
-    on one side. The metric itself takes all rows, a block of features at a time.
+    ±1; other targets are standardised. The search uses a sample of at most 10,000 rows,
+    a fifth of which is held out (each fifth in turn for up to 1,000 rows); equal rows
+    are on the same side. The metric itself uses all rows, a block of features at a
+    time.
 
     References
     ----------
@@ -148,7 +153,7 @@ class MetricLearner(
         self.alpha = alpha
         self.random_state = random_state
 
-    # Fits take sums over rows and a sample of them; see randkern.data.reading.
+    # Fits need only sums over rows and a sample of them; see randkern.data.reading.
     _needs_sums_alone: ClassVar[bool] = True
     memory_limit: ClassVar[None] = None
 
@@ -162,9 +167,9 @@ class MetricLearner(
         Parameters
         ----------
         X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their targets and weights; Dask collections are summed over by their
-            workers, and tensors where they lie.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their targets and weights; Dask collections are summed on their
+            workers, and tensors on their devices.
         y : array of shape (n,) or (n, k)
             Labels, or one or more real targets.
         sample_weight : array of shape (n,), optional
@@ -174,7 +179,7 @@ class MetricLearner(
         rows, _ = read(self, X, y, sample_weight, stream)
         self._check_dense(rows.like)
         self._check_size(rows)
-        # Steps are chosen with half of the features, at a fourth of the cost.
+        # Steps are chosen with half of the features, at a quarter of the cost.
         exact_rows = self.n_components or rows.n_rows
         rows, varies = unit_targets(usable_rows(rows, exact_rows), self._labelled)
         sample = searched_rows(rows, stream)
@@ -229,7 +234,7 @@ class MetricLearner(
                 f"n_samples = {n}; expected at least 2 rows."
             )
         if self.n_components is None:
-            # The best fits of two steps are in memory at a time.
+            # The best fits of two steps are in memory at the same time.
             needed = 4 * dual_bytes(n, rows.n_targets)
             what = f"learning a metric with the exact kernel of {n} rows"
             check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
@@ -254,13 +259,13 @@ class MetricLearner(
         """Store A and the importances, on the device of the rows."""
         total, place = float(relevance.sum()), ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))
-        del self._reader, self._labelled  # what later passes over targets needed
+        del self._reader, self._labelled  # needed only for passes over targets
         self._root = place(root, like)
         self.feature_importances_ = place(relevance / total if total else equal, like)
         return self
 
     def _kinds(self, n: int, d: int) -> list[bool]:
-        """Return which kinds of metric to try: False is diagonal, True is full."""
+        """Return the kinds of metric to try: False is diagonal, True is full."""
         if self.metric != "auto":
             return [self.metric == "full"]
         return (

@@ -2,7 +2,7 @@
 
 The directions of x that matter are those in which a fitted predictor f varies. With
 J(x) its Jacobian, G = (1/n) Σ_i J(x_i)ᵀJ(x_i) is large along them. Rows are
-standardised and transformed a block at a time, wherever they are.
+standardised and transformed block by block, in place.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class StandardisedMap:
 def _column_statistics(
     rows: TrainingData, shift: np.ndarray, unit: np.ndarray
 ) -> TargetStatistics:
-    """Return the statistics of columns, less shifts and divided by units."""
+    """Return the statistics of columns, minus shifts and divided by units."""
     mapped = StandardisedMap(shift, 1.0 / unit, np.ones(len(unit)))
     blocks = ((block.X, block.weight) for block in mapped.blocks(rows))
     return TargetStatistics.of(blocks, len(unit))
 
 
 def squared_sizes(rows: TrainingData, mapped: StandardisedMap) -> np.ndarray:
-    """Return the weighted sum of squared norms of rows, and that of their weights."""
+    """Return the weighted sum of squared norms of rows, and the sum of the weights."""
     total = np.zeros(2)
     for block in mapped.blocks(rows):
         squares, (_, weight) = (block.X**2).sum(axis=1), block.targets()
@@ -98,7 +98,7 @@ def standardised(
     """
     unit = np.ones(len(reference))
     statistics = rows.reduce(_column_statistics, reference, unit)
-    if np.any(statistics.target_scale != 1):  # whose squares overflow
+    if np.any(statistics.target_scale != 1):  # squares overflow
         unit = statistics.target_scale
         statistics = rows.reduce(_column_statistics, reference, unit)
     deviation = np.sqrt(statistics.target_squares / statistics.weight_sum)
@@ -111,7 +111,7 @@ def standardised(
 
 
 def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
-    """Return rows with centred targets of total variance 1; whether these vary."""
+    """Return rows with centred targets of total variance 1, and whether they vary."""
     statistics = rows.survey()
     if np.any(statistics.target_scale != 1):
         unit = statistics.target_scale
@@ -129,7 +129,7 @@ def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool
 
 @dataclass(eq=False)
 class GradientRidge:
-    """f(u) = φ(u)·W + c with a plan, and Σ_i W_i k(u, u_i) + c without."""
+    """f(u) = φ(u)·W + c with a plan, and Σ_i W_i k(u, u_i) + c without one."""
 
     kernel: Any
     plan: Plan | None
@@ -152,7 +152,7 @@ class GradientRidge:
     def solve(self, alpha: float) -> tuple[Any, Any]:
         """Return weights, (D, k) or (n, k), and intercepts."""
         with warnings.catch_warnings():
-            # The grid includes penalties that are too small.
+            # The grid includes penalties that are too small for some kernels.
             warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 gram, (Y, weight) = self._gram, self._fitted.targets()
@@ -174,7 +174,7 @@ class GradientRidge:
     def outer_products(self, weights: Any, numbers: np.ndarray, full: bool) -> Any:
         """Return the mean of J(x)ᵀJ(x) over some rows, or its diagonal.
 
-        J is the derivative in the standardised columns.
+        J is the derivative with respect to the standardised columns.
         """
         rows = self.rows.take(numbers)
         weight = rows.targets()[1]
@@ -188,7 +188,7 @@ class GradientRidge:
         return ops.to_host(total) / (float(weight.sum()) or 1.0)
 
     def parts(self, rows: ArrayRows) -> Iterator[tuple[slice, ArrayRows]]:
-        """Yield parts of rows with gradients of limited memory."""
+        """Yield parts of rows whose gradients take limited memory."""
         width = self.rows.n_rows if self.plan is None else self.plan.n_components
         most = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
         for part in row_blocks(rows.n_rows, most):
@@ -234,7 +234,7 @@ def mean_products(
 
 
 def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
-    """Return rows in memory, if few, and without those of weight 0."""
+    """Return rows without those of weight 0, in memory if they are few."""
     if not rows.in_memory:
         few = rows.n_rows <= exact_rows
         return rows.take(np.arange(rows.n_rows)) if few else rows

@@ -1,4 +1,4 @@
-"""The search for a metric: a recursive feature machine judged on held-out rows.
+"""The search for a metric: a recursive feature machine validated on held-out rows.
 
 It fits f with the kernel k(Ax, Ay), sets AᵀA to a power of the average outer product of
 gradients, and repeats.
@@ -27,35 +27,35 @@ from randkern.metric.ridge import (
 
 ALPHAS = 10.0 ** np.arange(-8, 4)
 _FIRST_ALPHA = 5
-# Lengthscales, in units of that of the rule "scale", and where the search begins.
+# Lengthscales, in units of that of the rule "scale", and the start of the search.
 _SPREADS = 2.0 ** np.arange(-4, 7)
 _UNIT_SPREAD = 4
 _FIRST_SPREADS = (4, 6, 8)
 _POWERS = (0.5, 1.0, 2.0)
-# A share of the identity in every metric, so that no column is lost for good.
+# A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
 _MOST_SEARCHED = 10_000
 _MOST_DIFFERENTIATED = 20_000
-# Up to so many rows all folds are held out in turn; beyond, only one.
+# Up to this many rows, all folds are held out in turn; above, only one.
 _MOST_FOLDED = 1000
 _FOLDS = 5
-# Steps of either kind of metric before the better one goes on alone, and steps without
+# Steps of both kinds of metric before only the better one continues, and steps without
 # a gain before it stops.
 _COMPARED = 2
 _PATIENCE = 2
-# Standard errors by which a fit must be better than the mean of the targets, of which
-# the search takes the best of many, and a step than standardised columns.
+# Standard errors by which a fit (the best of many) must be better than the mean of the
+# targets, and by which a step must be better than standardised columns.
 _LEAST_SIGNAL = 3.0
 _LEAST_GAIN = 1.0
 
 
 @dataclass(frozen=True)
 class _Split:
-    """Training rows, and those that judge the fit."""
+    """Training rows and held-out rows."""
 
     rows: ArrayRows
     held: ArrayRows
-    # Groups of equal held-out rows, which judge as a single row of their weight.
+    # Groups of equal held-out rows, which count as a single row of their total weight.
     groups: np.ndarray
 
     def losses(self, residuals: Any) -> np.ndarray:
@@ -73,8 +73,8 @@ class _Split:
 class _Trial:
     """Fits with a metric, one per split, and their losses on held-out rows.
 
-    `spread` and `alpha` are positions in the grids; the metric was made from `source`
-    with `power`.
+    `spread` and `alpha` are positions in the grids; the metric was computed from
+    `source` with `power`.
     """
 
     fits: list[tuple[GradientRidge, Any]]
@@ -102,7 +102,7 @@ class Found:
     squares
         The fit to the squares of targets, which the first step may have used.
     history : list of float
-        Errors of all steps, relative to that of the mean of the targets.
+        Errors of all steps, relative to the error of the mean of the targets.
     learned : bool
         Whether predictions are clearly better than that mean.
     """
@@ -115,7 +115,7 @@ class Found:
 
 
 def _root(G: np.ndarray, power: float) -> np.ndarray:
-    """Return A with AᵀA = G^power plus a little identity; G may be a diagonal."""
+    """Return A with AᵀA = G^power plus a small multiple of I; G may be a diagonal."""
     if G.ndim == 1:
         return np.sqrt((G / (G.max() or 1.0)) ** power + _FLOOR)
     values, vectors = np.linalg.eigh(G)
@@ -140,16 +140,16 @@ def _descend(trial: Callable[[int], _Trial], start: int, n: int) -> _Trial:
 
 
 def _gain(losses: np.ndarray, others: np.ndarray) -> float:
-    """Return by how many standard errors a mean of paired losses is lower."""
+    """Return by how many standard errors the mean of paired losses is lower."""
     gain = others - losses
     error = float(gain.std()) / math.sqrt(len(gain))
     return float(gain.mean()) / error if error else 0.0
 
 
 def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
-    """Tell whether predictions are clearly better than the mean of the targets.
+    """Return whether predictions are clearly better than the mean of the targets.
 
-    Heavy-tailed squared losses may leave no difference of means significant: where half
+    With heavy-tailed squared losses no difference of means may be significant: if half
     of the variance is explained, it is enough that most rows improve.
     """
     if _gain(losses, constant) > _LEAST_SIGNAL:
@@ -163,8 +163,8 @@ def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
 class Search:
     """Fits and steps of the recursion, on split rows.
 
-    Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None for the
-    grid.
+    Up to `exact_rows` rows are fitted with the exact kernel. `alpha` is None to search
+    the grid.
     """
 
     kernel: Any
@@ -231,10 +231,10 @@ class Search:
         return ridge.outer_products(weights, numbers, full)
 
     def step(self, sources: list[_Trial], full: bool) -> _Trial:
-        """Return the best trial with a metric made of the gradients of another.
+        """Return the best trial with a metric computed from another's gradients.
 
-        The first source fits the targets; its lengthscale and penalty are where the
-        search begins. Others begin where a lengthscale by the rule would be.
+        The first source fits the targets; the search starts from its lengthscale and
+        penalty. For other sources it starts from the lengthscale of the rule "scale".
         """
         best: Any = None
         for number, source in enumerate(sources):
@@ -295,11 +295,11 @@ class Search:
     ) -> Found | None:
         """Return the steps of the better kind of metric, None if nothing was learned.
 
-        `kinds` says which to try: True is full, False diagonal.
+        `kinds` are the kinds to try: True is full, False diagonal.
         """
         if not self.splits:
             return None
-        # The variance of a target may depend on x where its mean hardly does: its
+        # The variance of a target may depend on x even if its mean hardly does: its
         # squares then show which columns matter. Squares of ±1 do not.
         squares = None if labelled else self.of_squares.start()
         start = self.start()
@@ -321,7 +321,7 @@ class Search:
     def advance(
         self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
     ) -> None:
-        """Take steps on a path until they no longer help."""
+        """Append steps to a path until they no longer help."""
         for _ in range(n_steps):
             least = min(range(len(path)), key=lambda at: path[at].error)
             if len(path) - 1 - least >= _PATIENCE:
@@ -330,13 +330,13 @@ class Search:
             if len(path) == 1 and squares is not None:
                 sources.append(squares)
             path.append(self.step(sources, full))
-            # Gram matrices of fits are large, and no longer needed.
+            # Gram matrices of earlier fits are large and no longer needed.
             if len(path) > 2:
                 path[-2] = replace(path[-2], fits=[])
 
 
 def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
-    """Return the rows of the search, without those of weight 0."""
+    """Return the rows for the search, without those of weight 0."""
     numbers = np.arange(rows.n_rows)
     if rows.n_rows > _MOST_SEARCHED:
         generator = stream.child("searched").generator()
@@ -352,7 +352,7 @@ def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
 
 
 def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
-    """Split rows into those to fit and those to judge, equal rows on one side."""
+    """Split rows into training and held-out rows, with equal rows on the same side."""
     X = ops_of(rows.X).to_host(rows.X)
     groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
     n_folds = min(_FOLDS, int(groups.max()) + 1)

@@ -1,4 +1,4 @@
-"""What models on random features, or on the exact kernel, have in common."""
+"""The base class of models on random features, or on the exact kernel."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from randkern.models.memory import feature_block_rows, float64_block_rows, memor
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
-# The exact kernel is factorised up to here: n³/3 operations against some n²·50·k.
+# The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
 MOST_EXACT_ROWS = 20_000
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     """Return φ(x)·W for weights of shape (D,) or (D, k), in float64."""
-    # Products are taken in the dtype of X; weights of any size fit in it once they
-    # are divided by the largest.
+    # Products are computed in the dtype of X; dividing weights by the largest brings
+    # them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
     size = ops_of(weights).largest(abs(weights)) or 1.0
@@ -49,7 +49,7 @@ def predict_by_rows(
 ) -> np.ndarray:
     """Return k(X, X_fit)·A for weights of shape (n_fit,) or (n_fit, k), in float64."""
     n_fit = X_fit.shape[0]
-    # A kernel that was too large for float64 is not worth it here either.
+    # Kernels that are too large to be factorised are evaluated in the dtype of X.
     ops = ops_of(X)
     precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
     out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
@@ -61,7 +61,7 @@ def predict_by_rows(
 
 
 class FeatureModel(CallbackSupportMixin, TakesKernel):
-    """A model whose values are φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
+    """A model of the form φ(x)·w, or Σ a_i k(x, x_i) for the exact kernel."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
@@ -90,21 +90,21 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     @property
     def _plan(self) -> Plan:
-        """The plan, where there are random features."""
+        """The plan of the random features."""
         if self.plan_ is None:
             raise AttributeError("there is no plan: the exact kernel was fitted")
         return self.plan_
 
-    # Whether fits to features take nothing of rows but sums and a sample, so that
-    # shards may be summed over where they lie.
+    # Whether fits on features need only sums over rows and a sample of them, so that
+    # shards may be summed in place.
     _needs_sums_alone: ClassVar[bool] = False
 
     def _memory_for(self, rows: TrainingData) -> int:
-        """Return the bytes that a fit to these rows may take where they lie."""
+        """Return the bytes that a fit may take on the device of these rows."""
         return memory_for(self.memory_limit, rows.like)
 
     def _read(self, X: Any, y: Any, sample_weight: Any, stream: Stream) -> TrainingData:
-        """Return checked rows, the kernel resolved on them and its features drawn."""
+        """Return checked rows; resolve the kernel on them and draw its features."""
         rows, sample = read(self, X, y, sample_weight, stream)
         self._draw(*sample, stream)
         return rows
@@ -133,7 +133,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _draw_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
-        """Draw the features of the kernel, whose numbers are known."""
+        """Draw the features of the resolved kernel."""
         self.plan_ = None
         if self.n_components is None:
             return
@@ -154,7 +154,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _feature_matrix(
         self, rows: TrainingData, cache_bytes: int, precise: bool = False
     ) -> FeatureMatrix:
-        """Return the features of the rows: random ones, or a factor of the Gram."""
+        """Return the features of the rows, or a factor of the exact Gram matrix."""
         if self.plan_ is not None:
             return FeatureMatrix(rows, self.plan_, cache_bytes, precise)
         X = rows.whole().X
@@ -166,7 +166,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return self._n_outputs is not None
 
     def _shaped(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (n, k) of rows, or (n,) where there is one target."""
+        """Return weights (n, k) of rows, or (n,) for one target."""
         return weights if self._many_targets else weights[:, 0]
 
     def _transposed(self, weights: np.ndarray) -> np.ndarray:
@@ -174,13 +174,13 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return weights.T if self._many_targets else weights[:, 0]
 
     def _values(self, X: Any) -> Any:
-        """Return fitted values, (n,) or (n, k), of rows, wherever they are."""
+        """Return fitted values, (n,) or (n, k), of rows of any kind."""
         check_is_fitted(self)
         moved = isinstance(X, (DeviceBlocks, DeviceRows))
         made = mapped_rows(
             self._values, X, lambda rows: self._values_of(rows, moved), self._n_outputs
         )
-        # Of shards where the model is, not only the first of them.
+        # For shards, on the device of the model, not of the first shard.
         return placed(made, self._model_weights) if isinstance(X, DeviceRows) else made
 
     @property
@@ -191,8 +191,8 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         """Return fitted values of checked rows.
 
-        Weights of features follow rows on devices; rows of an exact kernel follow those
-        of the fit, if these are on a device too.
+        Weights of features are moved to the device of the rows; rows for an exact
+        kernel are moved to that of the training rows, if these are on a device too.
         """
         weights = self._model_weights
         if moved and self.plan_ is not None:
@@ -203,7 +203,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return self._values_by(X, weights)
 
     def _values_by(self, X: Rows, weights: Any) -> Any:
-        """Return the values of weights that lie where the rows do."""
+        """Return the values for weights on the device of the rows."""
         if self.plan_ is not None:
             weights = weights.T if weights.ndim == 2 else weights
             out = predict_by_features(self.plan_, weights, X)
@@ -226,7 +226,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
 
 def check_same_device(X: Rows, weights: Any) -> None:
-    """Raise unless rows lie where the weights of the model do."""
+    """Raise unless rows and the weights of the model are on the same device."""
     here, there = place_of(X), place_of(weights)
     if here != there:
         raise ValueError(
@@ -236,7 +236,7 @@ def check_same_device(X: Rows, weights: Any) -> None:
 
 
 def has_components(estimator: FeatureModel) -> bool:
-    """Tell whether rows can be added later: the exact kernel keeps every row."""
+    """Return whether rows can be added later: the exact kernel stores every row."""
     if estimator.n_components is None:
         raise AttributeError(
             "partial_fit needs random features, but n_components=None is the exact "

@@ -5,7 +5,7 @@ matrix K = ZZᵀ of features or of the exact kernel,
 
     log p(y) = −½[yᵀ(K + σ²W⁻¹)⁻¹y + log det(I + W^½KW^½/σ²) + N log 2πσ²],
 
-whose determinant is also that of I + ZᵀWZ/σ²; the first term is the least value of
+whose determinant is also that of I + ZᵀWZ/σ²; yᵀ(K + σ²W⁻¹)⁻¹y is the minimum of
 (Σ w_i(y_i − z_i·b)² + σ²‖b‖²)/σ². Targets of several outputs are independent.
 """
 
@@ -44,18 +44,18 @@ from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome, Solution
 
 _ROWS = 1024
-# Where the noise is a larger share of the variance of the process, products of features
-# in single precision change the likelihood by less than 1e-4 per row, what a climb
-# stops at: measured on draws of processes, up to 3e-5.
+# If the noise is a larger share of the variance of the process, products of features in
+# single precision change the likelihood by less than 1e-4 per row, the tolerance of the
+# optimiser (up to 3e-5, measured on draws of processes).
 _SINGLE_SHARE = 3e-4
-# Squares of such numbers, and their sums over rows, are numbers in single precision.
+# The range in which squares, and their sums over rows, are finite in single precision.
 _SINGLE_RANGE = (1e-12, 1e12)
 _SAMPLED_ROWS = 100
-# Of columns that are further from 0, in standard deviations, traces that are estimated
-# vary as the squares of the offsets, and single precision loses digits.
+# If columns are further from 0 than this, in standard deviations, estimates of traces
+# vary with the squares of the offsets, and single precision loses digits.
 _MOST_OFFSET = 10.0
-# Random vectors by which traces are estimated for climbing, where there are so many
-# times as many features.
+# Number of random vectors for estimating traces during optimisation, if there are at
+# least this many times as many features.
 _N_PROBES = 128
 _LEAST_ESTIMATED = 4
 
@@ -65,8 +65,8 @@ def posterior_sums(
 ) -> tuple[NormalEquations, float]:
     """Return the normal equations of rows, and the weighted squares of all targets.
 
-    For ``rows.reduce``. Features are float64: errors of float32 features, relative to a
-    small noise, would be large; `single` computes them in float32, where it is not.
+    For ``rows.reduce``. Features are float64, as the errors of float32 features would
+    be large relative to a small noise; with `single` they are float32.
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
@@ -88,7 +88,7 @@ def _converted(X: Rows, single: bool) -> Rows:
 def precision_sums(rows: TrainingData) -> np.ndarray:
     """Return Σ(w − 1) and Σ log w over the rows of positive weight w.
 
-    For ``rows.reduce``: what :func:`of_precisions` takes.
+    For ``rows.reduce``; the argument of :func:`of_precisions`.
     """
     total = np.zeros(2)
     for block in rows.blocks(SUMMED_ROWS):
@@ -101,10 +101,10 @@ def precision_sums(rows: TrainingData) -> np.ndarray:
 
 
 def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
-    """Return what the log likelihood gains where a weight divides the noise of a row.
+    """Return the change of the log likelihood if weights divide the noise of rows.
 
-    y_i ~ N(f_i, σ²/w_i) has the quadratic of w_i equal rows, but the determinant of
-    one: −½[n log 2πσ² − Σ log w] in place of −½ Σw·log 2πσ².
+    y_i ~ N(f_i, σ²/w_i) has the quadratic form of w_i equal rows, but the determinant
+    of one: −½[n log 2πσ² − Σ log w] instead of −½ Σw·log 2πσ².
     """
     surplus, logarithms = sums
     noise_part = float(surplus) * math.log(2 * math.pi * noise)
@@ -112,7 +112,7 @@ def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
 
 
 def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
-    """Raise if a regressor cannot correct its landmarks for these rows."""
+    """Raise if the `correction` of a regressor does not support these rows."""
     if model.correction == "dtc":
         return
     if model.features != "nystrom" or model.likelihood != "gaussian":
@@ -130,10 +130,10 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
 
 
 def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> ArrayRows:
-    """Return rows whose weights w stand for a noise σ²/w with what landmarks leave.
+    """Return rows with weights w such that σ²/w includes the variance landmarks omit.
 
-    That is σ² (or σ² over their weight) plus k(x, x) − φ(x)·φ(x), the fully independent
-    training conditional.
+    The noise is σ² (or σ² over the weight) plus k(x, x) − φ(x)·φ(x), the fully
+    independent training conditional.
     """
     ops, (_, weight) = ops_of(rows.X), rows.targets()
     weight = ops.copy(weight)
@@ -146,7 +146,7 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
 
 @dataclass(frozen=True)
 class WeightPosterior:
-    """A normal law of the weights of features given targets.
+    """A normal posterior of the weights of features given targets.
 
     Attributes
     ----------
@@ -168,13 +168,13 @@ class WeightPosterior:
 
 
 class FeaturePosterior(WeightPosterior):
-    """The law given real targets, of precision I + ZᵀWZ/σ²."""
+    """The posterior given real targets, with the precision I + ZᵀWZ/σ²."""
 
     @classmethod
     def of(
         cls, statistics: NormalEquations, target_squares: float, noise: float
     ) -> FeaturePosterior:
-        """Return the law given sums over rows (:func:`posterior_sums`), used up."""
+        """Return the posterior given :func:`posterior_sums`, which are overwritten."""
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
         scale = float(statistics.gram.diagonal().mean())
@@ -185,7 +185,7 @@ class FeaturePosterior(WeightPosterior):
         D, k = mean.shape
         determinant = ops_of(factor).algebra.log_determinant(factor)
         determinant -= D * math.log(shift)
-        # The sums are in float64, and so is what is left of them.
+        # The sums are in float64, and so is their difference.
         quadratic = target_squares / unit - float((mean * statistics.cross).sum())
         evidence = _evidence(
             max(quadratic, 0.0) / shift,
@@ -200,10 +200,10 @@ class FeaturePosterior(WeightPosterior):
     def given(
         self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
     ) -> FeaturePosterior:
-        """Return the law given more rows of features: O(D²) operations per row.
+        """Return the posterior given more rows of features: O(D²) operations per row.
 
-        With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean moves by
-        P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the density of r̃.
+        With Z̃ = √w/σ·Z and r̃ = √w/σ·(Y − Zb), the mean changes by
+        P⁻¹Z̃ᵀ(I + Z̃P⁻¹Z̃ᵀ)⁻¹r̃, and the evidence by the log density of r̃.
         """
         mean, factor, evidence = self.mean, self.factor, self.evidence
         algebra = ops_of(Z).algebra
@@ -224,7 +224,7 @@ class FeaturePosterior(WeightPosterior):
 
 @dataclass(frozen=True)
 class _Normal:
-    """The law of residuals (m, k) of covariance I + C, and (I + C)⁻¹ times them."""
+    """Residuals (m, k) with the covariance I + C, and (I + C)⁻¹ times them."""
 
     residual: np.ndarray
     solved: np.ndarray
@@ -232,14 +232,14 @@ class _Normal:
 
     @classmethod
     def of(cls, covariance: np.ndarray, residual: np.ndarray) -> _Normal:
-        """Use up the covariance of what is not noise."""
+        """Factorise I + C, overwriting `covariance`, C."""
         algebra = ops_of(covariance).algebra
         algebra.add_to_diagonal(covariance, 1.0)
         factor = algebra.lower_factor(covariance)
         return cls(residual, algebra.factor_solve(factor, residual), factor)
 
     def evidence(self, total: float, noise: float) -> float:
-        """Return the log density of the targets that they stand for."""
+        """Return the log density of the targets."""
         quadratic = float((self.residual * self.solved).sum())
         determinant = ops_of(self.factor).algebra.log_determinant(self.factor)
         k = self.residual.shape[1]
@@ -248,12 +248,12 @@ class _Normal:
 
 @dataclass(frozen=True)
 class RowPosterior:
-    """The law of a process with an exact kernel, given targets.
+    """The posterior of a process with an exact kernel, given targets.
 
     Attributes
     ----------
     inner : ndarray of shape (n, k)
-        B⁻¹SY, S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
+        B⁻¹SY, with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
     factor : ndarray of shape (n, n)
         Lower triangular Cholesky factor of B.
     root : ndarray of shape (n,)
@@ -273,7 +273,7 @@ class RowPosterior:
     def of(
         cls, K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
     ) -> RowPosterior:
-        """Return the law given the Gram matrix, which is used up."""
+        """Return the posterior given the Gram matrix, which is overwritten."""
         root = (weight / noise) ** 0.5
         K *= root[:, None]
         K *= root
@@ -292,7 +292,7 @@ class RowPosterior:
         return self.root[:, None] * self.inner
 
     def half(self, K: np.ndarray) -> np.ndarray:
-        """Return V with VᵀV what the targets take off the prior covariance, (n, m).
+        """Return V, (n, m), where VᵀV is the reduction of the prior covariance.
 
         K holds the exact values between m new rows and those of the fit.
         """
@@ -302,17 +302,17 @@ class RowPosterior:
     def given(
         self, cross: np.ndarray, own: np.ndarray, Y: np.ndarray, weight: np.ndarray
     ) -> RowPosterior:
-        """Return the law given more rows: a bordered factor, O(n²) operations per row.
+        """Return the posterior given more rows, by extending the factor.
 
-        `cross` holds the exact values between m new rows and those of the fit, `own`
-        those between new rows; both are used up.
+        It takes O(n²) operations per row. `cross` holds the exact values between m new
+        rows and those of the fit, `own` those between new rows; both are overwritten.
         """
         ops, noise = ops_of(cross), self.noise
         root = (weight / noise) ** 0.5
         below = self.half(cross) * root
         own *= root[:, None]
         own *= root
-        # L⁻¹ of the old targets, as they stand for B⁻¹ of them.
+        # L⁻¹SY of the old targets, from B⁻¹SY.
         before = self.factor.T @ self.inner
         right = root[:, None] * Y - below.T @ before
         law = _Normal.of(own - below.T @ below, right)
@@ -333,7 +333,7 @@ class RowPosterior:
         n, k = self.inner.shape
         inverse = ops_of(self.factor).algebra.inverse_by_factor(self.factor)
         total = self.noise * float((self.root**2).sum())
-        # Of the first term ‖B⁻¹SY‖², of the determinant k(n − tr B⁻¹).
+        # The first term gives ‖B⁻¹SY‖², the determinant k(n − tr B⁻¹).
         by_noise = float((self.inner**2).sum())
         by_noise += k * (n - float(inverse.diagonal().sum()) - total)
         inverse *= self.root[:, None]
@@ -346,8 +346,8 @@ class LikelihoodOfRows(ABC):
     """log p(y | θ) of some rows as a function of θ, with its gradient.
 
     θ holds the logarithms of the kernel's numbers (see
-    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then of others. Random
-    draws are the same for every θ.
+    :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then those of others.
+    Random draws are the same for every θ.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ class LikelihoodOfRows(ABC):
     Attributes
     ----------
     precise : bool
-        Whether values and gradients are; for climbing they may be estimates.
+        Whether values and gradients are precise; optimisation may use estimates.
     """
 
     precise = True
@@ -373,11 +373,11 @@ class LikelihoodOfRows(ABC):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the value at θ and its gradient (zeros if not asked for)."""
+        """Return the value at θ and its gradient (zeros if not requested)."""
 
     @property
     def operations(self) -> float:
-        """How many operations an evaluation with the gradient takes, about."""
+        """The approximate number of operations of an evaluation with its gradient."""
         n = self.rows.n_rows
         D = n if self.plan is None else self.plan.n_components
         return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
@@ -394,9 +394,9 @@ class LikelihoodOfRows(ABC):
     def _covariance(
         self, hyper: Hyperparameters
     ) -> tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]:
-        """Return the Gram matrix, and what adds its share of a gradient.
+        """Return the Gram matrix, and a function that adds to a gradient.
 
-        That is called with the derivatives in the matrix, and the gradient to add to.
+        It is called with the derivatives in the matrix, and the gradient to add to.
         """
         X = self.rows.X
         if self.plan is None:
@@ -416,9 +416,9 @@ class LikelihoodOfRows(ABC):
 
 
 class Evidence(LikelihoodOfRows):
-    """The log marginal likelihood; the last entry of θ is the noise's.
+    """The log marginal likelihood; the last entry of θ is for the noise.
 
-    With `precisions` a row of weight w has the noise σ²/w.
+    With `precisions`, a row of weight w has the noise σ²/w.
     """
 
     def __init__(
@@ -436,7 +436,7 @@ class Evidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         value, slopes = self._of_counts(theta, gradient)
         k = self.rows.n_targets
         value += of_precisions(self._sums, k, math.exp(theta[-1]))
@@ -466,7 +466,7 @@ class Evidence(LikelihoodOfRows):
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
     ) -> tuple[float, np.ndarray]:
-        """Evaluate by a D × D matrix, the features being computed block by block."""
+        """Evaluate with a D × D matrix, computing features block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
         single = self._is_single(hyper.kernel, noise)
         sums = posterior_sums(rows, plan, rows.survey().weight_unit, single)
@@ -496,7 +496,7 @@ class Evidence(LikelihoodOfRows):
         return posterior.evidence, out
 
     def _is_single(self, kernel: Kernel, noise: float) -> bool:
-        """Tell whether single precision is enough, a row's noise being σ²/w."""
+        """Return whether single precision is enough, with a row's noise being σ²/w."""
         if self.precise or not self._are_centred:
             return False
         size = float(kernel._diag(self._sample).mean())
@@ -509,8 +509,8 @@ class Evidence(LikelihoodOfRows):
     def _inverse(self, factor: np.ndarray) -> tuple[list[np.ndarray], float]:
         """Return (LLᵀ)⁻¹, or factors of an estimate of it, and its trace.
 
-        E[uuᵀ] = I of random signs u, so that the mean of u(LLᵀ)⁻¹uᵀ over some is
-        unbiased, and smooth in θ since they stay the same.
+        E[uuᵀ] = I for random signs u, so the estimates are unbiased; they are smooth in
+        θ, since the signs are fixed.
         """
         ops = ops_of(factor)
         if not self._estimated:
@@ -522,7 +522,7 @@ class Evidence(LikelihoodOfRows):
 
 
 def _are_centred(X: Rows) -> bool:
-    """Tell whether no column is far from 0, constant ones compared with the rest."""
+    """Return whether no column is far from 0, comparing constant ones with the rest."""
     ops = ops_of(X)
     X = ops.densified(X)
     offset = ops.to_host(ops.xp.mean(X, axis=0))
@@ -547,9 +547,9 @@ def _evidence(
 def _solved(
     matrix: np.ndarray, shift: float, scale: float, right: np.ndarray, noise: float
 ) -> tuple[Solution, np.ndarray]:
-    """Solve a system that is used up; return its lower triangular factor too.
+    """Solve a system, overwriting it; also return its lower triangular factor.
 
-    Warns in terms of the noise where digits are lost.
+    Warns in terms of the noise if digits are lost.
     """
     solver = Cholesky()
     with warnings.catch_warnings():

@@ -1,10 +1,11 @@
 """Laplace's approximation of Gaussian processes, for any likelihood of targets.
 
-Of a likelihood it needs, for values f of the process at the rows and targets y,
-log p(y | f), its slope, and a curvature W that stands for minus its second derivative.
+A likelihood provides, for values f of the process at the rows and targets y,
+log p(y | f), its derivative, and a curvature W in place of minus its second derivative.
 
-With log densities log p(y_i | f_i) and weights s_i, the posterior of f is replaced by a
-normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likelihood:
+With log densities log p(y_i | f_i) and weights s_i, the posterior of f is approximated
+by a normal distribution at its mode, with the curvature W = diag(s_i w_i), w_i being
+that of the likelihood:
 
     log p(y) ≈ Σ s_i log p(y_i | f_i) − ½fᵀK⁻¹f − ½ log det(I + W^½KW^½)
 
@@ -12,9 +13,10 @@ normal law at its mode, of curvature W = diag(s_i w_i), w_i that of the likeliho
 features f = Zb, fᵀK⁻¹f = ‖b‖², and the determinant is that of I + ZᵀWZ. The mode is
 found by Newton's method, in weights of features or in weights of rows.
 
-Of several classes P(y = c | x) = exp(f_c)/Σ_d exp(f_d), every f_c of one kernel. With π
-the probabilities at the mode, weights s and D_c = diag(s π_c), minus the second
-derivative of the log likelihood is W = diag(D_c) − ΠS Πᵀ, and with E_c = (K + D_c⁻¹)⁻¹
+For several classes P(y = c | x) = exp(f_c)/Σ_d exp(f_d), with the same kernel for all
+f_c. With π the probabilities at the mode, weights s and D_c = diag(s π_c), minus the
+second derivative of the log likelihood is W = diag(D_c) − ΠS Πᵀ, and with
+E_c = (K + D_c⁻¹)⁻¹
 
     log det(I + KW) = Σ_c log det(I + D_c^½KD_c^½) + log det Σ_c E_c − Σ_i log s_i
 
@@ -46,12 +48,12 @@ from randkern.models.logistic import LogisticLoss
 from randkern.models.memory import SUMMED_ROWS
 from randkern.plan import Plan
 
-# e to this is still far from overflow.
+# exp of this is still far from overflow.
 _LARGEST_LOGARITHM = 500.0
 
 
 class Terms(NamedTuple):
-    """The terms of rows, each of the shape of f.
+    """The terms of the log likelihood per row, each with the shape of f.
 
     Attributes
     ----------
@@ -60,9 +62,9 @@ class Terms(NamedTuple):
     slope : ndarray
         Its derivative in f.
     step : ndarray
-        A curvature that Newton's method goes by, not negative.
+        The curvature for steps of Newton's method, non-negative.
     curvature : ndarray
-        W, that of the posterior, not negative.
+        W, the curvature of the posterior, non-negative.
     change : ndarray
         ∂W/∂f.
     """
@@ -77,17 +79,17 @@ class Terms(NamedTuple):
 class Likelihood(ABC):
     """A density of targets given values of a process, row by row."""
 
-    # Whether it has a noise, which is learned.
+    # The noise, which is learned, None without one.
     noise: float | None = None
-    # Whether steps go by another curvature than the posterior.
+    # Whether Newton's steps use another curvature than the posterior.
     steps_apart: ClassVar[bool] = False
 
     @abstractmethod
     def terms(self, f: np.ndarray, y: np.ndarray) -> Terms:
-        """Return log p(y | f) of rows and what it takes to climb it."""
+        """Return log p(y | f) of rows, and the terms for maximising it."""
 
     def at(self, noise: float) -> Likelihood:
-        """Return that of another noise."""
+        """Return the likelihood with another noise."""
         return self
 
     def noise_slopes(self, f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
@@ -97,9 +99,9 @@ class Likelihood(ABC):
     def moments(
         self, mean: np.ndarray, variance: np.ndarray, of_targets: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of what f says, E[y | f], or of new targets y.
+        """Return mean and variance of E[y | f], or of new targets y.
 
-        f is normal, of this mean and variance.
+        f is normal, with this mean and variance.
         """
         raise NotImplementedError
 
@@ -119,7 +121,7 @@ class Bernoulli(Likelihood):
 
 @dataclass(frozen=True)
 class Poisson(Likelihood):
-    """Counts y of the rate exp(f + offset)."""
+    """Counts y with the rate exp(f + offset)."""
 
     offset: float
 
@@ -143,11 +145,11 @@ class Poisson(Likelihood):
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """y = f + σt, t of Student's law with ν degrees of freedom.
+    """y = f + σt, with t following Student's t with ν degrees of freedom.
 
-    Its second derivative has both signs. Newton's method goes by the curvature
+    The second derivative of log p has both signs. Newton's method uses the curvature
     (ν + 1)/(νσ² + r²) of the parabola that touches log p from below, r = y − f: steps
-    never lead down (they are those of expectation maximisation). W is Fisher's
+    never decrease it (they are those of expectation maximisation). W is Fisher's
     information (ν + 1)/((ν + 3)σ²), the mean of minus the second derivative: the
     Laplace-Fisher approximation (Hartmann & Vanhatalo 2019, "Laplace approximation and
     natural gradient for Gaussian process regression with heteroscedastic Student-t
@@ -187,7 +189,7 @@ class StudentT(Likelihood):
 def likelihood_of(
     name: str, rows: TrainingData, noise: float, counted: bool, normalized: bool
 ) -> Likelihood | None:
-    """Return what a name stands for, given rows; None is Gaussian.
+    """Return the likelihood of this name for the rows; None for the Gaussian one.
 
     `counted` says whether weights count rows, `normalized` whether targets were scaled.
     """
@@ -226,36 +228,36 @@ def _n_negative(rows: TrainingData) -> int:
 
 _ROWS = 1024
 _LEAST_CURVATURE = 1e-200
-# Newton's method stops where a step promises less than this share of the objective, or
-# less than the precision of the features.
+# Newton's method stops if the predicted gain of a step is less than this share of the
+# objective, or than the precision of the features.
 DECREMENT = 1e-14
-# More than this share is worth a warning.
+# A larger share is worth a warning.
 _SHORT = 1e-6
 _MOST_STEPS = 200
 _MOST_HALVINGS = 20
 
 
 class Problem(ABC):
-    """A log posterior of weights, at some of them.
+    """A log posterior of weights, evaluated at a point.
 
     Attributes
     ----------
     value : float
-        The log posterior, but for a constant.
+        The log posterior, up to a constant.
     """
 
     value: float
 
     @abstractmethod
     def go_to(self, at: np.ndarray) -> None:
-        """Set what is known there."""
+        """Evaluate the posterior at a point."""
 
     @abstractmethod
     def step(self) -> tuple[np.ndarray, float]:
-        """Return the step of Newton's method from there, and what it promises."""
+        """Return the step of Newton's method from the point, and its predicted gain."""
 
     def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return where the value is larger: another K may have moved f far away."""
+        """Return the point of larger value: another K may have moved f far away."""
         self.go_to(one)
         value = self.value
         self.go_to(other)
@@ -263,7 +265,7 @@ class Problem(ABC):
 
 
 def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return where a function is largest, about; the problem ends there."""
+    """Return the approximate maximum, where the problem is evaluated in the end."""
     at = start
     problem.go_to(at)
     step, promise = problem.step()
@@ -278,7 +280,7 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
             length /= 2
         else:
             problem.go_to(at)
-            break  # no digit is left to be gained
+            break  # no further digit can be gained
         at = at + length * step
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
@@ -292,7 +294,7 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 class LaplacePosterior(WeightPosterior):
-    """The law that stands for the posterior given targets, of precision I + ZᵀWZ."""
+    """The normal approximation of the posterior, with the precision I + ZᵀWZ."""
 
     @classmethod
     def of(
@@ -302,11 +304,11 @@ class LaplacePosterior(WeightPosterior):
         likelihood: Likelihood,
         target: int,
     ) -> LaplacePosterior:
-        """Return the law given a column of targets, by Newton's method."""
+        """Return the posterior given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
         start = ops.zeros(D, features.like)
         if features.cached is not None and features.n_rows < D:
-            # Its mode as values of the rows costs less.
+            # Finding the mode in values of the rows is cheaper.
             (block,) = features.blocks(features.n_rows)
             Z = ops.as_float64(block.values[:, :D])
             rows = _RowProblem(Z @ Z.T, likelihood, block.Y[:, target], block.weight)
@@ -362,7 +364,7 @@ class _FeatureProblem(Problem):
         return step, float(self.gradient @ step)
 
     def posterior_factor(self) -> np.ndarray:
-        """Return the factor of I + ZᵀWZ, which steps may not go by."""
+        """Return the factor of I + ZᵀWZ, which may differ from that of the steps."""
         if not self.likelihood.steps_apart:
             return self.factor
         return self._factor_of(self._sums("curvature")[2])
@@ -380,7 +382,7 @@ def _sums(
     target: int,
     curvature: str,
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return Σ log p, its gradient in the weights, and ZᵀWZ, W a field of the terms."""
+    """Return Σ log p, its gradient in the weights, and ZᵀWZ, W being `curvature`."""
     D, like = len(at), features.like
     ops, weights = ops_of(like), features.padded(at[None])
     total, slopes, gram = 0.0, ops.zeros(weights.shape, like), ops.zeros((D, D), like)
@@ -397,9 +399,9 @@ def _sums(
 class LaplaceEvidence(LikelihoodOfRows):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
-    The sum over the columns of targets, which share one kernel (of several classes, one
-    against the rest each). Evaluated by n × n matrices. If the likelihood has a noise,
-    the last entry of θ is its logarithm.
+    It is the sum over the columns of targets, which share one kernel (for several
+    classes, each against the rest). Evaluated with n × n matrices. If the likelihood
+    has a noise, the last entry of θ is its logarithm.
     """
 
     def __init__(
@@ -411,13 +413,13 @@ class LaplaceEvidence(LikelihoodOfRows):
     ):
         super().__init__(rows, hyper, plan)
         self.likelihood = likelihood
-        # Newton's method starts from the mode of the last θ.
+        # Newton's method starts from the mode at the last θ.
         self._modes = ops_of(rows.Y).zeros((rows.n_targets, rows.n_rows), rows.Y)
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
         if likelihood.noise is not None:
             likelihood = likelihood.at(math.exp(theta[-1]))
@@ -440,7 +442,7 @@ class LaplaceEvidence(LikelihoodOfRows):
 
 
 class _RowProblem(Problem):
-    """The log posterior of weights a of rows, of values f = Ka (algorithm 3.1)."""
+    """The log posterior of weights a of rows, with values f = Ka (algorithm 3.1)."""
 
     def __init__(
         self,
@@ -470,7 +472,7 @@ class _RowProblem(Problem):
         self.factor = algebra.lower_factor(B)
 
     def end(self) -> None:
-        """Set the evidence at the mode, where the problem has gone."""
+        """Set the evidence at the current point, the mode."""
         self._factorise(self.terms.curvature)
         determinant = ops_of(self.K).algebra.log_determinant(self.factor)
         self.evidence = self.value - 0.5 * determinant
@@ -484,29 +486,30 @@ class _RowProblem(Problem):
     def _shrunk(self, right: np.ndarray) -> np.ndarray:
         """Return (I − RK)·right = W^½B⁻¹W^-½·right.
 
-        Where K is large, as of a mean with a vague prior, the difference has no digit.
+        If K is large, as for a mean with a vague prior, the difference has no correct
+        digits.
         """
         algebra = ops_of(right).algebra
         return self.root * algebra.factor_solve(self.factor, right / self.root)
 
     def slopes(self) -> np.ndarray:
         """Return the derivatives of the evidence in K, a symmetric matrix."""
-        # At the mode a is ∇log p, of which fewer digits are known where K is large.
+        # At the mode, a is ∇log p, which has fewer correct digits if K is large.
         K, slope, ops = self.K, self.at, ops_of(self.K)
         R = self._half_solved(ops.algebra.identity(len(K), K))
-        # The diagonal of K − KRK, K being symmetric, or of W^-½(I − B⁻¹)W^-½, the
-        # smaller difference where K is large.
+        # The diagonal of the symmetric K − KRK, or, if K is large, of the then smaller
+        # difference W^-½(I − B⁻¹)W^-½.
         W = self.root**2
         prior, known = K.diagonal(), (1.0 - R.diagonal() / W) / W
         left = prior - ops.algebra.column_products(R @ K, K)
         self.variance = ops.xp.where(W * prior > 1.0, known, left)
-        # W depends on f, which moves by (I − KR) dK ∇log p.
+        # W depends on f, which changes by (I − KR) dK ∇log p.
         moved = self._shrunk(-0.5 * self.variance * self.terms.change)
         cross = moved[:, None] * slope
         return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
 
     def noise_slope(self) -> float:
-        """Return the derivative in log σ², after `slopes`, of a W that no f changes."""
+        """Return the derivative in log σ², after `slopes`, for W independent of f."""
         by_log, by_curvature = self.likelihood.noise_slopes(self.f, self.y)
         determinant = float(self.terms.curvature @ self.variance) * by_curvature
         return float(self.weight @ by_log) - 0.5 * determinant
@@ -515,9 +518,9 @@ class _RowProblem(Problem):
 def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return E[1/(1 + exp(−f))] for normal f, to about 1e-10.
 
-    By Gauss-Hermite quadrature up to variance 1, and beyond, where the logistic
-    function is the narrower of the two, by the trapezoidal rule for
-    E[Φ((mean − u)/σ)] over a logistic variable u.
+    By Gauss-Hermite quadrature up to variance 1; above, where the logistic function is
+    narrower than the normal density, by the trapezoidal rule for E[Φ((mean − u)/σ)]
+    over a logistic variable u.
 
     Examples
     --------
@@ -546,7 +549,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 _MOST_PRODUCTS = 1000
-# Points that probabilities are averaged over: errors of about 1e-3.
+# Number of points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512
 _ROWS_OF_CLASSES = 256
 
@@ -554,7 +557,7 @@ _ROWS_OF_CLASSES = 256
 class SoftmaxEvidence(LikelihoodOfRows):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
-    Targets are ±1, one column per class. Evaluated by n × n matrices.
+    Targets are ±1, one column per class. Evaluated with n × n matrices.
     """
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
@@ -564,11 +567,11 @@ class SoftmaxEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not asked for)."""
+        """Return the evidence at θ and its gradient (zeros if not requested)."""
         hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
         K, add_gradient = self._covariance(hyper)
         problem = _ClassProblem(K, self.rows.Y, self._weight)
-        # Newton's method starts from the mode of the last θ.
+        # Newton's method starts from the mode at the last θ.
         start = problem.better_of(self._start, 0 * self._start)
         self._start = newton(problem, start, DECREMENT)
         if gradient:
@@ -577,7 +580,7 @@ class SoftmaxEvidence(LikelihoodOfRows):
 
 
 class _ClassProblem(Problem):
-    """The log posterior of weights a of rows, (n, k), of values f = Ka."""
+    """The log posterior of weights a of rows, (n, k), with values f = Ka."""
 
     def __init__(self, K: np.ndarray, signs: np.ndarray, weight: np.ndarray):
         self.K, self.weight = K, weight[:, None]
@@ -601,7 +604,7 @@ class _ClassProblem(Problem):
         return step, promise
 
     def _factorise(self) -> None:
-        """Set E_c, Σ_c E_c and the evidence, as it is at a mode."""
+        """Set E_c, Σ_c E_c and the evidence, which is valid at a mode."""
         K, algebra = self.K, ops_of(self.K).algebra
         self.E, determinant = [], -float(ops_of(K).xp.log(self.weight).sum())
         for curvature in (self.weight * self.chance).T:
@@ -637,7 +640,7 @@ class _ClassProblem(Problem):
         halves = [algebra.triangular_solve(self.factor, E) for E in self.E]
         moved = [half @ K for half in halves]
         out, by_mode = 0.0 * K, 0.0 * chance
-        # Of the covariance of the classes at each row, less twice its product with π.
+        # From the covariance of the classes at each row, less twice its product with π.
         for c, (E, half) in enumerate(zip(self.E, halves, strict=True)):
             own = K.diagonal() - product(E @ K, K)
             by_mode[:, c] = own + product(moved[c], moved[c])
@@ -655,13 +658,13 @@ class _ClassProblem(Problem):
 def softmax_posteriors(
     features: FeatureMatrix, D: int, value: float
 ) -> list[LaplacePosterior]:
-    """Return the law of the weights of every class, at the mode of all together.
+    """Return the posterior of the weights of every class, at their joint mode.
 
-    With the precision I + ZᵀD_cZ each, as if classes were independent: differences of
-    them, which is all that probabilities depend on, have the variances of Laplace's
-    approximation where no class is certain and the data say much, or nothing. They have
-    less between, and where one class is certain, down to a half. `value` is what the
-    evidences add up to.
+    Each has the precision I + ZᵀD_cZ, as if classes were independent. Probabilities
+    depend only on differences of classes. These have the variances of Laplace's
+    approximation if no class is certain and the data determine much, or nothing;
+    between, and if one class is certain, their variances are smaller, down to a half.
+    `value` is the sum of the evidences.
     """
     ops, k = ops_of(features.like), features.n_targets
     loss = LogisticLoss(features, 1.0)

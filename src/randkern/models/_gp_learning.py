@@ -1,4 +1,4 @@
-"""Learning hyperparameters: which rows, and where the evidence is largest."""
+"""Learning hyperparameters: the choice of rows, and maximising the evidence."""
 
 from __future__ import annotations
 
@@ -19,88 +19,91 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.exceptions import IllConditionedWarning
 from randkern.plan import Plan
 
-# Operations of one evaluation of the evidence with its gradient: about a second.
+# Most operations per evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
-# Memory of a sample of rows that are not in memory, in which they would not grow.
+# Memory of the sample of rows that are not in memory.
 _SAMPLE_BYTES = 64 * 10**6
-# Between the fewest rows and all of them: a sample of this share, within these bounds.
+# The intermediate sample: one row in this many, within these bounds.
 _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 1000)
 _FEW_FEATURES = 512
-# With few rows, the likelihood of the exact kernel is the cheapest.
+# With this few rows, the likelihood of the exact kernel is the cheapest.
 _SMOOTH_ROWS = 300
 _ROUGH_IMPROVEMENT = 1e-3
-# Enough to tell which start leads to the best maximum.
+# Enough to find the start that leads to the best maximum.
 _COMPARING_IMPROVEMENT = 1e-5
-# Ends as close as this in every logarithm are one maximum.
+# Ends this close in every logarithm count as the same maximum.
 _SAME = 0.1
 _MOST_CANDIDATES = 3
-# Ends whose log likelihood is this much less than the best are not gone on from.
+# Ends whose log likelihood is lower than the best by more than this are dropped.
 _LIKELY = 5.0
-# A stage ends where a step promises less of the log likelihood. Where evaluations are
-# expensive, a few hundredths of a standard error of θ, and less per row, of which
-# densities of predictions show nothing. On a share of the rows less than one unit is
-# decided.
+# A stage ends when the predicted gain of a step in log likelihood is below this. If
+# evaluations are expensive, the threshold is a few hundredths of a standard error of θ,
+# or a gain per row without effect on predictive densities. On a sample of the rows,
+# differences below one unit are not significant.
 _PROMISE = 1e-8
 _EXPENSIVE_PROMISE = 1e-3
 _PROMISE_PER_ROW = 1e-4
 _SAMPLED_PROMISE = 0.5
-# Or where evaluations have taken so many operations, of a sample and of all rows, but
-# never after fewer of them, and only after twice as many where steps still promise so
-# much per row that densities of predictions show it.
+# It also ends after this many operations, for a sample and for all rows, but never
+# after fewer than this many evaluations, and only after twice as many if the predicted
+# gain per row is still visible in predictive densities.
 _SAMPLED_OPERATIONS = 1.5e11
 _LAST_OPERATIONS = 5e11
 _FEWEST_EVALUATIONS = 7
 _WORTH_PER_ROW = 1e-3
 _MOST_EVALUATIONS = 300
-# A step that would still gain more per row is worth a warning, and a noise that would
-# is far off.
+# A larger predicted gain per row at the end is worth a warning; a noise with a larger
+# possible gain is far off.
 _UNFINISHED = 0.1
-# By how much a step moves a logarithm at most, and what it must gain of its promise.
+# Largest change of a logarithm per step, the first step, and the least share of the
+# predicted gain.
 _LARGEST_STEP = 1.0
 _FIRST_STEP = 0.1
 _DECREASE = 1e-4
 _MOST_TRIALS = 5
-# How often the curvature may turn out to be useless.
+# How often the curvature may be reset.
 _MOST_RESETS = 3
-# A restart moves each number by a factor of about this (one standard deviation).
+# Standard deviation by which a restart moves each logarithm.
 _SPREAD = math.log(4.0)
-# How far learning may go from where it starts.
+# Largest factor by which learning may change a lengthscale.
 _LENGTHSCALE_RANGE = 1e3
-# Names of numbers that are multiples of variances of the targets.
+# Names of parameters that scale with the variance of the targets.
 _SCALES = ("scale", "variances", "weights")
-# Shares of the mean square of the targets that the noise may take. Targets without
-# noise would otherwise make the likelihood grow without bound; below the root of
-# float64's epsilon half of the digits of a covariance are rounding errors.
+# Bounds of the noise, relative to the mean square of the targets. Without them the
+# likelihood of noiseless targets would be unbounded; below the square root of float64's
+# epsilon half of the digits of a covariance are rounding errors.
 _NOISE_SHARES = (1e-8, 1e2)
-# By how much the variance of the process may differ from it at the start: the slope
-# along the scale vanishes where it is far below the noise.
+# Largest factor between the initial variance of the process and the mean square of the
+# targets: the slope along the scale vanishes if the variance is far below the noise.
 _VARIANCE_RANGE = 1e3
-# Beyond this factor from it nothing is left but rounding errors.
+# Beyond this factor there are only rounding errors.
 _ROUNDING_RANGE = 1e20
-# Weights count rows, and are multiplied by squares of targets.
+# Largest weight: weights are multiplied by squares of targets.
 _LARGEST_WEIGHT = 1e60
-# What the noise may be where nothing better is known.
+# The initial share of the noise if the given one is implausible.
 _USUAL_SHARE = 0.1
-# Descents from lengthscales that are too long end where the scale makes up for them.
+# A second start has lengthscales shorter by this: from too long ones, optimisation may
+# end where the scale compensates for them.
 _SHORTER = math.log(4.0)
-# Values this close to a bound count as on it.
+# Logarithms this close to a bound count as on it.
 _TOUCHING = 1e-3
 
-# Returns a value at θ and, unless told not to, its gradient.
+# Called with the number of a step and its θ; returns whether to stop.
 Report = Callable[[int, np.ndarray], bool]
+# Returns the value at θ and its gradient, which may be skipped.
 Objective = Callable[..., tuple[float, np.ndarray]]
 
 
 def learning_rows(
     rows: TrainingData, plan: Plan | None, stream: Stream, most: int = 0
 ) -> ArrayRows:
-    """Return rows to learn from, in float64, none of weight 0.
+    """Return rows to learn from, in float64, without those of weight 0.
 
-    All for the exact kernel; for features a uniform sample of `most` rows, or (0) as
-    many as 10¹¹ operations per evaluation take, and at least 2,000; of rows that are
-    not in memory, no more than fit in 64 MB.
+    All rows for the exact kernel; for features a uniform sample of `most` rows, or (0)
+    as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows that
+    are not in memory, at most as many as fit in 64 MB.
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
@@ -137,24 +140,24 @@ def learning_rows(
 
 
 def most_learning_rows(n_components: int) -> int:
-    """Return how many rows learning on so many features takes at most."""
+    """Return the largest number of rows for learning with this many features."""
     return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
 def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
-    """Return a uniform sample to learn from first: all rows where they are few."""
+    """Return a uniform sample to learn from first: all rows if they are few."""
     least, largest = _COARSE_ROWS
     most = min(max(rows.n_rows // _COARSE_SHARE, least), largest)
     return _uniform_sample(rows, most, stream)
 
 
 def few_features(n_components: int) -> int:
-    """Return how many features are learned on first: all where there are not many."""
+    """Return the number of features to learn with first: all if they are few."""
     return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
 
 
 def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
-    """Return a uniform sample, few enough for the exact kernel."""
+    """Return a uniform sample that is small enough for the exact kernel."""
     return _uniform_sample(rows, _SMOOTH_ROWS, stream)
 
 
@@ -178,19 +181,19 @@ def bounds(
     Parameters
     ----------
     names : list of str
-        Those of the kernel, then ``"noise"``.
+        Names of the kernel's numbers, then ``"noise"``.
     theta : ndarray
-        Where learning starts, always within the bounds.
+        The start of learning, always within the bounds.
     mean_square, variance : float
         Of the targets.
     scale_range : float
-        By how much a scale may change; where there is noise, from its start and from
-        the variance of the targets.
+        Largest factor between a scale and its start, or, with noise, the mean square
+        or variance of the targets.
     signed : collection of str
-        Names of numbers that may be negative: either sign is allowed, whatever the
+        Names of numbers that may be negative: both signs are allowed, whatever the
         start, and values of the size of the targets.
     """
-    # Targets that are all equal say nothing of their size.
+    # Targets that are all equal do not determine their scale.
     level, spread = (
         math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
@@ -227,7 +230,7 @@ def given_bounds(
     given: dict[str, Any] | None,
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
-    """Return the bounds with those that the user has given in their place.
+    """Return the bounds, replaced by those that the user has given.
 
     `signed` are the names of numbers that may be negative.
     """
@@ -252,9 +255,9 @@ def with_priors(
     priors: dict[str, Any] | None,
     signed: Collection[str] = (),
 ) -> Objective:
-    """Return a log likelihood plus the log density of θ, but for a constant.
+    """Return a log likelihood plus the log density of θ, up to a constant.
 
-    ``{name: (median, sigma)}`` is a log-normal law: the logarithm is normal with the
+    ``{name: (median, sigma)}`` is a log-normal prior: the logarithm is normal with the
     standard deviation sigma.
     """
     if not priors:
@@ -278,7 +281,7 @@ def with_priors(
 
 
 def places(key: str, names: list[str], what: str) -> list[int]:
-    """Return which entries of θ a name stands for: one, or all of an attribute."""
+    """Return the positions in θ of a name: one entry, or all of an attribute."""
     found = []
     for place, name in enumerate(names):
         path = name.partition("[")[0]
@@ -294,7 +297,7 @@ def places(key: str, names: list[str], what: str) -> list[int]:
 def _general_first(
     given: dict[str, Any] | None, names: list[str], what: str
 ) -> list[tuple[str, Any]]:
-    """Return what names stand for, those of fewer entries last, which so prevail."""
+    """Return the items, those for fewer entries last, so that these override others."""
     pairs = (given or {}).items()
     return sorted(pairs, key=lambda pair: -len(places(pair[0], names, what)))
 
@@ -314,7 +317,7 @@ def _pair(
 
 @dataclass(frozen=True)
 class Start:
-    """A θ to descend from; `staged` first moves all but the lengthscales."""
+    """A θ to start from; `staged` optimises all but the lengthscales first."""
 
     theta: np.ndarray
     staged: bool = True
@@ -327,9 +330,9 @@ def first_starts(
     variance: float = 1.0,
     rescaling: np.ndarray | None = None,
 ) -> list[Start]:
-    """Return starts about θ, moved where its noise or its variance is implausible.
+    """Return starts near θ, moved if its noise or its variance is implausible.
 
-    Far from where they can be, the slope of the likelihood leads nowhere.
+    Far from plausible values the gradient of the likelihood is uninformative.
 
     Parameters
     ----------
@@ -366,12 +369,12 @@ def _lengthscales(names: list[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stage:
-    """An objective of `n_rows` rows, to be climbed in at most `most` evaluations.
+    """An objective of `n_rows` rows, maximised in at most `most` evaluations.
 
-    The limit doubles while a step still promises 10⁻³ per row.
+    The limit doubles while the predicted gain of a step is at least 10⁻³ per row.
 
-    `fewer_features` is true if the process has fewer features than in the stage
-    before; its noise then has to account for what they no longer explain.
+    `fewer_features` is true if the process has fewer features than in the previous
+    stage; its noise then has to account for what they no longer explain.
     """
 
     objective: Objective
@@ -388,10 +391,11 @@ class Stage:
         is_last: bool,
         fewer_features: bool = False,
     ) -> Stage:
-        """Return the stage of a log marginal likelihood of rows, with its priors."""
+        """Return the stage for a log marginal likelihood of rows, with its priors."""
         operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
         affordable = int(operations / evidence.operations)
-        # Rounding and estimates decide where learning ends: only to save time.
+        # Rounding and estimates affect where learning ends, so they are used only to
+        # save time.
         evidence.precise = affordable >= _MOST_EVALUATIONS
         if is_last and not evidence.precise:
             affordable = int(operations / evidence.operations)
@@ -406,7 +410,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class _End:
-    """Where a stage ended: θ, the value, the inverse curvature and what is left."""
+    """The end of a stage: θ, its value, the inverse curvature, the predicted gain."""
 
     theta: np.ndarray
     value: float
@@ -423,22 +427,22 @@ def maximise(
     stream: Stream,
     report: Report | None = None,
 ) -> np.ndarray:
-    """Return θ where the last of some objectives is largest, from several starts.
+    """Return θ that maximises the last of several objectives, from several starts.
 
-    All starts are descended on the first, which costs least. Every further stage goes
-    on from the ends of the one before with the curvature that was found, in proportion
-    to the numbers of rows, so that few evaluations are left for the last. From all ends
-    that are about as likely while evaluations are cheap, then from the one of the
-    largest value.
+    The first stage, which is the cheapest, is maximised from all starts. Every further
+    stage continues from the ends of the previous one with the curvature found there,
+    scaled by the numbers of rows, so that few evaluations are needed for the last. It
+    continues from all ends of similar likelihood while evaluations are cheap, then from
+    the one with the largest value.
 
     Parameters
     ----------
     stages : sequence of Stage
-        Of few rows first, of all last.
+        From the fewest rows to all rows.
     names : list of str
-        Of the entries of θ.
+        Names of the entries of θ.
     starts : list of Start
-        The first ones; restarts are about the first.
+        The given starts; restarts are drawn around the first.
     limits : list of (float, float)
         From :func:`bounds`.
     n_restarts : int
@@ -456,8 +460,8 @@ def maximise(
         starts.append(Start(moved.clip(low, high), False))
     first, lengthscales = stages[0].objective, _lengthscales(names)
     with warnings.catch_warnings():
-        # Trial values may be ill conditioned, or modes of likelihoods hard to find
-        # there; the value that is returned warns again.
+        # Systems at trial values may be ill conditioned, or modes hard to find; the
+        # returned value warns again.
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
         ends = _distinct(
@@ -471,7 +475,7 @@ def maximise(
                 ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
             rows = before.n_rows / stage.n_rows
             if stage.fewer_features:
-                # What these leave out of the process of the stage before is noise.
+                # The part of the previous process that these omit is noise.
                 ends = [
                     _made_up_for(stage, end, limits, lengthscales, told) for end in ends
                 ]
@@ -488,7 +492,7 @@ def maximise(
 
 
 class _Told:
-    """Counts steps, reports them, and keeps whether learning is to stop."""
+    """Counts steps, reports them, and records whether learning is to stop."""
 
     def __init__(self, report: Report | None):
         self.report, self.count, self.stop = report, 0, False
@@ -507,10 +511,10 @@ def _climb(
     limits: list[tuple[float, float]],
     told: _Told,
 ) -> _End:
-    """Return the end of the method of Broyden, Fletcher, Goldfarb and Shanno.
+    """Maximise the objective of a stage by BFGS.
 
     Nocedal & Wright 2006, eq. 6.17, projected to the bounds (Bertsekas 1982). It
-    starts from an inverse curvature, which L-BFGS-B cannot.
+    starts from a given inverse curvature, which L-BFGS-B cannot.
     """
     low, high = np.transpose(limits)
     value, slope = _negative(stage.objective, theta)
@@ -534,7 +538,7 @@ def _climb(
             n_evaluations += 1
             if after <= value - _DECREASE * length * gain:
                 break
-            # The least point of the parabola through both values.
+            # The minimum of the parabola through both values.
             lost = (after - value) / (length * gain)
             length *= min(max(0.5 / (1.0 + lost), 0.1), 0.5)
         else:
@@ -561,7 +565,7 @@ def _rough_end(
     lengthscales: np.ndarray,
     told: _Told,
 ) -> _End:
-    """Return what L-BFGS-B found from one start, well enough to compare it."""
+    """Return the end of L-BFGS-B from one start, accurate enough for comparisons."""
     theta = start.theta
     if start.staged:
         theta = _settled(objective, theta, limits, lengthscales, told)
@@ -575,10 +579,10 @@ def _settled(
     lengthscales: np.ndarray,
     told: _Told,
 ) -> np.ndarray:
-    """Return θ with the noise and the scales where they are about the likeliest.
+    """Return θ with approximately optimal noise and scales, lengthscales being fixed.
 
-    Where they are far off, the slope along lengthscales leads away, into a maximum that
-    explains the noise by short ones.
+    If they are far off, the gradient in lengthscales leads to a maximum that explains
+    the noise by short lengthscales.
     """
     if lengthscales.all():
         return theta
@@ -596,7 +600,7 @@ def _made_up_for(
     lengthscales: np.ndarray,
     told: _Told,
 ) -> _End:
-    """Return an end from which to continue: settled, if its noise is far off."""
+    """Return the end to continue from: settled if its noise is far off."""
     objective = stage.objective
     theta = _settled(objective, end.theta, limits, lengthscales, told)
     gain = _value(objective, theta) - _value(objective, end.theta)
@@ -644,7 +648,7 @@ def _descend(
 
 
 def _distinct(ends: list[_End]) -> list[_End]:
-    """Return the best few ends that are likely, of each maximum one, the best first."""
+    """Return the few most likely ends, one per maximum, the best first."""
     kept: list[_End] = []
     for end in sorted(ends, key=lambda end: -end.value):
         likely = not kept or end.value > kept[0].value - _LIKELY
@@ -671,7 +675,7 @@ def _negative(objective: Objective, theta: np.ndarray) -> tuple[float, np.ndarra
 def _warn_of_the_end(
     end: _End, names: list[str], limits: list[tuple[float, float]], n_rows: int
 ) -> None:
-    """Warn where learning did not end in a maximum between the bounds."""
+    """Warn if learning did not end in a maximum within the bounds."""
     if not np.isfinite(end.value):
         reason = "the likelihood could not be evaluated at any start"
     elif end.promise > max(1.0, _UNFINISHED * n_rows):
@@ -697,10 +701,10 @@ def _warn_of_the_end(
 
 
 def _is_usual(name: str, side: str, names: list[str]) -> bool:
-    """Return whether it is no fault of learning that a hyperparameter is on a bound."""
-    # A column that does not matter has a lengthscale as long as it may be, an output
-    # without a part of its own the least variance; classes that are separated with
-    # certainty (there is no noise) have the largest scale.
+    """Return whether it is normal for a hyperparameter to be on this bound."""
+    # An irrelevant column has the longest possible lengthscale, an output without a
+    # part of its own the smallest variance; classes that are separated with certainty
+    # (there is no noise) have the largest scale.
     if side == "lower":
         return "[" in name and "lengthscale" not in name
     return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")

@@ -1,9 +1,9 @@
-"""What Gaussian processes share: learning hyperparameters, means, reach, and draws.
+"""The base class of Gaussian processes: learning, mean functions, reach, and draws.
 
-Reach: given many rows, D weights are known well in every direction, and so features
-give a small variance even where the exact kernel says that no row has anything to tell:
-on average over rows far away the D weights take d/D off the prior variance, with d = tr
-ZᵀZ(ZᵀZ + σ²I)⁻¹. What the rows can tell at all is known from landmarks.
+Reach: given many rows, D weights are determined in every direction, so features give a
+small variance even where, by the exact kernel, no row is informative: on average over
+rows far away the D weights reduce the prior variance by the share d/D, with
+d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative at all.
 """
 
 from __future__ import annotations
@@ -54,27 +54,28 @@ from randkern.models.feature_matrix import GramFactor
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
 
-# The variance of what a mean has at rows of the smallest column, over the mean square
-# of the targets; and how much more it may be at the largest.
+# The prior variance of a mean function at the smallest column, over the mean square of
+# the targets.
 _VAGUE = 1e4
-# Rows whose targets medians are taken of, at most.
+# Largest number of rows for medians of targets.
 _MEDIAN_ROWS = 100_000
+# Largest ratio of the prior variance of a mean at rows to _VAGUE.
 _LARGEST_RATIO = 1e4
-# What bounds call the scale of a mean.
+# The name of the scale of a mean in bounds.
 _OF_MEAN = {"k2__scale": "mean__scale"}
 
 
 def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
-    """Return a kernel plus v h(x)·h(y), h being 1, or 1 and the columns.
+    """Return a kernel plus v h(x)·h(y), with h = 1, or 1 and the columns.
 
     Parameters
     ----------
     kernel : Kernel
     mean : {"zero", "constant", "linear"}
     rows : TrainingData
-        Their targets in units of the fit.
+        With targets in units of the fit.
     X : Rows
-        Some of the rows, whose columns v depends on.
+        Some of the rows; v depends on the sizes of their columns.
     """
     if mean == "zero":
         return kernel
@@ -94,11 +95,11 @@ def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
 def units_of(
     rows: TrainingData, *, center: bool, normalize: bool, robust: Stream | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what the targets of rows are shifted and divided by.
+    """Return the shifts and scales of the targets of rows.
 
-    Numbers, which have no device: means and deviations, or medians and multiples of
-    median deviations (of rows sampled by the stream `robust`), which outliers leave
-    alone.
+    Plain numbers, which have no device: means and standard deviations, or medians and
+    multiples of median deviations (of rows sampled by the stream `robust`), which are
+    robust to outliers.
     """
     if robust is not None and (center or normalize):
         mean, scale = _medians(rows, robust)
@@ -126,7 +127,7 @@ def units_of(
 
 
 def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of targets, and deviations of normal laws of the same median."""
+    """Return medians of targets, and standard deviations from median deviations."""
     n = rows.n_rows
     drawn = stream.generator().choice(n, min(n, _MEDIAN_ROWS), replace=False)
     sample = rows.take(np.sort(drawn))
@@ -141,11 +142,11 @@ def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray
     return medians, np.where(deviations > 0, deviations, 1.0)
 
 
-#: Makes features of rows by a plan, as :func:`randkern.plan.evaluate` does.
+#: Computes features of rows from a plan, like :func:`randkern.plan.evaluate`.
 Evaluate = Callable[[Plan, Any], Any]
-# The share that landmarks leave at this share of the rows of the fit is no sign that
-# a row is far from them: there are too few landmarks, and the noise that was learned
-# has taken account of what few features cannot say.
+# The variance that landmarks omit at this quantile of the rows of the fit does not
+# imply that a row is far from them: there are too few landmarks, and the learned noise
+# already accounts for what few features cannot represent.
 _USUAL_QUANTILE = 0.95
 _MEASURED_ROWS = 2000
 _LARGEST_SHARE = 1 - 1e-6
@@ -153,7 +154,7 @@ _LARGEST_SHARE = 1 - 1e-6
 
 @dataclass(frozen=True)
 class Reach:
-    """Where values of a process at landmarks say something about its values.
+    """The region where values of a process at landmarks determine its values.
 
     Attributes
     ----------
@@ -161,7 +162,8 @@ class Reach:
     plan : Plan
         Of the landmarks.
     usual : float
-        The share of the prior variance that they leave at 95 % of other rows at most.
+        The 95 % quantile over other rows of the share of the prior variance that
+        landmarks omit.
     """
 
     kernel: Kernel
@@ -177,7 +179,7 @@ class Reach:
         stream: Stream,
         memory_limit: int,
     ) -> Reach:
-        """Choose landmarks among the rows; measure what they leave of the others."""
+        """Choose landmarks among the rows; measure the variance they omit at others."""
         X, ops = rows.X, ops_of(rows.X)
         chosen = choose_landmarks(
             *(kernel, X, None, n_landmarks, "auto", stream, memory_limit)
@@ -200,22 +202,22 @@ class Reach:
         return cls(kernel, plan, min(float(usual), _LARGEST_SHARE))
 
     def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
-        """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), what landmarks without noise leave."""
+        """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
         return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
-        """Return the variance that there is at least: far from all rows k(x, x)."""
+        """Return a lower bound of the variance: k(x, x) far from all rows."""
         excess = self.left_over(X, evaluate) - self.usual * self.kernel._diag(X)
         return excess.clip(0.0) / (1 - self.usual)
 
     def left_covariance(self, X: Rows) -> np.ndarray:
-        """Return k(x, y) − k(x, L)K_LL⁻¹k(L, y) of all pairs of rows."""
+        """Return k(x, y) − k(x, L)K_LL⁻¹k(L, y) for all pairs of rows."""
         Z = evaluate(self.plan, X)
         return self.kernel._gram(X, None) - Z @ Z.T
 
     def with_rows(self, X: Rows, n_landmarks: int) -> Reach:
-        """Return that of more rows, with so many landmarks at most."""
+        """Return the reach of more rows, with at most `n_landmarks` landmarks."""
         rows = stacked([landmarks_of(self.plan), X])
         stream = self.plan.groups[0].factors[0].projection.stream.child("more")
         plan = landmark_plan(self.kernel, rows, None, n_landmarks, stream)
@@ -223,17 +225,17 @@ class Reach:
 
 
 def landmarks_of(plan: Plan) -> Any:
-    """Return the rows that a plan of Nyström features has as landmarks."""
+    """Return the landmark rows of a plan of Nyström features."""
     projection: Any = plan.groups[0].factors[0].projection
     return projection.rows
 
 
-# Features of draws of the prior of an exact kernel.
+# Number of features for prior draws of an exact kernel.
 _PATH_FEATURES = 2000
 
 
 def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
-    """Return the variance of the noise of new rows: a number, or one of each."""
+    """Return the noise variance of new rows: a number, or one per row."""
     if np.ndim(include_noise) == 0:
         return model.noise_ if include_noise else 0.0
     if model.weights != "precision" or not are_in_memory(X):
@@ -255,7 +257,7 @@ def conditioned_paths(
     generator: np.random.Generator,
     random_state: Any,
 ) -> tuple[tuple[Plan, np.ndarray], np.ndarray]:
-    """Return draws of the prior, and weights of the rows that take them about 0.
+    """Return draws of the prior, and row weights that condition them on targets 0.
 
     −(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
     """
@@ -271,9 +273,9 @@ def conditioned_paths(
 def left_paths(
     kernel: Kernel, plan: Plan, columns: int, random_state: Any
 ) -> list[tuple[Plan, np.ndarray]]:
-    """Return parts that add up to draws of what landmarks leave of the prior.
+    """Return parts whose sum is a draw of the part of the prior that landmarks omit.
 
-    A draw of the prior but for its part in the landmarks' span,
+    It is a draw of the prior minus its part in the landmarks' span,
     k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
     """
     landmarks = landmarks_of(plan)
@@ -295,9 +297,9 @@ def _prior_paths(
     return plan, ops_of(rows).float64_like(drawn, rows)
 
 
-# Rows that hyperparameters are learned from under Laplace's approximation, at most and
-# at least; between them as many as a number of operations takes, of order n³ per
-# column of targets.
+# The largest and smallest number of rows for learning with Laplace's approximation;
+# between them, as many as this number of operations allows, of order n³ per column of
+# targets.
 _MOST_LAPLACE_ROWS = 1000
 _LEAST_LAPLACE_ROWS = 300
 _LAPLACE_OPERATIONS = 1e9
@@ -316,11 +318,11 @@ class GaussianProcess(FeatureModel):
     }
 
     _needs_sums_alone: ClassVar[bool] = True
-    # Rows of a fit on landmarks whose exact likelihood is maximised.
+    # Rows whose exact likelihood is maximised in fits on landmarks.
     _most_exact_rows: ClassVar[int] = 1000
-    # By how much learning may change a scale: log odds, and logarithms of rates, of a
-    # deviation of 10 times that at the start say all there is to say; beyond, Laplace's
-    # approximation fails. Scales of real targets follow these.
+    # Largest factor by which learning may change a scale: log odds, and log rates, with
+    # 10 times their initial standard deviation are large enough for any data; beyond,
+    # Laplace's approximation fails. Scales for real targets follow the targets.
     _scale_range: float = 1e2
 
     optimizer: str | None
@@ -328,29 +330,29 @@ class GaussianProcess(FeatureModel):
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
     far_variance: str
-    # None: the variance is that of the features.
+    # None if the variance is that of the features.
     _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
-    # Of an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
+    # For an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
     _triangle: np.ndarray
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
     @property
     def _process_kernel(self) -> Kernel:
-        """The kernel without the term of a mean."""
+        """The kernel without the term of the mean function."""
         return self.kernel_
 
     @property
     def _all_bounds(self) -> dict[str, Any]:
-        """The bounds that are given, and those of what is never learned."""
+        """The given bounds, and those of parameters that are never learned."""
         return self.bounds or {}
 
     def _given(self, names: Iterable[str]) -> list[str]:
-        """Return names of entries of θ as they are for the kernel that was given.
+        """Return the names of entries of θ with paths of the given kernel.
 
-        A mean is a second term beside it.
+        A mean function adds a second term to it.
         """
         if self._process_kernel is self.kernel_:
             return list(names)
@@ -365,7 +367,7 @@ class GaussianProcess(FeatureModel):
 
     @property
     def _learning_plan(self) -> Plan | None:
-        """The features that hyperparameters are learned on; None: the exact kernel."""
+        """The features for learning hyperparameters; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
     def _draw_landmarks(
@@ -382,10 +384,10 @@ class GaussianProcess(FeatureModel):
     def _left_out(
         self, X: Rows, Z: Any, variance: Any, evaluate: Evaluate = evaluate
     ) -> Any:
-        """Return what is added to the variance that features Z of rows have.
+        """Return the variance to add to that of features Z of rows.
 
-        k(x, x) − φ(x)·φ(x) of landmarks and pivots; of random features what they lack
-        far from the data.
+        k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
+        they lack far from the data.
         """
         if self.plan_ is None or self.features == "nystrom":
             return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
@@ -400,9 +402,9 @@ class GaussianProcess(FeatureModel):
         likelihood: Likelihood | None,
         limit: int,
     ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation given every column of targets.
+        """Return Laplace's approximation for every column of targets.
 
-        Without a likelihood these are classes, whose softmax is taken.
+        Without a likelihood these are classes, with the softmax likelihood.
         """
         exact = self.plan_ is None
         features = self._feature_matrix(sample if exact else rows, limit // 4)
@@ -421,7 +423,7 @@ class GaussianProcess(FeatureModel):
         ]
 
     def _features_of(self, X: Rows) -> np.ndarray:
-        """Return features of rows, of the exact kernel those of its pivots."""
+        """Return features of rows; for the exact kernel, those of its pivots."""
         if self.plan_ is not None:
             return evaluate(self.plan_, X)
         ops = ops_of(X)
@@ -436,10 +438,10 @@ class GaussianProcess(FeatureModel):
         width: int | None,
         like: Any,
     ) -> Any:
-        """Return what `function` makes of rows, wherever they are.
+        """Return `function` of rows of any kind.
 
-        Those of devices go where `like`, a part of the posterior, lies, and what is
-        made of them comes back.
+        Rows on devices are moved to the device of `like`, a part of the posterior, and
+        the results are moved back.
         """
 
         def there(rows: Any) -> Any:
@@ -477,9 +479,9 @@ class GaussianProcess(FeatureModel):
         """The log marginal likelihood of all rows at `theta_`."""
 
     def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
-        """Return what tells callbacks of a fit that begins, and of its steps."""
+        """Begin the report of a fit and its steps to callbacks."""
         report = FitReport(self, X, y, sample_weight)
-        # A step has another θ, but no posterior yet.
+        # A step has a new θ, but no posterior yet.
         report.begin(None if self.optimizer is None else lambda theta: {})
         return report
 
@@ -492,8 +494,8 @@ class GaussianProcess(FeatureModel):
     ) -> None:
         """Set θ, the kernel and its plan, learned unless `optimizer` is None.
 
-        From the rows of the sample; `extra` holds the logarithms of hyperparameters
-        beside those of the kernel.
+        They are learned from the rows of the sample; `extra` holds the logarithms of
+        hyperparameters other than those of the kernel.
         """
         self._learned_from = (sample.X, sample.Y, sample.weight)
         plan = self._learning_plan
@@ -522,11 +524,11 @@ class GaussianProcess(FeatureModel):
         stream: Stream,
         report: FitReport,
     ) -> np.ndarray:
-        """Return θ where the likelihood of the sample is largest."""
+        """Return θ that maximises the likelihood of the sample."""
         names = self.hyperparameters_
         rescaling = np.zeros(len(theta))
         rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
-        square = spread = 1.0  # of labels
+        square = spread = 1.0  # for labels
         if "noise" in names:
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
@@ -550,11 +552,11 @@ class GaussianProcess(FeatureModel):
         )
 
     def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:
-        """Return what is climbed one after the other: of few rows, more, and all.
+        """Return the stages of learning, with few rows, more, and all.
 
-        Features of fixed draws have maxima of their own along lengthscales: of few rows
-        the exact kernel's likelihood is climbed first, then that of few features, which
-        have no better use for short lengthscales than many.
+        The likelihood of fixed draws has spurious maxima along lengthscales. The exact
+        kernel's likelihood of few rows is therefore maximised first, then that of few
+        features, which profit from short lengthscales no more than many do.
         """
         plan = self._learning_plan
         coarse = coarse_rows(sample, stream.child("coarse"))
@@ -580,7 +582,7 @@ class GaussianProcess(FeatureModel):
         return stages
 
     def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
-        """Draw other features of the kernel, as the model does."""
+        """Draw new features of the kernel with the options of the model."""
         return fit_plan(
             *(self.kernel_, rows.X, rows.weight, n_components, stream),
             projection=self.projection,
@@ -589,25 +591,25 @@ class GaussianProcess(FeatureModel):
 
     @property
     def theta_(self) -> np.ndarray:
-        """Natural logarithms (arsinh of loadings) of what `hyperparameters_` names."""
+        """Natural logarithms (arsinh of loadings) of `hyperparameters_`, in order."""
         return np.array(self._theta)
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False
     ) -> Any:
-        """Return log p(y | θ), and its gradient in θ if asked for.
+        """Return log p(y | θ), and optionally its gradient in θ.
 
         Parameters
         ----------
         theta : array, optional
-            Of the form of `theta_`. None: `theta_`, and the value is that of all rows
-            unless a gradient is asked for.
+            In the form of `theta_`. None: `theta_`, and the value is that of all rows
+            unless the gradient is requested.
         eval_gradient : bool
 
         Returns
         -------
         float, or (float, ndarray)
-            Of the rows that hyperparameters are learned from (`n_rows_learned_`).
+            For the rows that hyperparameters are learned from (`n_rows_learned_`).
         """
         check_is_fitted(self)
         if theta is None and not eval_gradient:
@@ -625,6 +627,6 @@ class GaussianProcess(FeatureModel):
 
 
 def laplace_rows(n_targets: int) -> int:
-    """Return how many rows learning by Laplace's approximation takes at most."""
+    """Return the largest number of rows for learning with Laplace's approximation."""
     affordable = round((_LAPLACE_OPERATIONS / n_targets) ** (1 / 3))
     return max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))

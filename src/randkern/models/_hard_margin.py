@@ -2,14 +2,14 @@
 
     min ½‖w‖²  subject to  y_i w·z_i ≥ 1.
 
-The point p of the convex hull of the rows y_i z_i that is nearest to the origin has the
-solution w = p/‖p‖²; where it is the origin, its shares certify that no w exists. It is
-found by non-negative least squares (Lawson and Hanson 1974, chapter 23, problem LDP)
-from the rows themselves, because products of rows have none of the digits of a margin
-of 1e-8 of the longest row, on a growing set of rows: those that violate the constraints
-are added until none is left.
+The point p of the convex hull of the rows y_i z_i that is nearest to the origin gives
+the solution w = p/‖p‖²; if it is the origin, its coefficients certify that no w exists.
+It is found by non-negative least squares (Lawson and Hanson 1974, chapter 23, problem
+LDP) on the rows themselves, because products of rows lose all digits of a margin of
+1e-8 of the longest row. The set of rows grows: those that violate the constraints are
+added until none is left.
 
-Tensors take all rows at once, by the method of multipliers.
+Tensors use all rows at once, by the method of multipliers.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from randkern.models.feature_matrix import (
 _FIRST_ROWS = 200
 _ADDED_ROWS = 100
 _MOST_ROUNDS = 500
-# The square of the weights grows with every row that is added; where it grows by less
-# than this share of itself, rounding errors decide which rows have weight.
+# The squared norm of the weights grows with every row that is added; if it grows by
+# less than this share, rounding errors decide which rows have weight.
 _GROWTH = 1e-9
-# The gap that Newton's method is to reach on tensors.
+# The target gap of Newton's method on tensors.
 _EXACT = 1e-12
-# Margins may lack this much of 1, or what rounding errors of a score make, in units of
+# Margins may be below 1 by this much, or by the rounding errors of a score, in units of
 # the precision and of |w||z|.
 _VIOLATION = 1e-7
 _ROUNDING = 16.0
-# How often weights are corrected, what margins may lack then, and which rows take part:
-# those whose margins are above 1 by so many times what the worst lacks.
+# How often weights are corrected, the remaining violation of margins, and the rows that
+# take part: those with margins above 1 by less than this times the worst violation.
 _MOST_REPAIRS = 3
 _REPAIRED = 1e-12
 _NEAR = 1e3
-# A combination of rows, relative to the longest, that is 0 but for rounding errors: of
-# sums in float64, and of what Newton's method comes to on tensors.
+# The norm of a combination of rows, relative to the longest, that is 0 up to rounding
+# errors: for sums in float64, and for Newton's method on tensors.
 _RAY = 2e-14
 _NEWTON_RAY = 1e-9
-# Least squares with rows in units of the nearest point that the last ones have found,
-# until its norm and the margin differ by no more than this share.
+# Least squares are repeated with rows in units of the last nearest point, until its
+# norm and the margin differ by at most this share.
 _MOST_SCALES = 4
 _INEXACT = 1e-8
-# Changes of the active set, for each row.
+# Largest number of changes of the active set per row.
 _CHANGES = 30
-# What margins may lack of 1, before weights are made longer by as much.
+# Largest violation of margins that is corrected by rescaling the weights.
 _GAP = 1e-2
 # A gap that is worth a warning.
 _LARGE_GAP = 1e-6
@@ -78,7 +78,7 @@ class HardMargin:
     alpha : ndarray of shape (n,)
         Dual variables.
     gap : float
-        ½‖w‖² less the value of the dual, relative to it.
+        The duality gap, relative to ½‖w‖².
     """
 
     weights: np.ndarray
@@ -100,11 +100,11 @@ def separate(
     features : FeatureMatrix
     signs : ndarray of shape (n,)
     usable : ndarray of bool, shape (n,)
-        Which rows take part.
+        The rows to use.
     stream : Stream
-        Of the first rows.
+        Seeds the choice of the first rows.
     name : str
-        What is separated, to begin an error.
+        Names the problem at the beginning of errors.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _separate_growing(
     if len(rows) > _FIRST_ROWS:
         chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
         rows = np.sort(chosen)
-    # Predictions of the exact kernel are made of dual variables.
+    # Predictions of the exact kernel use dual variables.
     dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops_of(signs).precision(features.dtype)
     square, growing = 0.0, True
@@ -169,8 +169,8 @@ def _separate_growing(
         added = np.setdiff1d(worst[missing[worst] > tolerance], rows)
         if len(added) == 0:
             break
-        # While the optimum moves on with every violated row, dropping those without
-        # weight cannot lead in circles; if they are needed later, they come back.
+        # While every violated row changes the optimum, dropping rows without weight
+        # cannot cause cycles; if they are needed later, they are added again.
         growing = growing and square > (1 + _GROWTH) * before
         rows = np.union1d(rows[alpha[rows] > 0] if growing else rows, added)
     if violation > _GAP:
@@ -205,8 +205,8 @@ def _separate_all(
 def _margin(
     weights: np.ndarray, alpha: np.ndarray, square: float, violation: float
 ) -> HardMargin:
-    """Return the margin of weights, and of variables whose own have this square."""
-    # Constraints hold exactly once w is as much longer; its variables are too.
+    """Return the rescaled margin; `square` is the squared norm of Σ α_i y_i z_i."""
+    # Rescaling w makes all constraints hold; the dual variables are scaled alike.
     longer = 1 / (1 - max(violation, 0.0))
     weights, alpha = longer * weights, longer * alpha
     primal = 0.5 * float(weights @ weights)
@@ -215,14 +215,15 @@ def _margin(
 
 
 def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return dual variables and weights of rows Z, multiplied by their signs.
+    """Return dual variables and weights for rows Z multiplied by their signs.
 
-    And the norm of the shortest combination, relative to that of the longest row. Where
-    `dual`, the weights are those that the variables make. Where there is no margin, the
-    weights are zeros and the variables are the shares of the combination.
+    Also returns the norm of the shortest convex combination, relative to the longest
+    row. With `dual`, the weights are the combination given by the variables. If there
+    is no margin, the weights are zeros and the variables are the coefficients of the
+    combination.
 
-    The norm of a convex combination of rows is at least the widest margin, what weights
-    of norm 1 leave of every row at most: the two meet at the optimum.
+    The norm of a convex combination of rows is at least the margin of any weights of
+    norm 1; both are equal at the optimum.
     """
     longest = float(np.einsum("ij,ij->i", Z, Z).max()) ** 0.5 or 1.0
     Z = Z / longest
@@ -246,7 +247,7 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
         unit = norm
     if margin <= _ROUNDING * np.finfo(float).eps:
         return a, np.zeros_like(weights), length
-    # So that the least margin is 1.
+    # Scale so that the least margin is 1.
     size = margin * float(np.linalg.norm(weights)) * longest
     if dual:
         return a / (size * longest), weights / size, length
@@ -254,10 +255,10 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return weights nearby that leave every row a margin of 1.
+    """Return nearby weights with a margin of at least 1 for every row.
 
-    Weights that sums of rows make have errors of the precision divided by the square of
-    the margin; the shortest change that mends them has those of a much wider one.
+    Weights computed as sums of rows have an error of the precision divided by the
+    squared margin; the shortest correction has the error of a much wider margin.
     """
     for _ in range(_MOST_REPAIRS):
         missing = 1 - Z @ weights
@@ -279,10 +280,10 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _shortest(Z: np.ndarray, unit: float = 1.0) -> np.ndarray:
-    """Return non-negative numbers of sum 1 whose combination of rows is shortest.
+    """Return the coefficients of the shortest convex combination of rows.
 
-    Zeros where there are none of a positive sum: an active-set method on Zᵀa/unit = 0
-    and 1ᵀa = 1, exact where `unit` is about the norm of that combination.
+    An active-set method on Zᵀa/unit = 0 and 1ᵀa = 1, accurate if `unit` is about the
+    norm of that combination. Zeros if it fails.
     """
     with one_thread_if_short(2 * max(Z.shape) * min(Z.shape) ** 2):
         triangle = scipy.linalg.qr(Z.T, mode="r", check_finite=False)[0]
@@ -303,7 +304,7 @@ def _narrow(name: str, detail: str) -> NarrowMarginError:
 
 
 def _error(certificate: np.ndarray, residual: float, name: str) -> NotSeparableError:
-    """Return the error of the shares of all rows."""
+    """Return the error with a certificate, the coefficients of all rows."""
     large = int((certificate > 1e-9).sum())
     error = NotSeparableError(
         f"{name}: the rows cannot be separated in the space of features. Non-negative "

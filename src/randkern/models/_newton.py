@@ -1,6 +1,6 @@
-"""Newton's method, its steps by conjugate gradients: where L-BFGS stops short.
+"""Newton's method with conjugate gradients, for problems where L-BFGS stops short.
 
-Nocedal & Wright 2006, algorithm 7.1, over the primitives of arrays.
+Nocedal & Wright 2006, algorithm 7.1, for arrays and tensors.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 
 from randkern.backend.namespace import ops_of
 
-# The share of the gradient that a step may leave.
+# Largest relative residual of the system of a step.
 _SHARE = 0.05
 _DECREASE = 1e-4
 _MOST_TRIALS = 40
 # Changes of the value below this share of it are rounding errors.
 _ROUNDING = 2.0**-46
-# Where changes are that small, the gradient must still fall by this factor.
+# If changes are that small, the gradient must still decrease by this factor.
 _PROGRESS = 0.5
 
 # Returns the value at a vector, and the gradient there.
@@ -34,7 +34,7 @@ def descend(
     most_products: int,
     report: Callable[[np.ndarray], bool] = lambda at: False,
 ) -> tuple[np.ndarray, int]:
-    """Return where a convex function is least, and the number of products it took.
+    """Return the minimiser of a convex function, and the number of products used.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def descend(
     reached : callable
         Whether to stop, given the value and the gradient.
     most_products : int
-        With the second derivative.
+        Largest number of products with the second derivative.
     report : callable, optional
         Called with the vector of each step; returns whether to stop.
 
@@ -64,7 +64,7 @@ def descend(
     ops = ops_of(start)
     at, (value, gradient), n_products = start, function(start), 0
     while n_products < most_products and not reached(value, gradient):
-        # Tiny gradients have squares that underflow.
+        # Squares of tiny gradients underflow.
         size = ops.largest(abs(gradient))
         step, taken = _newton_step(
             curvature(at), gradient / size, most_products - n_products
@@ -72,7 +72,7 @@ def descend(
         step, n_products = size * step, n_products + taken
         found = _search(function, at, step, value, float(gradient @ step))
         if found is None:
-            break  # no digit is left to be gained
+            break  # no further digit can be gained
         at, after, gradient = found
         flat = abs(after - value) <= _ROUNDING * abs(value)
         value = after
@@ -86,7 +86,7 @@ def descend(
 def _search(
     function: Function, at: np.ndarray, step: np.ndarray, value: float, slope: float
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Return a point along a step, its value and gradient; None if none is better."""
+    """Return a better point along a step, its value and gradient, or None."""
     length, best = 1.0, None
     for _ in range(_MOST_TRIALS):
         after, gradient = function(at + length * step)
@@ -97,7 +97,7 @@ def _search(
             best = (at + length * step, after, gradient)
             if length < 1 or not lower:
                 return best
-            # Exponential tails go on for much longer than their curvature suggests.
+            # Exponential tails extend much further than their curvature suggests.
             length *= 2
         else:
             length /= 2
@@ -107,7 +107,7 @@ def _search(
 def _newton_step(
     product: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, most: int
 ) -> tuple[np.ndarray, int]:
-    """Return about minus the inverse second derivative times the gradient."""
+    """Return minus the inverse second derivative times the gradient, approximately."""
     residual = -gradient
     step, direction = 0.0 * gradient, residual
     square = float(residual @ residual)

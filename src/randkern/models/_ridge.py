@@ -1,4 +1,4 @@
-"""Fitting weights to targets: what ridge regression and classification share."""
+"""The base class of kernel ridge regression and classification: fitting weights."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _FEATURE_BLOCK = 2048
 
 
 class KernelRidge(FeatureModel):
-    """What the regressor and the classifier share: fitting weights to targets."""
+    """Base class of the regressor and the classifier: fits weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
-        # Sums of penalties may not overflow.
+        # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "fit_intercept": ["boolean"],
@@ -61,11 +61,11 @@ class KernelRidge(FeatureModel):
     }
 
     _needs_sums_alone = True
-    # Whether the targets that are fitted stand for classes.
+    # Whether the targets are labels coded as ±1.
     _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
     _streaming: StreamingFit
-    # What was subtracted from the targets.
+    # Subtracted from the targets.
     _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
@@ -78,12 +78,12 @@ class KernelRidge(FeatureModel):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their targets and weights; those on several devices as
-            :class:`~randkern.DeviceRows`, and those of the host that are computed on
-            elsewhere as :class:`~randkern.DeviceBlocks`.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their targets and weights; rows on several devices as
+            :class:`~randkern.DeviceRows`, and rows on the host to be processed on a
+            device as :class:`~randkern.DeviceBlocks`.
         y : array of shape (n,) or (n, n_targets)
-            Targets, or labels (n,) of a classifier; None where `X` brings them.
+            Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' squared errors: 1 each by default.
         """
@@ -94,7 +94,7 @@ class KernelRidge(FeatureModel):
     def _prepare(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
     ) -> Stream:
-        """Resolve the kernel on X, draw its features, return the random stream."""
+        """Resolve the kernel on X, draw its features, and return the random stream."""
         stream = root_stream(self.random_state) if stream is None else stream
         self._key = stream.key
         self._draw(X, sample_weight, stream)
@@ -103,8 +103,8 @@ class KernelRidge(FeatureModel):
     def _begin(self) -> tuple[int | None, Stream]:
         """Return the memory limit in bytes, if there is one, and the random stream.
 
-        Those given, or those of the fit to be continued: how many rows are kept in 16
-        bits, and so the weights to some 1e-5, follow from the limit.
+        For a resumed fit, those of the checkpoint: the limit determines how many rows
+        are cached in 16 bits, and so affects the weights to about 1e-5.
         """
         self._forget()
         limit, stream = self.memory_limit, None
@@ -122,7 +122,7 @@ class KernelRidge(FeatureModel):
         return None if limit is None else resolve_memory_limit(limit), stream
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Fit weights to targets of rows, wherever they are."""
+        """Fit weights to targets of rows of any kind."""
         report = FitReport(self, X, y, sample_weight)
         limit, stream = self._begin()
         rows, sample = read(self, X, y, sample_weight, stream)
@@ -145,7 +145,7 @@ class KernelRidge(FeatureModel):
             self._fit_directly(rows, limit)
 
     def _shifted(self, rows: Any) -> Any:
-        """Return the rows with targets near 0, if the intercept can make up for it."""
+        """Return the rows with targets shifted near 0, if an intercept is fitted."""
         self._shift = (0.0,) * rows.n_targets
         if self.fit_intercept and not self._labelled:
             rows, self._shift = rows.near_zero()
@@ -153,14 +153,14 @@ class KernelRidge(FeatureModel):
 
     def _intercepts(self, fitted: Any) -> Any:
         """Return intercepts, (k,) or a number, from those of shifted targets."""
-        if self.fit_intercept:  # it may have been changed after a batch
+        if self.fit_intercept:  # may have been changed after a batch
             fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
         return fitted if self._many_targets else float(fitted[0])
 
     def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
-        # Weights of arrays have the unit of their largest.
+        # For arrays, the unit is that of the largest weight.
         unit = None if rows.in_memory else rows.survey().weight_unit
         statistics = rows.reduce(normal_equations_of, self._plan, unit)
         solution, intercept = self._solve_primal(statistics, overwrite=True)
@@ -172,7 +172,7 @@ class KernelRidge(FeatureModel):
             self._keep_left_out(sample, left)
 
     def _left_out_of(self, rows: ArrayRows) -> Any:
-        """Return some rows of positive weight, to be left out one at a time."""
+        """Return numbers of rows of positive weight, to be left out one at a time."""
         n, weight = rows.n_rows, rows.weight
         if weight is not None:
             weighted = ops_of(weight).flatnonzero(weight)
@@ -184,30 +184,30 @@ class KernelRidge(FeatureModel):
         return numbers if weight is None else ops_of(weight).take(weighted, numbers)
 
     def _share_of(self, rows: ArrayRows) -> Any:
-        """Return which part of each row's weight is left out: all, or one of many.
+        """Return the share of each row's weight to leave out: all, or one repetition.
 
-        Weights that are whole numbers stand for rows that are repeated.
+        Integer weights count repeated rows.
         """
         if not self._are_repeated(rows.weight):
             return 1.0
         return 1.0 / rows.weight
 
     def _are_repeated(self, weight: Any) -> bool:
-        """Tell whether weights are whole numbers that the user has given."""
+        """Return whether weights are integers given by the user."""
         if weight is None or getattr(self, "class_weight", None) is not None:
             return False
         return bool((weight == ops_of(weight).xp.round(weight)).all())
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        """Keep what the residuals of some rows left out of the fit, (m, k), tell."""
+        """Store results of the leave-one-out residuals of some rows, (m, k)."""
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
-        """Tell whether to solve by conjugate gradients.
+        """Return whether to solve by conjugate gradients.
 
-        "auto" does so where the direct system does not fit the memory limit, or
-        takes twice the work: min(n, D) operations an entry of the features,
-        against 4k + 60 (what it takes to make one) in each of 30 iterations, or of 15
-        where the signs of labels are right before their values are.
+        "auto" does so if the direct system does not fit the memory limit, or takes
+        twice the work: min(n, D) operations per entry of the features, against
+        4k + 60 (the cost of computing one) in each of 30 iterations, or of 15 for
+        labels, whose signs are right before their values are.
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
@@ -256,7 +256,7 @@ class KernelRidge(FeatureModel):
         self._store(solution, solution.value, intercept)
 
     def _iterative_solver(self) -> PCG | SGD:
-        """Return the solver that `solver` names, its arguments checked."""
+        """Return the solver for `solver`, with checked arguments."""
         solver = self.solver
         if isinstance(solver, str):
             solver = SGD() if solver == "sgd" else PCG()
@@ -264,7 +264,7 @@ class KernelRidge(FeatureModel):
         return solver
 
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the attributes that weights of features, or of rows, set."""
+        """Return the fitted attributes for weights of features, or of rows."""
         constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
@@ -284,7 +284,7 @@ class KernelRidge(FeatureModel):
         return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
 
     def _forget(self) -> None:
-        """Drop what an earlier fit has left."""
+        """Delete the attributes of an earlier fit."""
         for name in (
             "_statistics",
             "_streaming",
@@ -310,7 +310,7 @@ class KernelRidge(FeatureModel):
         self, statistics: NormalEquations, *, overwrite: bool
     ) -> tuple[Solution, Any]:
         if any(self._shift) and not self.fit_intercept:
-            statistics = statistics.moved(self._shift)  # it was changed after a batch
+            statistics = statistics.moved(self._shift)  # fit_intercept has changed
         solution, intercept = statistics.solve(
             float(self.alpha), self.fit_intercept, overwrite=overwrite
         )
@@ -318,7 +318,7 @@ class KernelRidge(FeatureModel):
         return solution, intercept
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
-        """Solve an n × n system where there are more features than rows."""
+        """Solve an n × n system if there are more features than rows."""
         n, D = rows.n_rows, self._plan.n_components
         check_memory(
             self._dual_bytes(rows),
@@ -352,7 +352,7 @@ class KernelRidge(FeatureModel):
         left_out = np.arange(n - len(chosen), n)
         order = None
         if len(chosen) < n:
-            # Those to be left out come last, where that is nearly free.
+            # Rows to be left out come last, where leaving them out is nearly free.
             last = ops.zeros(n, rows.Y)
             last[chosen] = 1.0
             order = ops.xp.argsort(last, stable=True)
@@ -370,7 +370,7 @@ class KernelRidge(FeatureModel):
         self._store_dual(given.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
-        """Keep the weights of rows, or those of features that they stand for."""
+        """Store the weights of rows, or the equivalent weights of features."""
         weights = dual = solution.value
         if self.plan_ is None:
             self.X_fit_ = X
@@ -389,7 +389,7 @@ class KernelRidge(FeatureModel):
         sample_weight: np.ndarray | None,
         solve: bool,
     ) -> None:
-        """Add rows to the normal equations; solve them unless told not to."""
+        """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
         if self.solver == "sgd" or isinstance(self.solver, SGD):
             self._take_steps(rows)
@@ -422,7 +422,7 @@ class KernelRidge(FeatureModel):
         return hasattr(self, "_statistics") or hasattr(self, "_streaming")
 
     def _take_steps(self, rows: ArrayRows) -> None:
-        """Take steps of stochastic gradients along new rows."""
+        """Take steps of stochastic gradients on new rows."""
         if self.fit_intercept:
             raise ValueError(
                 "partial_fit with solver='sgd' fits no intercept: set "
@@ -446,7 +446,7 @@ class KernelRidge(FeatureModel):
         """Solve the normal equations that `partial_fit` has accumulated.
 
         `partial_fit` does so itself unless it is called with ``solve=False``,
-        which saves a factorisation of order D³ a batch.
+        which saves a factorisation of order D³ per batch.
 
         Returns
         -------
@@ -455,13 +455,13 @@ class KernelRidge(FeatureModel):
         if not self._has_begun:
             raise ValueError("there is nothing to solve: call partial_fit first.")
         if hasattr(self, "_streaming"):
-            return self  # its weights are those after the last step
+            return self  # the weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
         return self
 
     # -- files ----------------------------------------------------------------
 
-    # The weights are stored once, and paths as texts: skops knows no others.
+    # The weights are stored once, and paths as strings, as skops supports no others.
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if isinstance(state.get("checkpoint"), os.PathLike):

@@ -1,10 +1,10 @@
-"""The duals of support vector machines: coordinate descent, and multipliers.
+"""The duals of support vector machines, by coordinate descent and multipliers.
 
 With rows m_i = y_i z_i of M,
 
     min ½‖w‖²  subject to  Mw ≥ 1,
 
-softly: each unit that a row lacks costs U_i, which may be infinite. The multipliers a
+where violations of row i cost U_i per unit, which may be infinite. The multipliers a
 are the dual variables. Each iteration minimises the augmented Lagrangian in w,
 
     ½‖w‖² + Σ_i max over 0 ≤ b ≤ U_i of b (1 − m_i·w) − (b − a_i)²/2σ,
@@ -15,20 +15,20 @@ method finds the minimum: its second derivative I + σ FᵀF has only the rows F
 variables lie within their bounds (Mangasarian 2002, "A finite Newton method for
 classification"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
 Lagrangian method for solving Lasso problems"), and the number of steps hardly depends
-on U. Once these rows are those of the solution, equations give it to rounding.
+on U. Once these rows are those of the solution, a linear system gives it to rounding.
 
-Where U is infinite and no w exists, a grows along a combination of rows that vanishes.
+If U is infinite and no w exists, a grows along a combination of rows that vanishes.
 
 For each column y of signs
 
     P(w) = ½‖w‖² + Σ_i U_i max(0, 1 − y_i w·z_i),
     D(α) = Σ_i α_i − ½‖w‖²,  w = Σ_i α_i y_i z_i,  0 ≤ α_i ≤ U_i,
 
-and D ≤ P with equality at the solution: the difference is what tells when to stop.
-Where the features of all rows do not fit in memory, coordinate descent works on rows
-that break the conditions of optimality, whose features do; a pass over all rows, whose
-features are recomputed, finds the next ones (a decomposition as that of Osuna, Freund
-and Girosi 1997, with working sets as large as memory takes).
+and D ≤ P with equality at the solution: the difference is the stopping criterion.
+If the features of all rows do not fit in memory, coordinate descent works on rows that
+violate the conditions of optimality; a pass over all rows, whose features are
+recomputed, finds the next ones (a decomposition like that of Osuna, Freund and Girosi
+1997, with working sets as large as memory allows).
 """
 
 from __future__ import annotations
@@ -54,39 +54,39 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import FEWEST_ROWS, SIGNED_ROWS, newton_bytes
 
-# The weight σ of the first iteration, its growth and its bound; steps beyond which an
-# iteration was hard enough not to raise it.
+# The weight σ of the first iteration, its growth and its bound; it is not raised after
+# an iteration of this many steps.
 _FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 10.0, 10.0, 1e10
 _MANY_STEPS = 15
 _MOST_ITERATIONS, _MOST_STEPS = 50, 40
-# A step is as long as leaves this share of the slope along it.
+# The line search stops when the slope is reduced to this share.
 _SLOPE = 0.1
 _MOST_TRIALS = 40
-# So many iterations that do not lower the gap: rounding errors are all that is left.
-# Those of a gap that is still large may come before it falls.
+# Stop after this many iterations that do not reduce the gap: only rounding errors are
+# left. While the gap is large, more such iterations may precede a reduction.
 _STALLED, _NEAR = 4, 0.1
 _MOST_STALLED = 12
-# Dual variables within their bounds that equations are solved for, at most.
+# Largest number of dual variables within their bounds for a direct solve.
 _MOST_FREE = 2000
-# The norm of a combination of rows that is 0 but for rounding errors.
+# The norm of a combination of rows that is 0 up to rounding errors.
 _VANISHING = 1e-13
 
 
 @dataclass
 class DualSolution:
-    """What is known of the dual variables of a margin.
+    """The dual variables of a margin.
 
     Attributes
     ----------
     alpha : ndarray of shape (n,)
         Between 0 and their bounds.
     gap : float
-        The relative duality gap; infinite where a hard margin has not been reached.
+        The relative duality gap; infinite if a hard margin has not been found.
     n_steps : int
-        Newton's.
+        Number of Newton's steps.
     shares : ndarray of shape (n,)
-        Of a hard margin: non-negative numbers of sum 1, which combine the rows to a
-        vector of norm `residual`, relative to the longest row.
+        For a hard margin: non-negative numbers of sum 1, the coefficients of a
+        combination of rows with the norm `residual`, relative to the longest row.
     residual : float
     """
 
@@ -115,8 +115,8 @@ def solve_box(
     upper : ndarray of shape (n,)
         Positive; all infinite for a hard margin.
     tol : float
-        The relative duality gap to stop at; it may end earlier, where rounding errors
-        leave no more.
+        The relative duality gap to stop at; rounding errors may end the iteration
+        earlier.
     longest : float
         The norm of the longest row.
     start : ndarray of shape (n,), optional
@@ -138,7 +138,7 @@ def solve_box(
     if start is None:
         at = problem.at(rows.ops.zeros(len(signs), signs))
     else:
-        # Equations lead far away where too many rows are taken for free.
+        # The direct solve leads far away if too many rows are taken as free.
         start = rows.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
     best, weight, stalled = DualSolution(at.alpha, at.gap), _FIRST_WEIGHT, 0
@@ -166,7 +166,7 @@ def solve_box(
 
 @dataclass(frozen=True)
 class _Point:
-    """Dual variables, the weights Mᵀa that they make, their values Mw, and the gap."""
+    """Dual variables, their weights w = Mᵀa, the values Mw, and the gap."""
 
     alpha: np.ndarray
     weights: np.ndarray
@@ -187,7 +187,7 @@ class _Problem:
         square, total = float(weights @ weights), float(alpha.sum())
         missing = (1.0 - values).clip(0.0)
         if self.is_hard:
-            # Longer by as much as makes all margins 1.
+            # Weights are rescaled so that all margins are at least 1.
             left = 1.0 - self.ops.largest(missing)
             if left <= 0:
                 return _Point(alpha, weights, values, math.inf)
@@ -205,7 +205,7 @@ class _Problem:
         before, length = None, 0.0
         for n_steps in range(_MOST_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
-            # Where they are: at a bound, 0 or 2, or within, 1.
+            # At the lower bound (0), free (1), or at the upper bound (2).
             state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
             if length == 1.0 and bool((state == before).all()):
                 break
@@ -225,7 +225,7 @@ class _Problem:
     def _newton_step(
         self, free: np.ndarray, weight: float, gradient: np.ndarray
     ) -> np.ndarray:
-        """Return −(I + σ FᵀF)⁻¹g by whichever of FFᵀ and FᵀF is smaller."""
+        """Return −(I + σ FᵀF)⁻¹g, using the smaller of FFᵀ and FᵀF."""
         numbers, algebra = self.ops.flatnonzero(free), self.ops.algebra
         if len(numbers) > len(gradient):
             gram = self.rows.gram(free)
@@ -238,7 +238,7 @@ class _Problem:
         return algebra.factor_solve(factor, F @ gradient) @ F - gradient
 
     def _length(self, at: _Point, weight: float, place: tuple, step: tuple) -> float:
-        """Return how far to go along a step: 1, or where the slope nearly vanishes."""
+        """Return the step length: 1, or where the slope nearly vanishes."""
         (weights, values), (along, change) = place, step
 
         def slope(length: float) -> float:
@@ -260,9 +260,9 @@ class _Problem:
         return length
 
     def polished(self, alpha: np.ndarray, gap: float) -> _Point | None:
-        """Return variables by which rows within the bounds have margins of 1.
+        """Return variables such that the margins of free rows are 1.
 
-        None if their gap is no less than `gap`, or these rows are too many.
+        None if their gap is not below `gap`, or if too many rows are free.
         """
         ops, full = self.ops, alpha >= self.upper
         free = ops.flatnonzero((alpha > 0) & ~full)
@@ -270,14 +270,14 @@ class _Problem:
             return None
         F = self.rows.take(free)
         out = ops.xp.where(full, alpha, 0.0)
-        # Equal rows share their variable: the shortest solution.
+        # Among equal rows the variable is shared: the shortest solution.
         found = ops.algebra.shortest_solution(F @ F.T, 1.0 - F @ self.rows.weights(out))
         out[free] = found.clip(0.0).clip(max=self.upper[free])
         after = self.at(out)
         return after if after.gap < gap else None
 
     def note_ray(self, increase: np.ndarray, best: DualSolution) -> bool:
-        """Keep shares by which the variables grow, if they combine to half or less."""
+        """Store the direction of growth if it halves the norm of its combination."""
         increase = increase.clip(0.0)
         total = float(increase.sum())
         if total == 0:
@@ -295,7 +295,7 @@ class _SignedRows:
 
     def __init__(self, features: FeatureMatrix, signs: np.ndarray, longest: float):
         self._features, self.ops, self.width = features, ops_of(signs), features.width
-        # By a power of 2, which rounds nothing.
+        # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.longest, self.square, self._factors = longest / unit, unit**2, signs / unit
 
@@ -315,7 +315,7 @@ class _SignedRows:
         return self._features.take(numbers) * self._factors[numbers, None]
 
     def gram(self, free: np.ndarray) -> np.ndarray:
-        """Return FᵀF of the rows that are free."""
+        """Return FᵀF of the free rows."""
         gram = self.ops.zeros((self.width, self.width), self._factors)
         factors = self._factors * free
         for block in self._features.blocks(SIGNED_ROWS):
@@ -323,20 +323,20 @@ class _SignedRows:
         return gram
 
 
-# The difference of gradients that coordinate descent stops at; then a share of the
-# largest that is left.
+# The first tolerance of coordinate descent on gradients, and the later ones as a share
+# of the largest gradient left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
-# Rows of the first working set that is not all rows.
+# Number of rows of the first working set.
 _FIRST_ROWS = 8192
-# Coordinate descent on a working set stops after so many epochs; on a part of one,
-# which the others make obsolete, earlier.
+# Largest number of epochs of coordinate descent on a working set, and on each part of
+# one, whose solution the other parts change.
 _MOST_EPOCHS, _EPOCHS_PER_PART = 300, 50
 # Rounding errors of a score, in units of the precision and of |w||z|.
 _ROUNDING = 4.0
-# The round after which Newton's method is tried, and by how much later again; how many
-# dual variables may lie within their bounds, so that its steps are a matter of seconds;
-# the gap it is to reach. Where the features have no more than so many entries, it also
-# ends each descent; where they have more, it would take longer than the descent did.
+# The round after which Newton's method is tried, and the factor to the next; the most
+# free dual variables, so that its steps take seconds; its target gap. If the features
+# have at most this many entries, it also ends each descent; with more, it would take
+# longer than the descent.
 _NEWTON_ROUND, _LATER, _MOST_FREE, _EXACT = 4, 4, 1000, 1e-12
 _FEW_ENTRIES = 2 * 10**7
 
@@ -347,7 +347,7 @@ class SVMDual:
     Parameters
     ----------
     features : FeatureMatrix
-        Those of tensors are float64.
+        Tensors must be float64.
     signs : ndarray of shape (n, k)
     upper : ndarray of shape (n,)
         Bounds U ≥ 0 of the dual variables.
@@ -395,14 +395,13 @@ class SVMDual:
     ) -> None:
         """Solve to a relative gap of `tol`, in at most `max_iter` passes over all rows.
 
-        The stream is that of the orders of rows. `report` is called with the number of
-        each pass, of tensors with that of each column of signs, and returns whether to
-        stop.
+        The stream determines the order of rows. `report` is called with the number of
+        each pass, or, for tensors, of each column of signs; it returns whether to stop.
 
         Warns
         -----
         sklearn.exceptions.ConvergenceWarning
-            If `max_iter` passes do not reach `tol`, or rounding errors do not let it.
+            If `max_iter` passes do not reach `tol`, or rounding errors prevent it.
         """
         if is_tensor(self.signs):
             self._update(self.weights)
@@ -442,7 +441,7 @@ class SVMDual:
             )
         size = objective + (objective <= 0)
         self.gap = (objective - (self.alpha.sum(axis=0) - 0.5 * squares)) / size
-        # What the gap may be for rounding errors of the scores alone.
+        # The gap that rounding errors of the scores alone may cause.
         error = _ROUNDING * ops.precision(self.features.dtype) * self._longest
         bounds = self.upper @ ops.asarray(self.alpha > 0, self.alpha)
         self._rounding = error * squares**0.5 * bounds / objective
@@ -459,7 +458,7 @@ class SVMDual:
         generator: np.random.Generator,
         report: Callable[[int], bool],
     ) -> None:
-        """Descend along the coordinates, and by Newton's method where that is slow."""
+        """Descend along coordinates, and by Newton's method if that is slow."""
         is_small = len(self.signs) * self.features.width <= _FEW_ENTRIES
         tolerance = _FIRST_TOLERANCE
         newton_round = _NEWTON_ROUND if is_small else _LATER * _NEWTON_ROUND
@@ -486,7 +485,7 @@ class SVMDual:
                 working = np.flatnonzero(wrong.any(axis=1))
 
     def _errors(self) -> np.ndarray:
-        """Return the sizes of the gradients along which variables may move."""
+        """Return the absolute projected gradients."""
         wrong = self._margins - 1
         np.minimum(wrong, 0.0, out=wrong, where=self.alpha == 0)
         np.maximum(wrong, 0.0, out=wrong, where=self.alpha == self.upper[:, None])
@@ -502,7 +501,7 @@ class SVMDual:
         if cached is None:
             row = self.features.width * self.features.dtype.itemsize + 24 * k
             capacity = max(FEWEST_ROWS, self.cache_bytes // row)
-        # What other rows contribute stays in w.
+        # w includes the contributions of the other rows.
         weights = out.astype(self.features.dtype)
         order = generator.permutation(len(working))
         n_parts = max(1, -(-len(working) // max(capacity, 1)))
@@ -530,9 +529,9 @@ class SVMDual:
         self._update(out)
 
     def _go_on_in_float64(self, tol: float) -> None:
-        """Recompute cached features of float32 rows, where they do not tell enough.
+        """Recompute cached float32 features in float64 if the gap is above `tol`.
 
-        Features that are recomputed in every pass would take twice as many passes.
+        Not if features are recomputed in every pass: that would double the passes.
         """
         Z = self.features.cached
         if Z is None or self._is_precise() or 2 * Z.nbytes > self.cache_bytes:
@@ -547,7 +546,7 @@ class SVMDual:
     # -- Newton's method ---------------------------------------------------------------
 
     def _may_follow_newton(self) -> bool:
-        """Return whether it may find the optimum, in little time and memory."""
+        """Return whether Newton's method is applicable, in little time and memory."""
         free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
         return (
             self.features.cached is not None
@@ -560,7 +559,7 @@ class SVMDual:
     def _follow_newton(
         self, report: Callable[[int], bool] = lambda number: False
     ) -> int:
-        """Solve the problems with a gap, and return the most steps that one took."""
+        """Solve the problems with a gap; return the largest number of steps of one."""
         usable = self.ops.flatnonzero(self.upper)
         features, upper, n_steps = self.features, self.upper[usable], 0
         if len(usable) < len(self.upper):

@@ -1,4 +1,4 @@
-"""Targets of training rows: real numbers, and labels of classes coded ±1."""
+"""Targets of training rows: real numbers, and labels of classes coded as ±1."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from randkern.backend.namespace import ops_of
 from randkern.data.reading import predicted_rows
 from randkern.data.sharded import is_dask, lazily
 
-# Up to so many different integers are labels, where they might be targets.
+# Up to this many different integers count as labels if they might also be targets.
 _MOST_CLASSES = 20
 
 
 class RealTargets:
-    """What models of real targets share: how `y` is read, at once or in blocks."""
+    """Mixin for real targets: reads `y` at once or in blocks."""
 
     _n_outputs: int | None
 
@@ -57,7 +57,7 @@ class RealTargets:
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
         y : array of shape (n,) or (n, n_targets)
-            Targets; None where `X` brings them.
+            Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
@@ -119,7 +119,7 @@ class RealTargets:
 
 
 def _without_missing(y: Any) -> Any:
-    """Return targets; raise if some are missing, or not there yet."""
+    """Return targets; raise if some are missing, or not computed yet."""
     if type(y).__name__ == "LazyFrame":
         raise TypeError("y is a LazyFrame, which holds no rows yet; pass y.collect().")
     if isinstance(y, (list, tuple)):
@@ -133,10 +133,10 @@ def _without_missing(y: Any) -> Any:
 
 
 def read_labels(y: Any) -> Any:
-    """Return labels, those of a tensor of a dtype that PyTorch sorts.
+    """Return labels; those of a tensor in a dtype that PyTorch can sort.
 
-    Integers stay integers, of which scikit-learn makes floats where pandas holds them
-    in a type of its own, and NumPy where a list has some beyond int64.
+    Integers stay integers; scikit-learn would convert those of pandas extension types
+    to floats, and NumPy those of lists with some beyond int64.
     """
     y = _without_missing(read_tensor(y, "y"))
     if isinstance(y, (list, tuple)) and all(type(label) is int for label in y):
@@ -158,7 +158,7 @@ def read_labels(y: Any) -> Any:
 
 
 def _positions(classes: Any, y: Any) -> tuple[Any, Any]:
-    """Return the positions of labels among the classes, and whether they are there."""
+    """Return the positions of labels among the classes, and whether each is known."""
     search = ops_of(y).searchsorted
     if is_tensor(y) or {classes.dtype.kind, y.dtype.kind} != {"i", "u"}:
         return search(classes, y)
@@ -182,7 +182,7 @@ def _integers_for(labels: Iterable[int]) -> type:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """Sums of the weights of labels in a block; their dtype, or no rows of a tensor."""
+    """Sums of weights per label in a block; the dtype, or an empty tensor like them."""
 
     totals: dict[Any, float]
     dtype: np.dtype | None
@@ -190,7 +190,7 @@ class SeenLabels:
 
 
 class ClassLabels:
-    """What classifiers share: how labels are read, and the weights of classes."""
+    """Mixin for classifiers: reads labels, and computes the weights of classes."""
 
     classes_: np.ndarray
     class_weight: Any = None
@@ -277,7 +277,7 @@ class ClassLabels:
         return signs
 
     def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1 where the rows X lie."""
+        """Return labels as columns of ±1 on the device of the rows X."""
         return ops_of(X).float64_like(self._signs(y), X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -286,7 +286,7 @@ class ClassLabels:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
@@ -300,7 +300,7 @@ class ClassLabels:
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Weights of the rows in the mean.
         """
@@ -308,7 +308,7 @@ class ClassLabels:
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
-        """Return the labels of the largest values, where the values lie.
+        """Return the labels of the largest values, on the device of the values.
 
         Labels that are text are a NumPy array.
         """
@@ -319,7 +319,7 @@ class ClassLabels:
         return self._labels_at(position)
 
     def _labels_at(self, position: Any) -> Any:
-        """Return labels by their positions, where these lie."""
+        """Return labels by their positions, on the device of these."""
         if is_tensor(position):
             return ops_of(position).entries_at(self.classes_, position)
         return ops_of(self.classes_).to_host(self.classes_)[position]
@@ -333,18 +333,18 @@ class ClassLabels:
         return check_weights(by_row if weights is None else weights * by_row, X)
 
     def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
-        """Return the weight of the class of every row, where the rows X lie."""
+        """Return the weight of the class of every row, on the device of X."""
         position = _positions(self.classes_, y)[0]
         ops = ops_of(X)
         return ops.float64_like(by_class, X)[ops.to_integers(position, X)]
 
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
-        """Return the weight of each class, given the sums of weights of their rows."""
+        """Return the weight of each class, given the total weights of their rows."""
         if isinstance(self.class_weight, dict):
             for label, value in self.class_weight.items():
                 check_positive(f"class_weight[{label!r}]", value, zero=True)
         classes = ops_of(self.classes_).to_host(self.classes_)
-        # For balancing, a class whose rows have no weight counts as absent.
+        # For "balanced", a class whose rows have no weight counts as absent.
         present = totals > 0 if self.class_weight == "balanced" else totals >= 0
         by_class = np.zeros(len(classes))
         by_class[present] = compute_class_weight(
@@ -362,7 +362,7 @@ class ClassLabels:
 
 
 def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
-    """Return the sums of the weights of rows of each class, on the host."""
+    """Return the total weights of the rows of each class, on the host."""
     ops = ops_of(X)
     position = ops.to_integers(_positions(classes, y)[0], X)
     return ops.to_host(ops.bincount(position, weight, len(classes)))
@@ -371,7 +371,7 @@ def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
 class TargetsOrLabels:
     """Reads labels (text, booleans, or a few different integers), or real targets.
 
-    Which of them, all of `y` decides: `_labelled` is set with it.
+    All of `y` decides which; `_labelled` is set accordingly.
     """
 
     _labelled: bool
@@ -384,17 +384,17 @@ class TargetsOrLabels:
         return self._reader._read_targets(X, y, sample_weight)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> tuple[SeenLabels | None, Any]:
-        """Return the labels of a block, if it may hold any, and what it holds.
+        """Return the labels of a block, if it may hold any, and its kind.
 
-        That is the number of columns of real targets, None for a vector, or the type of
-        labels that are no numbers.
+        The kind is the number of columns of real targets, None for a vector, or the
+        type of labels that are not numbers.
         """
         check_given(self, y)
         labels = read_labels(y)
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"
         n_outputs = RealTargets()._seen_in(X, y, weight) if numeric else None
-        with np.errstate(invalid="ignore"):  # it casts numbers of any size to integers
+        with np.errstate(invalid="ignore"):  # casts numbers of any size to integers
             discrete = type_of_target(host) in ("binary", "multiclass")
         if not discrete or host.dtype.kind in "mM":
             return None, RealTargets()._seen_in(X, y, weight)

@@ -1,4 +1,4 @@
-"""Scores of penalties: by leaving rows out in closed form, or by validation rows."""
+"""Scores of penalties, by leave-one-out in closed form or on validation rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from randkern.plan import Plan, evaluate
 from randkern.solvers import Solution, mirror_upper
 
 Split = tuple[np.ndarray, np.ndarray]
-# Slices of rows, and what is predicted for them at every penalty, (n_alphas, m, k).
+# Slices of rows, and their predictions at every penalty, (n_alphas, m, k).
 Predictions = Iterator[tuple[slice, Any]]
 
 
@@ -54,14 +54,14 @@ def scored(
     Parameters
     ----------
     scorer : callable
-        As of scikit-learn: ``scorer(estimator, X, y, sample_weight=...)``.
+        A scikit-learn scorer: ``scorer(estimator, X, y, sample_weight=...)``.
     values : ndarray of shape (n_alphas, n) or (n_alphas, n, k)
         Predictions, or values of a decision function.
     y : ndarray of shape (n,) or (n, k)
-        Labels or targets as the user gave them.
+        Labels or targets as given by the user.
     weight : ndarray of shape (n,) or None
     classes : ndarray or None
-        Of a classifier.
+        The classes of a classifier.
     """
     weighted = {} if weight is None else {"sample_weight": weight}
     predictor = _Predictor() if classes is None else _LabelPredictor(classes)
@@ -75,7 +75,7 @@ def scored(
 
 
 class _Predictor(RegressorMixin, BaseEstimator):
-    """An estimator whose rows are its predictions: what scorers call."""
+    """An estimator for scorers, whose rows are its predictions."""
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         return X
@@ -100,7 +100,7 @@ class _LabelPredictor(ClassifierMixin, BaseEstimator):
 
 
 class PrimalSearch:
-    """Normal equations of D features at every penalty.
+    """The normal equations of D features at every penalty.
 
     Parameters
     ----------
@@ -108,11 +108,11 @@ class PrimalSearch:
     X : Rows
     Y : array of shape (n, k)
     weight : array of shape (n,) or None
-        All positive; where X lies, as Y.
+        All positive; like Y, on the device of X.
     alphas : ndarray
     fit_intercept : bool
     spare : int
-        Bytes beyond :func:`primal_search_bytes` for cached features.
+        Bytes for cached features, in addition to :func:`primal_search_bytes`.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PrimalSearch:
         self.alphas = alphas
         self.fit_intercept = fit_intercept
         self.unit = unit_of_weights(weight)
-        # Cached, and once more for the rows of a fold.
+        # Cached, plus a copy for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
             plan, X = _as_linear(plan, X)
@@ -139,7 +139,7 @@ class PrimalSearch:
         self._total: NormalEquations | None = None
 
     def leave_one_out(self) -> Predictions:
-        """Yield what is predicted by fits without the row predicted."""
+        """Yield the prediction for each row by a fit without it."""
         path = self._path(self.total.copied())
         for rows in self._blocks(slice(None)):
             weight = None if self.weight is None else self.weight[rows]
@@ -165,10 +165,10 @@ class PrimalSearch:
             yield part, path.predict(evaluate(self.plan, X[part]))
 
     def _training(self, splits: list[Split]) -> Iterator[NormalEquations]:
-        """Yield the statistics of each split's training rows, which may be used up.
+        """Yield the statistics of each split's training rows, which may be overwritten.
 
-        Those of a fold's rows are never subtracted from the total: where a row that is
-        held out outweighs all others, nothing of these would be left.
+        Those of a fold's rows are never subtracted from the total: if a held-out row
+        outweighs all others, all digits of the difference would be lost.
         """
         matrix = 8 * self.plan.n_components**2
         depth = 2 + (len(splits) - 1).bit_length()
@@ -210,7 +210,7 @@ class PrimalSearch:
         return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
 
     def _statistics(self, rows: Any) -> NormalEquations:
-        # One unit for all folds: they are added.
+        # The same unit for all folds, as they are added.
         D, k = self.plan.n_components, self.Y.shape[1]
         out = NormalEquations.empty(D, k, self.unit, self.X)
         weight = None if self.weight is None else self.weight[rows]
@@ -225,7 +225,7 @@ class PrimalSearch:
 
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:
-    """Return the statistics of all rows from those of some rows each."""
+    """Return the sum of statistics."""
     total = parts[0].copied()
     for part in parts[1:]:
         total.absorb(part)
@@ -237,9 +237,9 @@ def _sums_without(
     summed: Callable[[list[Any]], NormalEquations],
     others: NormalEquations | None = None,
 ) -> Iterator[NormalEquations]:
-    """Yield the sum of all parts but the first, but the second, ..., and of `others`.
+    """Yield, for each part, the sum of all other parts and `others`.
 
-    By halves: k parts take about k·log₂k additions, and log₂k + 1 sums at a time.
+    By bisection: k parts take about k·log₂k additions, and log₂k + 1 sums in memory.
     """
     if len(parts) == 1 and others is not None:
         yield others
@@ -253,7 +253,7 @@ def _sums_without(
 
 
 def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
-    """Return features as rows of a linear kernel, and its plan, which copies them."""
+    """Return features as rows, and the plan of a linear kernel, which copies them."""
     Z = evaluate(plan, X)
     return fit_plan(Linear(), Z, None, plan.n_components, Stream(0)), Z
 
@@ -268,7 +268,7 @@ class DualSearch:
     Parameters
     ----------
     gram : array of shape (n, n)
-        The upper triangle of the Gram matrix; the search uses it up.
+        The upper triangle of the Gram matrix; overwritten by the search.
     Y, weight, alphas, fit_intercept : as in :class:`PrimalSearch`
     """
 
@@ -279,7 +279,7 @@ class DualSearch:
     fit_intercept: bool
 
     def leave_one_out(self) -> Predictions:
-        """Yield what is predicted by fits without the row predicted."""
+        """Yield the prediction for each row by a fit without it."""
         yield slice(0, len(self.Y)), self._path().leave_one_out()
 
     def generalised(self) -> np.ndarray:
@@ -317,17 +317,17 @@ class DualSearch:
 
 
 def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return mean squared residuals over the squared share of freedom."""
+    """Return the mean squared residuals over the squared share of freedom."""
     return score / np.maximum(freedom, np.finfo(float).eps) ** 2
 
 
 def _divide(train: np.ndarray, test: np.ndarray, n: int) -> bool:
-    """Tell whether each of n rows is in exactly one of the two, once."""
+    """Return whether each of n rows is in exactly one of the two sets, once."""
     counts = np.bincount(np.concatenate([train, test]), minlength=n)
     return bool(np.all(counts == 1))
 
 
 def _are_folds(splits: list[Split], n: int) -> bool:
-    """Tell whether every row is tested once, by a fit on all rows not tested."""
+    """Return whether each row is tested once, by a fit on all rows not tested."""
     tested = np.bincount(np.concatenate([test for _, test in splits]), minlength=n)
     return bool(np.all(tested == 1)) and all(_divide(*split, n) for split in splits)

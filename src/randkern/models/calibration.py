@@ -1,4 +1,4 @@
-"""What rows left out of a fit tell of it: probabilities of classes, and intervals."""
+"""Class probabilities and intervals, calibrated on rows left out of a fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from randkern.backend.namespace import ops_of
 from randkern.data.sharded import is_dask, lazily
 
-# Rows that are left out: a temperature, or a quantile to 2 %, takes no more.
+# Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
 MOST_LEFT_OUT = 500
 # Bounds of the logarithm of a temperature.
 _LEAST, _LARGEST = -7.0, 7.0
@@ -37,7 +37,7 @@ def _is_calibrated(estimator: Any) -> bool:
 
 
 class LogitsOfDecisions:
-    """A classifier whose decisions, over a temperature, are logits of the classes."""
+    """A classifier whose decision values over a temperature are class logits."""
 
     classes_: Any
     temperature_: float
@@ -49,7 +49,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         return self._values(X)
 
@@ -60,7 +60,7 @@ class LogitsOfDecisions:
 
     @property
     def _uncalibrated(self) -> str:
-        """What to do where it has found none."""
+        """Advice if there is no temperature."""
         return (
             f"probabilities of {type(self).__name__} are calibrated on {_ADVICE}"
             "solver='cholesky', randkern.KernelLogistic, or "
@@ -78,7 +78,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
@@ -95,7 +95,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
@@ -107,27 +107,27 @@ class LogitsOfDecisions:
 
 
 def _of_both(values: np.ndarray) -> np.ndarray:
-    """Return the values of the negative class beside those of the positive."""
+    """Return the values of the negative and of the positive class, as two columns."""
     return ops_of(values).hstack([-values[:, None], values[:, None]])
 
 
 def temperature_of(
     logits: Any, of_class: Any, weight: Any = None, n_units: float | None = None
 ) -> float:
-    """Return the number to divide logits by for the least log loss.
+    """Return the divisor of logits that minimises the log loss.
 
-    A share of 1/(n + 1) of each label is spread over all classes, as if one row more
-    had been seen: rows that are all told apart are no proof that others will be.
+    A share of 1/(n + 1) of each label is spread over all classes, as if one more row
+    had been seen: even if all these rows are classified correctly, others may not be.
 
     Parameters
     ----------
     logits : array of shape (n, k)
-        Of rows that were left out of the fit.
+        Logits of rows that were left out of the fit.
     of_class : array of shape (n, k), bool
-        The class of each row.
+        One-hot encoding of the classes of the rows.
     weight : array of shape (n,), optional
     n_units : float, optional
-        What stands for n, if rows are repeated.
+        Used in place of n if rows are repeated.
 
     References
     ----------
@@ -144,19 +144,19 @@ def temperature_of(
         losses = ops.special.logsumexp(scale * logits, 1) - scale * target
         return ops.average(losses, None if weight is None else weight)
 
-    # One parameter, in whose inverse the loss is convex.
+    # The loss is convex in the inverse of the single parameter.
     found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")
     return math.exp(found.x)
 
 
 def probabilities(P: np.ndarray, temperature: float) -> np.ndarray:
-    """Return probabilities (n, k) whose logarithms are divided by a temperature."""
+    """Return probabilities (n, k) with logarithms divided by a temperature."""
     logits = np.log(np.clip(P, 1e-15, None)) / temperature
     return np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
 
 
 def check_coverage(coverage: Any) -> float:
-    """Return a coverage of intervals between 0 and 1."""
+    """Return a coverage of intervals; raise unless it is between 0 and 1."""
     if not (isinstance(coverage, Real) and 0 < float(coverage) < 1):
         raise ValueError(
             f"coverage must be a number between 0 and 1, got {coverage!r}; "
@@ -166,10 +166,10 @@ def check_coverage(coverage: Any) -> float:
 
 
 def half_widths(sizes: Any, coverage: float) -> Any:
-    """Return the ⌈c(n + 1)⌉-th least of n sizes of residuals, for each column.
+    """Return the ⌈c(n + 1)⌉-th smallest of n absolute residuals, for each column.
 
-    Infinite where there are too few: one row more is larger than them with probability
-    at most 1 − c (split conformal prediction).
+    Infinite if there are too few. The absolute residual of one more row is larger with
+    probability at most 1 − c (split conformal prediction).
     """
     ops, n = ops_of(sizes), len(sizes)
     rank = math.ceil(coverage * (n + 1))
@@ -189,18 +189,18 @@ def _has_residuals(estimator: Any) -> bool:
 
 
 class LeaveOneOutIntervals:
-    """A regressor that keeps the sizes of residuals of rows left out."""
+    """A regressor that stores absolute residuals of rows left out of the fit."""
 
     predict: Any
     _left_out_sizes: Any
 
     @available_if(_has_residuals)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
-        """Return intervals that hold the target with probability `coverage`.
+        """Return intervals that contain the target with probability `coverage`.
 
-        Those of the jackknife: predictions, less and plus a quantile of the sizes of
-        residuals of rows left out one at a time, of 500 rows at most. The coverage is
-        right in the limit for fits that one row does not change much.
+        Jackknife intervals: predictions minus and plus a quantile of the absolute
+        residuals of at most 500 rows, left out one at a time. The coverage is
+        asymptotically correct for fits that a single row hardly changes.
 
         Parameters
         ----------

@@ -15,13 +15,13 @@ try:  # scikit-learn 1.9
 except ImportError:
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands in where scikit-learn has no callbacks."""
+        """Replacement for versions of scikit-learn without callbacks."""
 
         def _init_callback_context(self, **_: Any) -> _Silent:
             return _Silent()
 
     def with_callbacks(method: Any) -> Any:
-        """Return the method as it is."""
+        """Return the method unchanged."""
         return method
 
 
@@ -41,14 +41,13 @@ class _Silent:
 
 
 class FitReport:
-    """Tells callbacks of a fit and of its iterations.
+    """Reports a fit and its iterations to callbacks.
 
     Parameters
     ----------
     estimator : CallbackSupportMixin
     X, y, sample_weight
-        As they were passed to `fit`. Callbacks are given None for rows that are not in
-        memory.
+        As passed to `fit`. Callbacks receive None for rows that are not in memory.
     """
 
     def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any):
@@ -61,10 +60,10 @@ class FitReport:
         self._attributes_of: Callable[[Any], dict[str, Any]] | None = None
 
     def begin(self, attributes_of: Callable[[Any], dict[str, Any]] | None) -> None:
-        """Tell that the fit begins.
+        """Report the start of the fit.
 
-        `attributes_of` returns the attributes that the estimator would have, given the
-        value of an iteration. None: there will be no iterations.
+        `attributes_of` returns the attributes of the estimator for the value of an
+        iteration. None: there are no iterations.
         """
         self._attributes_of = attributes_of
         self._context = self._estimator._init_callback_context(
@@ -73,15 +72,15 @@ class FitReport:
         self._context.call_on_fit_task_begin(**self._given)
 
     def iterations_end(self) -> None:
-        """Forget `attributes_of`, which may hold features, and this report."""
+        """Release `attributes_of`, which may refer to features and to this report."""
         self._attributes_of = None
 
     def __call__(self, progress: Progress) -> bool:
-        """Report an iteration; return whether a callback wants to stop."""
+        """Report an iteration; return whether a callback requests to stop."""
         return self.step(progress.iteration, progress.value)
 
     def step(self, number: int, value: Any, name: str = "iteration") -> bool:
-        """Report what a step found; return whether a callback wants to stop."""
+        """Report the value of a step; return whether a callback requests to stop."""
         attributes_of = self._attributes_of
         assert attributes_of is not None
         task = self._context.subcontext(task_name=f"{name} {number}")
@@ -93,7 +92,7 @@ class FitReport:
         return bool(stop)
 
     def end(self) -> None:
-        """Tell that the fit has ended, with all its attributes set."""
+        """Report the end of the fit, with all attributes set."""
         if self._context is None:
             self.begin(None)
         self._context.call_on_fit_task_end(**self._given, reconstruction_attributes={})

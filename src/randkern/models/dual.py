@@ -1,7 +1,7 @@
 """The dual system of ridge regression: one equation per row.
 
-With the Gram matrix K of features or of a kernel, weights w_i and their shares s in the
-sum of weights (0 without an intercept),
+With the Gram matrix K of features or of a kernel, weights w_i and normalised weights
+s = w/Σw (0 without an intercept),
 
 (S(I − 1sᵀ)K(I − s1ᵀ)S + αI) A = S(Y − ȳ),  S = diag(√w_i),
 
@@ -26,7 +26,7 @@ from randkern.solvers import Cholesky, Solution
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
-    """Return Φ Φᵀ, the upper triangle, float64, accumulated over columns."""
+    """Return the upper triangle of Φ Φᵀ in float64, accumulated over columns."""
     ops = ops_of(X)
     gram = ops.zeros((X.shape[0], X.shape[0]), X)
     for columns in row_blocks(plan.n_components, GRAM_TILE):
@@ -36,7 +36,7 @@ def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
 
 
 def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
-    """Return the exact Gram matrix in float64, its upper triangle."""
+    """Return the upper triangle of the exact Gram matrix in float64."""
     n = X.shape[0]
     ops = ops_of(X)
     gram = ops.zeros((n, n), X)
@@ -52,7 +52,7 @@ def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DualSystem:
-    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and what its solutions stand for.
+    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class DualSystem:
     unit : float
         A power of two: weights, and the penalty, are divided by it.
     root, share : array of shape (n,)
-        √w_i, and the shares of rows in the sum of weights.
+        √w_i, and the normalised weights.
     right : array of shape (n, k)
         S(Y − ȳ).
     means, target_mean : array of shape (n,), (k,)
@@ -99,7 +99,7 @@ class DualSystem:
         return cls(gram, unit, root, share, right, means, target_mean, fit_intercept)
 
     def weights_of(self, solved: Any) -> tuple[Any, Any]:
-        """Return the weights of rows, (n, k), and intercepts less ȳ, (k,)."""
+        """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
         dual = solved * self.root[:, None]
         if not self.fit_intercept:
             return dual, ops_of(dual).zeros(dual.shape[1], dual)
@@ -116,8 +116,8 @@ def solve_dual(
 ) -> tuple[Solution, np.ndarray]:
     """Return the dual weights, (n, k), and the intercepts, (k,).
 
-    The prediction at x is Σ_i A_i k(x, x_i) + intercept. The Gram matrix, of which the
-    upper triangle is read, is **overwritten**.
+    The prediction at x is Σ_i A_i k(x, x_i) + intercept. Only the upper triangle of the
+    Gram matrix is read; it is **overwritten**.
     """
     none = np.zeros(0, dtype=int)
     return solve_dual_leaving_out(gram, Y, sample_weight, alpha, fit_intercept, none)[
@@ -134,10 +134,10 @@ def solve_dual_leaving_out(
     left_out: np.ndarray,
     share: Any = 1.0,
 ) -> tuple[Solution, np.ndarray, Any]:
-    """Return what :func:`solve_dual` does, and residuals of fits without a row, (m, k).
+    """Return the results of :func:`solve_dual`, and leave-one-out residuals, (m, k).
 
-    Of the rows `left_out`, sorted numbers, each of positive weight; the last rows take
-    the least work. `share` is the part of their weights that is left out.
+    `left_out` are the sorted numbers of rows of positive weight; the last rows take the
+    least work. `share` is the share of their weights that is left out.
     """
     scale = float(gram.diagonal().mean())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
@@ -149,7 +149,7 @@ def solve_dual_leaving_out(
         shifted = max(shift + state.jitter, np.finfo(float).tiny)
         diagonal = diagonal - system.share[left_out] / shifted
     least = np.finfo(float).tiny
-    # With the hat matrix H this is that of (I − H)/α; what is left out, of share·H.
+    # With the hat matrix H, the diagonal of (I − H)/α becomes that of (I − share·H)/α.
     diagonal = share * diagonal.clip(min=least) + (1.0 - share) / max(shift, least)
     scaled = system.root[left_out] * diagonal
     residuals = solution.value[left_out] / scaled[:, None]
@@ -158,7 +158,7 @@ def solve_dual_leaving_out(
 
 
 def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return Kv given the upper triangle of K."""
+    """Return Kv, given the upper triangle of K."""
     ops = ops_of(gram)
     out = ops.zeros(len(gram), gram)
     for rows in row_blocks(len(gram), GRAM_TILE):

@@ -16,17 +16,16 @@ from randkern.data.training_data import TrainingData
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
-# Features that are cached take part in one call, which may be interrupted after it.
+# Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**15
 
 
 @dataclass(frozen=True)
 class FeatureBlock:
-    """Some rows of features: ``scales[:, None] * values``, with targets and weights.
+    """A block of rows of features, ``scales[:, None] * values``, targets and weights.
 
-    The values have zeros in the columns that fill up their width; the scales are None
-    where they are all 1, and so are the weights. An array may be used again for the
-    next block.
+    The values are padded with columns of zeros; scales and weights are None if they are
+    all 1. The arrays may be reused for the next block.
     """
 
     rows: slice
@@ -36,7 +35,7 @@ class FeatureBlock:
     weight: Any = None
 
     def part(self, rows: slice) -> FeatureBlock:
-        """Return some rows of the block, which begins at row 0."""
+        """Return some rows of the block, numbered from its start."""
         arrays = (self.values, self.scales, self.Y, self.weight)
         return FeatureBlock(
             rows, *(None if array is None else array[rows] for array in arrays)
@@ -67,7 +66,7 @@ def combined(features: FeatureMatrix, factors: Any) -> Any:
 
 
 def scores_of(features: FeatureMatrix, weights: Any) -> tuple[Any, float]:
-    """Return w·z of all rows for weights (k, width), (n, k), and the longest's norm."""
+    """Return w·z of all rows, (n, k), for weights (k, width), and the largest ‖z‖."""
     ops = ops_of(weights)
     scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
     for block in features.blocks():
@@ -80,10 +79,10 @@ def scores_of(features: FeatureMatrix, weights: Any) -> tuple[Any, float]:
 class FeatureMatrix:
     """The features Z of training data.
 
-    Rows are cached, on the first pass, if the memory allows: all of them, or as many as
-    possible in 16 bits (an error of 1.6e-5 of the largest of a row) where that
-    precision is enough. The others are recomputed in every pass. Shards are summed over
-    where they lie (:meth:`reduce`), each as a matrix of its own.
+    Rows are cached in the first pass if memory allows: all of them, or as many as
+    possible in 16 bits (with an error of 1.6e-5 of the largest entry of a row) if that
+    precision is enough. The others are recomputed in every pass. Shards are summed in
+    place (:meth:`reduce`), each as a separate matrix.
 
     Parameters
     ----------
@@ -92,20 +91,20 @@ class FeatureMatrix:
     cache_bytes : int, default=0
         Memory for features.
     precise : bool, default=False
-        Whether they are float64, whatever the dtype of the rows.
+        Whether features are float64, whatever the dtype of the rows.
     compress : bool, default=False
         Whether features of arrays may be cached in 16 bits.
     weight_unit : float, default=1
         Weights of blocks are divided by it.
     block_rows : int, optional
-        Rows that are computed at a time.
+        Number of rows computed at a time.
 
     Attributes
     ----------
     n_rows, n_targets, n_components, width : int
-        The width is that of the components, filled up with zeros.
+        The width is the number of components plus padding with zeros.
     like : array
-        In the dtype of the features, where they lie.
+        An array in the dtype and on the device of the features.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class FeatureMatrix:
 
     @property
     def cached(self) -> Any:
-        """All features, where they are in memory as they are; else None."""
+        """All features, if they are cached uncompressed, else None."""
         cache = self._cache
         if cache is None or cache.scales is not None:
             return None
@@ -145,7 +144,7 @@ class FeatureMatrix:
 
     @cached_property
     def _cache(self) -> FeatureBlock | None:
-        """The features of the first rows, or of all; shards have their own."""
+        """The cached features of the first rows, or of all; shards have their own."""
         if not self.rows.in_one_place:
             return None
         extra = CACHED_ROW_BYTES + 8 * self.n_targets
@@ -180,7 +179,7 @@ class FeatureMatrix:
         return FeatureBlock(slice(0, n_cached), values, wide, targets, weights)
 
     def blocks(self, cached_rows: int = _ROWS_AT_ONCE) -> Iterator[FeatureBlock]:
-        """Yield all rows in order, of those that are cached so many at a time."""
+        """Yield all rows in order; cached ones in blocks of `cached_rows`."""
         cache = self._cache
         n_cached = 0
         if cache is not None:
@@ -191,7 +190,7 @@ class FeatureMatrix:
             yield from self._computed(n_cached)
 
     def _computed(self, start: int) -> Iterator[FeatureBlock]:
-        """Yield rows from `start` on, made in one array."""
+        """Yield rows from `start` on, computed in the same array."""
         buffer = self._empty(min(self.block_rows, self.n_rows))
         for block in self.rows.blocks(self.block_rows, start):
             values = buffer[: block.n_rows]
@@ -200,13 +199,13 @@ class FeatureMatrix:
             yield FeatureBlock(block.rows, values, None, block.Y, weight)
 
     def padded(self, weights: Any) -> Any:
-        """Return weights (k, D) in float64 where the features lie, (k, width)."""
+        """Return weights (k, D) padded to (k, width), on the device of the features."""
         out = self._ops.zeros((len(weights), self.width), self.like)
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out
 
     def _empty(self, n_rows: int) -> Any:
-        """Return rows with zeros where no feature will be."""
+        """Return an array for rows, with zeros as padding."""
         out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
         out[:, self.plan.n_components :] = 0
         return out
@@ -216,7 +215,7 @@ class FeatureMatrix:
         evaluate(self.plan, X, out=out[:, : self.plan.n_components])
 
     def take(self, numbers: Any) -> Any:
-        """Return some rows, whose numbers ascend."""
+        """Return the features of these ascending row numbers."""
         if self.cached is not None:
             return self.cached[numbers]
         Z = self._empty(len(numbers))
@@ -227,7 +226,7 @@ class FeatureMatrix:
         return Z
 
     def part(self, numbers: Any) -> FeatureMatrix:
-        """Return some rows by themselves, whose numbers ascend."""
+        """Return the feature matrix of these ascending row numbers."""
         if self.cached is not None:
             return FeatureArray(self.cached[numbers])
         rows = self.rows.take(numbers)
@@ -236,14 +235,14 @@ class FeatureMatrix:
         )
 
     def in_float64(self, cache_bytes: int) -> FeatureMatrix:
-        """Return them in float64, in place of these: they are not cached any longer."""
+        """Return the features in float64; the cache of these is released."""
         self._cache = None
         return FeatureMatrix(self.rows, self.plan, cache_bytes, precise=True)
 
     def sample(self, numbers: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
-        """Return a function that gives columns of some rows' features; their weights.
+        """Return a function for columns of the features of rows, and their weights.
 
-        The rows' numbers ascend.
+        The row numbers must be ascending.
         """
         cache = self._cache
         if cache is None or cache.rows.stop < self.n_rows:
@@ -262,7 +261,7 @@ class FeatureMatrix:
         return features, take(cache.weight, numbers)
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the sum of ``function(features, *args)`` over rows where they lie."""
+        """Return the sum of ``function(features, *args)``, computed in place."""
         if self.rows.in_one_place:
             return function(self, *args)
         return self._shards.reduce(function, *args)
@@ -276,15 +275,15 @@ class FeatureMatrix:
             self.precise,
             False,  # in 16 bits
             self.weight_unit,
-            # Workers may compute on devices, where other blocks are best.
+            # Workers may compute on devices, where other block sizes are best.
             self.block_rows if is_tensor(self.like) else None,
         )
 
 
 class FeatureArray(FeatureMatrix):
-    """Features that are an array, whose width is filled up already.
+    """Features given as an array that is already padded.
 
-    Targets and weights are there where they are given.
+    Targets and weights are optional.
     """
 
     def __init__(self, values: Any, Y: Any = None, weight: Any = None):
@@ -301,8 +300,8 @@ class FeatureArray(FeatureMatrix):
 class GramFactor(FeatureArray):
     """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
 
-    F is that of a Cholesky factorisation with pivoting, of as many columns as K has
-    rank: equal rows stay equal.
+    F is that of a pivoted Cholesky factorisation, with as many columns as the rank of
+    K: equal rows stay equal.
     """
 
     def __init__(self, gram: np.ndarray, Y: Any = None, weight: Any = None):
@@ -312,10 +311,10 @@ class GramFactor(FeatureArray):
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
 
     def rows_of(self, weights: Any) -> tuple[Any, Any]:
-        """Return sorted rows, and weights (rank, k) of the kernel at these.
+        """Return sorted row numbers, and kernel weights (rank, k) at these rows.
 
-        Their values are those of weights (k, rank or more) of the columns: with K = FFᵀ
-        the weights Fᵀa have values Ka.
+        They give the same values as weights (k, rank or more) of the columns: with
+        K = FFᵀ, the weights Fᵀa have the values Ka.
         """
         rank = len(self.pivots)
         dual = ops_of(weights).algebra.triangular_solve(

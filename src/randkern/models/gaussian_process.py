@@ -76,92 +76,94 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
         mean φ(x)·A⁻¹Zᵀy,   Var f(x) = σ² φ(x)·A⁻¹φ(x),
 
-    the whole D × D matrix being kept. The sums over rows are taken block by block in
-    float64, so that memory is about D² numbers, never n·D. Lengthscales, scales and
-    noise are learned by maximising the log marginal likelihood with analytic gradients
-    through the features, the random draws being fixed.
+    with the full D × D matrix. Sums over rows are computed block by block in float64,
+    so that memory is about D² numbers, never n·D. Lengthscales, scales and noise are
+    learned by maximising the log marginal likelihood with analytic gradients through
+    the features, for fixed random draws.
 
     Parameters
     ----------
     kernel : Kernel, default=None
-        None is ``1.0 * Gaussian(lengthscale="scale")``. What is learned: each
-        lengthscale (a vector gives one per column), and the scale of each multiple
-        ``s * kernel``; a rule such as ``"scale"`` is where learning starts. Without a
-        multiple the variance of f stays as it is.
+        None is ``1.0 * Gaussian(lengthscale="scale")``. Learned are each lengthscale (a
+        vector gives one per column) and the scale of each multiple ``s * kernel``; a
+        rule such as ``"scale"`` is the start of learning. Without a multiple the
+        variance of f is fixed.
     noise : float, default=1e-2
-        σ² > 0, the **variance** of the noise (scikit-learn's ``alpha``); learned too.
+        σ² > 0, the **variance** of the noise (scikit-learn's ``alpha``); also learned.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
-        None keeps the hyperparameters.
+        None keeps the given hyperparameters.
     n_restarts_optimizer : int, default=0
-        Further starts, each a factor of about 4 away from the first.
+        Number of additional starts, each a factor of about 4 away from the first.
     bounds : dict or None, default=None
-        ``"fixed"``, or the least and the largest value, of what is learned:
+        ``"fixed"``, or the smallest and largest value, of learned numbers:
         ``{"noise": "fixed", "lengthscale": (0.1, 10.0)}``. Names are those of
-        `hyperparameters_`; without an index they stand for a whole vector, without a
-        path for every attribute of that name, unless another names fewer. Paths are
-        those of the given kernel, also under a `mean`.
+        `hyperparameters_`; without an index they refer to a whole vector, without a
+        path to every attribute of that name, unless overridden by a more specific name.
+        Paths are those of the given kernel, also with a `mean`.
     priors : dict or None, default=None
-        Log-normal laws of the same, as ``{"lengthscale": (median, sigma)}`` with sigma
-        the standard deviation of the logarithm: learning then maximises the log
-        likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
+        Log-normal priors of learned numbers, as ``{"lengthscale": (median, sigma)}``
+        with sigma the standard deviation of the logarithm: learning then maximises the
+        log likelihood plus Σ −(log v − log median)²/(2σ²), the posterior density of θ.
     mean : {"zero", "constant", "linear"}, default="zero"
         The mean of f: ``"zero"``; ``"constant"``: a number; ``"linear"``: a number and
         coefficients of the columns. Their prior is vague, and they are integrated out.
     normalize_y : bool, default=False
-        Fit to targets of mean 0 and variance 1: `noise` then is in units of their
-        variance. For ``likelihood="student-t"``, of median 0 and the median deviation
-        of a standard normal law, which outliers leave alone.
+        Scale targets to mean 0 and variance 1: `noise` is then in units of their
+        variance. For ``likelihood="student-t"``, to median 0 and the median deviation
+        of a standard normal, which are robust to outliers.
     weights : {"counts", "precision"}, default="counts"
-        Of a row of weight w: ``"counts"``, it counts as w equal rows; ``"precision"``,
-        its noise has the variance σ²/w, for known variances v of each row
+        Meaning of a row's weight w. ``"counts"``: the row counts as w equal rows;
+        ``"precision"``: its noise has the variance σ²/w. For known variances v of rows,
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` rows, the landmarks. The mean is then that of the subset of
-        regressors, the variance that of the deterministic training conditional, which
-        adds what the features leave out: far from the data it is that of the prior.
+        `n_components` landmark rows. The mean is then that of the subset of regressors,
+        the variance that of the deterministic training conditional, which adds the
+        variance that features omit: far from the data it is that of the prior.
     correction : {"dtc", "fitc"}, default="dtc"
-        Of landmarks. ``"dtc"``: that conditional; ``"fitc"``: the fully independent, in
-        which what they leave of the variance of a row of the fit is noise of that row.
-        Rows have to be in memory, and `sample_weight` takes ``weights="precision"``.
+        For landmarks. ``"dtc"``: the deterministic training conditional; ``"fitc"``:
+        the fully independent one, in which the variance that landmarks omit at a
+        training row is added to its noise. Rows must then be in memory, and
+        `sample_weight` requires ``weights="precision"``.
     far_variance : {"features", "prior"}, default="features"
-        Of random features. ``"features"``: the variance is that of their D weights,
-        which many rows determine everywhere. ``"prior"``: far from the data it is
-        k(x, x) again (see Notes), for D landmarks chosen in the fit and about twice
-        the time of a prediction of variances.
+        For random features. ``"features"``: the variance is that of their D weights,
+        which many rows determine everywhere. ``"prior"``: far from the data it returns
+        to k(x, x) (see Notes), at the cost of D landmarks chosen in the fit and about
+        twice the time to predict variances.
     likelihood : {"gaussian", "student-t", "poisson"}, default="gaussian"
-        The law of a target given f. ``"gaussian"``: f plus normal noise;
-        ``"student-t"``: f plus σ times Student's t of 4 degrees of freedom, for
-        outliers; ``"poisson"``: counts of the rate c·exp(f), c their mean. These two by
-        Laplace's approximation, of one target (see Notes).
+        The distribution of a target given f. ``"gaussian"``: f plus normal noise;
+        ``"student-t"``: f plus σ times Student's t with 4 degrees of freedom, for
+        outliers; ``"poisson"``: counts with the rate c·exp(f), c their mean. The latter
+        two use Laplace's approximation, for a single target (see Notes).
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     kernel_ : Kernel
-        With the learned numbers.
+        The kernel with the learned numbers.
     noise_ : float
         The learned σ².
     hyperparameters_ : list of str
         Names of the entries of θ: numbers of the kernel as in ``get_params``, then
-        ``"noise"``. θ holds their natural logarithms, of loadings (numbers of any
-        sign, see :class:`~randkern.Coregionalization`) the arsinh.
+        ``"noise"``. θ holds their natural logarithms, or the arsinh of loadings
+        (numbers of any sign, see :class:`~randkern.Coregionalization`).
     theta_ : ndarray
-        θ at the end of learning: a NumPy array on the host, also of fits to tensors.
+        θ at the end of learning: a NumPy array on the host, also for fits to tensors.
     log_marginal_likelihood_value_ : float
-        Of all rows, at `theta_`.
+        The log marginal likelihood of all rows at `theta_`.
     coef_ : ndarray of shape (D,) or (n_targets, D)
         Posterior mean of the weights of features.
     precision_factor_ : ndarray of shape (D, D)
@@ -170,62 +172,64 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Weights of the rows ``X_fit_``, for the exact kernel.
     plan_ : Plan or None
     n_rows_learned_ : int
-        Rows that the hyperparameters were learned from.
+        Number of rows that the hyperparameters were learned from.
 
     Notes
     -----
     A row of weight w counts as w equal rows, in the posterior and in the likelihood,
-    or has the noise σ²/w (`weights`); the posterior given both is the same.
+    or has the noise σ²/w (`weights`); the posterior is the same in both cases.
 
     Learning starts from the given hyperparameters and from shorter lengthscales. It
-    climbs the exact likelihood of 300 rows, then that of 512 features of up to 1,000
-    rows (after the noise, where what features leave out of the exact process makes it
-    far too small), and with the curvature found there that of all. There it stops where
-    a step promises less than 10⁻³ of the log likelihood, or 10⁻⁴ per row, or after
+    maximises the exact likelihood of 300 rows, then that of 512 features on up to 1,000
+    rows (adjusting the noise first, if the variance that features omit makes it far too
+    small), and, with the curvature found there, that of all. There it stops when the
+    predicted gain of a step is below 10⁻³ of log likelihood, or 10⁻⁴ per row, or after
     5·10¹¹ operations, but never after fewer than 7 evaluations, and after twice as many
-    where a step still promises 10⁻³ per row. Where evaluations are expensive it climbs
-    by sums in single precision, if the noise is large enough for them, and by estimated
-    gradients. An end on a bound, or where a step promises 0.1 per row, is a
+    if the predicted gain is still 10⁻³ per row. If evaluations are expensive, it uses
+    sums in single precision, if the noise is large enough for them, and estimated
+    gradients. Ending on a bound, or with a predicted gain of 0.1 per row, issues a
     :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
-    hyperparameters are learned from a uniform sample of as many rows; the posterior is
-    always that of all rows. Of rows that are not in memory the sample takes 64 MB at
-    most. The exact kernel uses all rows. Landmarks, chosen anew for the learned kernel,
-    use the exact likelihood of 1,000 rows. Features are float64 also for float32 rows.
+    hyperparameters are learned from a uniform sample of as many rows; the posterior
+    always uses all rows. For rows that are not in memory the sample takes at most
+    64 MB. The exact kernel uses all rows. Landmarks, which are chosen again for the
+    learned kernel, use the exact likelihood of 1,000 rows. Features are float64 even
+    for float32 rows.
 
-    Of D weights that many rows determine, d = tr ZᵀZA⁻¹ are known, and that takes
-    the share d/D off the variance even where no row is near. With
-    ``far_variance="prior"`` it is at least max(0, (q(x) − q₀ k(x, x))/(1 − q₀)): q is
-    the variance of the exact process given its values at D landmarks, q₀ the 95 %
-    quantile of q(x)/k(x, x) over other rows of the fit, 0 if there are none.
-    `sample_paths` and covariances add a draw of what landmarks leave.
+    Many rows determine d = tr ZᵀZA⁻¹ of the D weights, which reduces the variance by
+    the share d/D even far from all rows. With ``far_variance="prior"`` it is at least
+    max(0, (q(x) − q₀ k(x, x))/(1 − q₀)): q is the variance of the exact process given
+    its values at D landmarks, q₀ the 95 % quantile of q(x)/k(x, x) over other rows of
+    the fit, 0 if there are none. `sample_paths` and covariances add a draw of the part
+    that landmarks omit.
 
-    Of other likelihoods the posterior of f is replaced by a normal law at its mode
-    (Rasmussen & Williams 2006, section 3.4), which Newton's method finds in passes over
-    all rows. Hyperparameters are learned by the approximate likelihood of a uniform
-    sample of 1,000 rows, or all of the exact kernel; of Student's t, `noise` is σ², and
-    the curvature Fisher's information (Laplace-Fisher approximation). `predict` returns
-    E[y | f] averaged over the posterior, with its deviation.
+    For other likelihoods the posterior of f is approximated by a normal distribution at
+    its mode (Rasmussen & Williams 2006, section 3.4), which Newton's method finds in
+    passes over all rows. Hyperparameters are learned with the approximate likelihood of
+    a uniform sample of 1,000 rows, or of all rows for the exact kernel. For Student's
+    t, `noise` is σ², and the curvature is Fisher's information (Laplace-Fisher
+    approximation). `predict` returns E[y | f] averaged over the posterior, and its
+    standard deviation.
 
     A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
     (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
-    for a constant of no columns. v, which is not learned, is 10⁴ times the mean square
-    of the targets, over that of the smallest column: predictions are those of
-    generalised least squares to about 10⁻³. Scale columns of very different sizes, and
-    under ``mean="zero"`` centre targets far from 0 (`normalize_y`).
+    on no columns for a constant. v is not learned: it is 10⁴ times the mean square of
+    the targets, divided by that of the smallest column, so that predictions are those
+    of generalised least squares to about 10⁻³. Scale columns of very different sizes,
+    and with ``mean="zero"`` centre targets far from 0 (`normalize_y`).
 
     Several targets share the hyperparameters and are independent;
     :class:`~sklearn.multioutput.MultiOutputRegressor` gives each its own. ``kernel *
-    Coregionalization(...)`` correlates outputs that a column tells apart.
+    Coregionalization(...)`` correlates outputs whose index is a column.
 
-    Callbacks of scikit-learn (``set_callbacks``) hear of every step, and may end
+    Callbacks of scikit-learn (``set_callbacks``) are called at every step, and may stop
     learning.
 
-    PyTorch tensors are computed on where they lie, under
-    ``sklearn.config_context(array_api_dispatch=True)``: what is fitted and predicted is
-    there, but θ and the noise, which are numbers on the host.
+    PyTorch tensors are processed on their own device, under
+    ``sklearn.config_context(array_api_dispatch=True)``. Fitted arrays and predictions
+    are on that device, θ and the noise are numbers on the host.
 
     References
     ----------
@@ -322,13 +326,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their targets and weights; Dask collections are summed over by their
-            workers, and :class:`~randkern.DeviceRows` where they lie.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their targets and weights; Dask collections are summed on their
+            workers, and :class:`~randkern.DeviceRows` on their devices.
         y : array of shape (n,) or (n, n_targets)
-            Targets; None where `X` brings them.
+            Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional
-            How often rows count, or how precise they are: `weights` says which.
+            Counts or precisions of the rows, depending on `weights`.
         """
         self._validate_params()
         check_correction(self, X, sample_weight)
@@ -370,7 +374,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _condition(
         self, rows: TrainingData, sample: ArrayRows, unit: float, limit: int
     ) -> None:
-        """Set the posterior given rows in units of the fit; `sample` if it is exact."""
+        """Set the posterior given rows, or `sample` if it is exact, in fitted units."""
         if self._likelihood is not None:
             if self._likelihood.noise is not None:
                 self._likelihood = self._likelihood.at(self.noise_)
@@ -406,11 +410,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     @property
     def _scale_range(self) -> float:  # type: ignore[override]
-        """By how much learning may change a scale."""
+        """The largest factor by which learning may change a scale."""
         return 1e2 if self.likelihood == "poisson" else 1e10
 
     def _most_learning_rows(self) -> int:
-        """Return how many rows are learned from at most; 0: as many as may be."""
+        """Return the largest number of rows to learn from; 0: as many as affordable."""
         if self.likelihood != "gaussian":
             return laplace_rows(1)
         return 0 if self._learning_plan else self._most_exact_rows
@@ -438,7 +442,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _with_precisions(
         self, posterior: FeaturePosterior | RowPosterior, rows: TrainingData
     ) -> Any:
-        """Return a posterior whose evidence takes what weights mean for it."""
+        """Return the posterior with its evidence corrected for precisions."""
         if self.weights == "counts" and self.correction == "dtc":
             return posterior
         sums = rows.reduce(precision_sums)
@@ -468,17 +472,17 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         *,
         include_noise: Any = False,
     ) -> Any:
-        """Return the posterior mean, and its deviation or covariance if asked for.
+        """Return the posterior mean, and optionally standard deviations or covariance.
 
         Parameters
         ----------
         X : array, CSR matrix, dataframe, RowBlocks or DeviceBlocks of n rows
         return_std : bool
-            Also return standard deviations, of the shape of the mean.
+            Also return standard deviations, with the shape of the mean.
         return_cov : bool
             Also return the covariance of all rows, (n, n), or (n, n, n_targets).
         include_noise : bool or array of shape (n,)
-            Whether they are those of new targets y (σ² is added) or of f. With
+            Whether these are for new targets y (σ² is added) or for f. With
             ``weights="precision"`` an array holds weights w of the new rows, for σ²/w.
 
         Returns
@@ -521,7 +525,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return self._values_of(X), self._with_units(covariance, 2)
 
     def _gaussian(self, what: str) -> FeaturePosterior | RowPosterior:
-        """Return the posterior of a Gaussian likelihood; raise under another."""
+        """Return the posterior of a Gaussian likelihood; raise for any other."""
         check_is_fitted(self)
         if isinstance(self._posterior, LaplacePosterior):
             raise ValueError(
@@ -530,7 +534,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return self._posterior
 
     def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
-        """Return means of checked rows under another likelihood; their deviations."""
+        """Return means, and standard deviations, under a non-Gaussian likelihood."""
         assert isinstance(self._posterior, LaplacePosterior) and self._likelihood
         X = ops_of(X).as_float64(X)
         means, variances = self._laplace_moments(X, [self._posterior])
@@ -544,7 +548,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return mean, self._with_units(variance**0.5, 1)
 
     def _with_units(self, spread: np.ndarray, power: int) -> np.ndarray:
-        """Return deviations (power 1) or covariances (2) in the units of targets."""
+        """Return deviations (power 1) or covariances (2) in units of the targets."""
         scale = ops_of(spread).float64_like(self._target_scale, spread)
         scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
@@ -562,7 +566,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return out * scale + mean
 
     def _variance(self, X: Rows) -> np.ndarray:
-        """Return Var f at every row, for targets in their units of the fit."""
+        """Return Var f at every row, for targets in units of the fit."""
         out = ops_of(X).zeros(X.shape[0], X)
         width = self._posterior.factor.shape[0]
         for rows in row_blocks(len(out), float64_block_rows(width)):
@@ -591,14 +595,14 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return covariance
 
     def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
-        """Return the half of the posterior of float64 rows X, of features Z."""
+        """Return the half of the posterior for float64 rows X with features Z."""
         check_same_device(X, self._posterior.factor)
         if Z is None:
             Z = self.kernel_._gram(X, self.X_fit_)
         return self._posterior.half(Z)
 
     def _share_left(self, X: Rows) -> np.ndarray:
-        """Return by what draws of what landmarks leave are multiplied, (n,)."""
+        """Return the factors of draws of the part that landmarks omit, (n,)."""
         assert self._reach is not None
         Z = evaluate(self._plan, X)
         half = self._half(X, Z)
@@ -609,8 +613,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Return draws of f at rows `X` from the posterior.
 
-        On features they are draws of weights, at the cost of a prediction; for the
-        exact kernel they take the covariance of all rows.
+        On features, weights are drawn, at the cost of a prediction; the exact kernel
+        needs the covariance of all rows.
 
         Parameters
         ----------
@@ -640,15 +644,15 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def sample_paths(self, n_paths: int = 1, random_state: Any = 0) -> Any:
         """Return draws of f from the posterior, as one function of rows.
 
-        Every call of the function returns values of the same draws, wherever the rows
-        are. On features a path is φ(x)·b with b from the posterior of the weights; on
-        landmarks what these leave out of a draw of the prior is added. For the exact
-        kernel it is a draw of the prior, on 2,000 random features,
-        moved by what the targets say about it (Matheron's rule):
+        Every call of the function returns values of the same draws, for any rows. On
+        features a path is φ(x)·b with b from the posterior of the weights; on landmarks
+        the part of a prior draw that these omit is added. For the exact kernel it is a
+        draw of the prior, on 2,000 random features, conditioned on the targets by
+        Matheron's rule:
 
             f(x) + k(x, X)(K + σ²W⁻¹)⁻¹(y − f(X) − ε),
 
-        of the posterior's covariance as far as the features have the prior's.
+        which has the covariance of the posterior up to the error of those features.
 
         Parameters
         ----------
@@ -709,7 +713,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         left: list[tuple[Plan, np.ndarray]],
         X: Any,
     ) -> np.ndarray:
-        """Return values of draws about the posterior mean, and that added."""
+        """Return values of draws, including the posterior mean."""
         X = validate_rows(self, X, reset=False)
         check_same_device(X, self._posterior.factor)
         rows = ops_of(X).as_float64(X)
@@ -723,7 +727,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return self._about_the_mean(X, draws)
 
     def _about_the_mean(self, X: Rows, draws: np.ndarray) -> np.ndarray:
-        """Return draws (n, n_targets·m) about 0 in units of targets, about the mean."""
+        """Return draws (n, n_targets·m) in units of the targets, plus the mean."""
         k = len(self._target_mean)
         draws = draws.reshape(X.shape[0], k, -1)
         draws *= ops_of(X).float64_like(self._target_scale, X)[:, None]
@@ -733,7 +737,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def condition_on(
         self, X: Any, y: Any, sample_weight: Any = None
     ) -> GaussianProcessRegressor:
-        """Return the process given more rows, its hyperparameters kept.
+        """Return the process given more rows, with the same hyperparameters.
 
         It equals a fit to all rows with these hyperparameters and draws, and takes
         O(D²) operations per row on features, O(n²) for the exact kernel, without the
@@ -748,7 +752,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         Returns
         -------
         GaussianProcessRegressor
-            Another one; this process stays as it is.
+            A new process; this one is not changed.
 
         References
         ----------

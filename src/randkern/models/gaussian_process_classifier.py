@@ -38,77 +38,80 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     """Gaussian process classification on random features, or on the exact kernel.
 
     P(y = 1 | x) = 1/(1 + exp(−f(x))) with f(x) = φ(x)·b, b ~ N(0, I). Laplace's
-    approximation replaces the posterior of b by a normal law at its mode, with the
-    whole D × D precision I + ZᵀWZ; probabilities are averaged over it. Several classes
-    share one kernel: each is against the rest, their probabilities divided by the sum,
-    or all are one model, P(y = c | x) = exp(f_c(x))/Σ_d exp(f_d(x)).
+    approximation replaces the posterior of b by a normal distribution at its mode, with
+    the full D × D precision I + ZᵀWZ; probabilities are averaged over it. Several
+    classes share one kernel: each against the rest, with normalised probabilities, or
+    in one model, P(y = c | x) = exp(f_c(x))/Σ_d exp(f_d(x)).
 
     Parameters
     ----------
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. Learned are lengthscales and
-        scales of multiples, which say how far probabilities go from one half.
+        scales of multiples, which determine how far probabilities are from one half.
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
-        Maximises the approximate log marginal likelihood; None keeps the
+        Maximises the approximate log marginal likelihood; None keeps the given
         hyperparameters.
     n_restarts_optimizer : int, default=0
-        Further starts, each a factor of about 4 away from the given one.
+        Number of additional starts, each a factor of about 4 away from the first.
     bounds, priors : dict or None, default=None
-        ``"fixed"``, or the least and the largest value, and the median and standard
-        deviation (of the logarithm) of log-normal laws, of what is learned by name:
-        ``{"lengthscale": (0.1, 10.0)}``. Names are those of `hyperparameters_`;
-        without an index or a path they stand for every entry of that name.
+        By name of a learned number: bounds, ``"fixed"`` or the smallest and largest
+        value, as ``{"lengthscale": (0.1, 10.0)}``, and log-normal priors, the median
+        and the standard deviation of the logarithm. Names are those of
+        `hyperparameters_`; without an index or a path they refer to every entry of that
+        name.
     multi_class : {"one_vs_rest", "softmax"}, default="one_vs_rest"
-        What is made of more than two classes. ``"one_vs_rest"``: a process each, whose
-        probabilities are divided by their sum; ``"softmax"``: one likelihood of all.
+        The model for more than two classes. ``"one_vs_rest"``: one process per class,
+        with probabilities divided by their sum; ``"softmax"``: a joint likelihood.
     class_weight : dict, "balanced" or None, default=None
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` rows, the landmarks, and the variance of the deterministic
-        training conditional, which far from the data is that of the prior.
+        `n_components` landmark rows, with the variance of the deterministic training
+        conditional, which far from the data is that of the prior.
     far_variance : {"features", "prior"}, default="features"
-        Of random features. ``"features"``: the variance of the latent function is that
+        For random features. ``"features"``: the variance of the latent function is that
         of their D weights, which many rows determine everywhere. ``"prior"``: far from
-        the data it is k(x, x) again, for D landmarks chosen in the fit and about twice
-        the time of a prediction.
+        the data it returns to k(x, x), at the cost of D landmarks chosen in the fit and
+        about twice the time of a prediction.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, hyperparameters_, theta_, n_rows_learned_
-        The kernel with the learned numbers, the drawn features, names and logarithms of
-        what was learned, and from how many rows: on features from a uniform sample of
-        1,000 (464 for ten classes), from all for the exact kernel.
+        The kernel with the learned numbers, the plan of its features, names and
+        logarithms of the learned numbers, and how many rows they were learned from: a
+        uniform sample of 1,000 for features (464 for ten classes), all for the exact
+        kernel.
     log_marginal_likelihood_value_ : float
-        Laplace's approximation for all rows, the sum over classes if there are more
-        than two; of the softmax that for the rows that were learned from.
+        Laplace's approximation for all rows, summed over classes if there are more
+        than two; for the softmax, that for the rows that were learned from.
 
     Notes
     -----
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``.
 
-    The softmax is learned by Laplace's approximation for the sampled rows, all classes
-    together (algorithm 3.3). The mode given all rows is that of
-    :class:`~randkern.KernelLogistic` with C=1. The precisions of the weights about it
-    are I + ZᵀD_cZ, D_c the probabilities of class c, D × D each: what couples the
-    classes is left out, and variances of differences f_c − f_d are a little less than
-    those of the joint precision, down to a half where one class is certain.
+    The softmax is learned by Laplace's approximation for the sampled rows, with all
+    classes jointly (algorithm 3.3). The mode given all rows is that of
+    :class:`~randkern.KernelLogistic` with C=1. The precisions of the weights there are
+    I + ZᵀD_cZ, D × D each, with D_c the probabilities of class c: the coupling of
+    classes is neglected, so variances of differences f_c − f_d are a little smaller
+    than those of the joint precision, down to a half if one class is certain.
     Probabilities are averages over 512 points of a Sobol sequence.
 
     References
@@ -173,13 +176,13 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; Dask collections are summed over by their workers,
-            and :class:`~randkern.DeviceRows` where they lie.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are summed on their workers,
+            and :class:`~randkern.DeviceRows` on their devices.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
-            How often rows count: once each by default.
+            Counts of the rows: 1 each by default.
         """
         self._validate_params()
         report = self._report(X, y, sample_weight)
@@ -221,7 +224,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         if is_dask(X):
             return super().predict(X)
@@ -234,7 +237,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         check_is_fitted(self)
         width = len(self.classes_)

@@ -1,4 +1,4 @@
-"""Ridge regression by iterations: all around the solver, mini-batches included."""
+"""Ridge regression by iterative solvers: their systems and mini-batches."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan, evaluate
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
-# Features of sampled rows from which the step size is estimated.
+# Memory of the features of sampled rows for estimating the step size.
 _SAMPLED_BYTES = 64 * 10**6
 
 
 class FeatureBatches:
-    """The matrix of a :class:`FeatureOperator`, whose rows come in batches.
+    """The matrix of a :class:`FeatureOperator`, with rows in batches.
 
-    Features, targets and gradients lie where the rows do.
+    Features, targets and gradients are on the device of the rows.
 
     Parameters
     ----------
     operator : FeatureOperator
     spare_bytes : int
-        Memory for sampled features, then for rows of a stream that batches are drawn
-        from.
+        Memory for sampled features, then for the pool of streamed rows that batches are
+        drawn from.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FeatureBatches:
         self.leading_eigenpairs = operator.leading_eigenpairs
 
     def sampled_features(self) -> Any:
-        """Return features of some rows, each times the root of its weight."""
+        """Return features of some rows, each times the square root of its weight."""
         n_bytes = self.size * self._rows.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
         most = min(_SAMPLED_BYTES, self._spare_bytes // 3) // n_bytes
@@ -84,7 +84,7 @@ class FeatureBatches:
             yield _Batch(self, buffer, block)
 
     def features_of(self, block: ArrayRows, buffer: Any) -> Any:
-        """Return the features of some rows, made in the buffer."""
+        """Return the features of some rows, computed in the buffer."""
         values = buffer[: len(block.Y)]
         evaluate(self._plan, block.X, out=values[:, : self.size])
         if self.center is not None:
@@ -96,14 +96,14 @@ class FeatureBatches:
         return block.Y - ops_of(block.Y).float64_like(self._operator.means, block.Y)
 
     def weights_of(self, block: ArrayRows) -> Any:
-        """Return the weights of some rows in their unit."""
+        """Return the weights of some rows, divided by their unit."""
         if block.weight is None:
             return ops_of(block.Y).ones(len(block.Y), block.Y)
         return block.weight / self.weight_unit
 
 
 class _Batch:
-    """Some rows whose features are made a part at a time."""
+    """Some rows, whose features are computed a part at a time."""
 
     def __init__(self, source: FeatureBatches, buffer: Any, rows: ArrayRows):
         self._source, self._buffer, self._rows = source, buffer, rows
@@ -137,19 +137,22 @@ class _Batch:
         return ops.contiguous(gradient[:, :D].T), loss
 
 
-# Predictions at the training rows differ by at most this share of the targets'
-# standard deviation from the solution's.
+# Predictions at the training rows differ from those of the solution by at most this
+# share of the targets' standard deviation.
 _DUAL_TOL = 1e-2
 # Labels coded as ±1 have the right sign before that.
 _DUAL_TOL_OF_LABELS = 5e-2
-# So may the loss be, with less caution: see randkern.solvers.Loss.
+# For the same reason the loss may be larger, with less caution: see
+# randkern.solvers.pcg.Loss.
 _FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
-# Eigenpairs of the preconditioner: each iteration recomputes tiles of the kernel.
+# Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
+# kernel.
 _DUAL_RANK = 2000
-# Rows that stand for all where a kernel is compared with that of a checkpoint.
+# Number of rows on which a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
 
-# Returns the error of predictions (n, k) of targets (n, k) with weights (n,) or None.
+# Returns the error of predictions, (n, k), for targets, (n, k), with weights, (n,) or
+# None.
 ErrorOf = Callable[[Any, Any, Any], float]
 
 
@@ -169,11 +172,11 @@ class Problem:
     error_of : callable
         The error of predictions on validation rows.
     labels : bool
-        Whether targets are ±1, whose signs are right long before their values are.
+        Whether targets are ±1, whose signs are right long before their values.
     report : FitReport
         The callback of the solver.
     attributes_of : callable
-        Returns the attributes that the model would have of weights and intercepts.
+        Returns the attributes of the model for weights and intercepts.
     checkpoint : Checkpoint or None
     """
 
@@ -191,17 +194,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class System:
-    """A linear system for a solver, and what its solutions stand for.
+    """A linear system for a solver, and the weights that its solutions give.
 
     Attributes
     ----------
     solver : PCG or SGD
     operator, shift, rhs
-        Of the system, as the solver takes them.
+        Arguments of the solver.
     weights_of : callable
-        Returns the model's weights and intercepts that a solution stands for.
+        Returns the model's weights and intercepts for a solution.
     stopping : dict
-        Further arguments of the solver that tell when to stop.
+        Further arguments of the solver, for its stopping criterion.
     """
 
     solver: Any
@@ -217,7 +220,7 @@ def solve_iteratively(
 ) -> tuple[Solution, Any]:
     """Solve ``system_of(problem, *args)``; return the weights and the intercepts.
 
-    Targets are rescaled where their squares leave the range of floats.
+    Targets are rescaled if their squares leave the range of floats.
     """
     scale = problem.rows.survey().target_scale
     if np.any(scale != 1.0):
@@ -310,9 +313,9 @@ def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
 
 
 class StreamingFit:
-    """Stochastic gradients over batches of rows that come one after the other.
+    """Stochastic gradients over successive batches of rows.
 
-    The first batch settles the preconditioner and the length of the steps.
+    The first batch determines the preconditioner and the step length.
     """
 
     def __init__(
@@ -331,7 +334,7 @@ class StreamingFit:
         )
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
-        """Return the fit after steps along rows that have not been seen."""
+        """Return the fit after steps on new rows."""
         statistics = rows.survey()
         # Weights have the unit of the first batch.
         statistics = replace(statistics, largest_weight=self._unit)
@@ -344,8 +347,8 @@ class StreamingFit:
 def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
     """Return the dual system of the exact kernel.
 
-    The residual r of the dual system bounds what predictions at the training rows
-    differ by from those of the solution: K(K + αI)⁻¹r.
+    The residual r of the dual system bounds the difference of predictions at the
+    training rows from those of the solution, K(K + αI)⁻¹r.
     """
     rows, limit, center = problem.rows.whole(), problem.memory_limit, problem.center
     if solver.validation_fraction is not None:
@@ -388,14 +391,14 @@ def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
 
 
 def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:
-    """Return the loss of weights of 0, (k,), of which enormous weights are no part."""
+    """Return the loss of W = 0, (k,), without rows of enormous weight."""
     usual = statistics.spread if center else statistics.loss_of_zero
     every = statistics.moments.squares if center else statistics.moments.all_squares
     return np.where(usual > 0, usual, every)
 
 
 def _fingerprint(X: Rows) -> np.ndarray:
-    """Return a sum of the rows, (1, d), with a weight of its own for each."""
+    """Return a sum of the rows, (1, d), each with a different factor."""
     n = X.shape[0]
     ops = ops_of(X)
     total = ops.zeros(X.shape[1], X)
@@ -406,7 +409,7 @@ def _fingerprint(X: Rows) -> np.ndarray:
 
 
 def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
-    """Return a solver with a rank that fits, and the memory that it takes."""
+    """Return a solver whose rank fits in memory, and the memory that it takes."""
     n = rows.n_rows
 
     def n_bytes(rank: int) -> tuple[int, int]:
@@ -433,7 +436,7 @@ def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
 def _held_out(
     rows: TrainingData, fraction: float, stream: Stream
 ) -> tuple[np.ndarray, ArrayRows]:
-    """Return the numbers of validation rows, and these rows."""
+    """Return the numbers of validation rows, and the rows."""
     n = round(fraction * rows.n_rows)
     if not 0 < n < rows.n_rows:
         raise ValueError(
@@ -457,7 +460,7 @@ def _validation(
     block: ArrayRows,
     intercept: Callable[[Any], Any],
 ) -> Callable[[Any], float]:
-    """Return a function that gives the validation error of weights."""
+    """Return a function that computes the validation error of weights."""
 
     def error(weights: Any) -> float:
         predictions = predict_by_features(plan, weights, block.X)

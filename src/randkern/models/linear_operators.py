@@ -22,7 +22,7 @@ from randkern.models.memory import (
 )
 from randkern.plan import Plan
 
-# Features that are cached take part in one call, which may be interrupted after it.
+# Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**17
 # Eigenvalues below this share of the first are rounding noise in float32.
 _SMALLEST_SHARE = 1e-6
@@ -31,19 +31,19 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows lie on the device of sums over shards.
+    Arrays of D rows are on the device of sums over shards.
 
     Parameters
     ----------
     features : FeatureMatrix
-        With weights relative to the unit of the statistics.
+        With weights in the unit of the statistics.
     statistics : TargetStatistics
     center : bool
         Whether to subtract the weighted means z̄.
     stream : Stream
         Seeds the sample of rows behind the preconditioner.
     plan : Plan, optional
-        That of z, where `features` are its raw columns.
+        The plan of z, if `features` are its raw columns.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FeatureOperator:
     def right_hand_side(self) -> Any:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
 
-        Sets the sum of features that centring needs: call it first.
+        Also sets the sum of features, which centring needs: call it first.
         """
         sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
         sizes[sizes == 0] = 1.0
@@ -108,7 +108,7 @@ class FeatureOperator:
         return self.plan is not self.features.plan
 
     def _solved(self, columns: Any) -> Any:
-        """Return sums over features of those over their raw columns."""
+        """Return sums over features, given those over raw columns."""
         return self.plan.solve(columns) if self._is_raw else columns
 
     def intercept(self, weights: Any) -> Any:
@@ -132,7 +132,7 @@ class FeatureOperator:
             right = self.plan.solve(right, transposed=True)
             scale = ops.largest(abs(right)) or 1.0
             right, size = right / scale, size * scale
-        # Products are computed in the dtype of the features: no more need be sent.
+        # Products are computed in the dtype of the features: send no more than that.
         right = ops.asarray(right.T, self.features.like)
         out = ops.contiguous(self._solved(self.features.reduce(_product, right).T))
         out *= size
@@ -144,8 +144,8 @@ class FeatureOperator:
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return leading eigenpairs from a sample of rows.
 
-        The eigenvalues of the sample's Gram matrix, scaled up to all rows,
-        stand for those of A; u_i = Zₛᵀq_i/√λ_i for the eigenvectors.
+        The eigenvalues of the sample's Gram matrix, scaled to all rows, estimate
+        those of A; u_i = Zₛᵀq_i/√λ_i with its eigenvectors q_i.
         """
         n = self.features.n_rows
         n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
@@ -173,7 +173,7 @@ class FeatureOperator:
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
     def _sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
-        """Return a function that gives columns of some rows, and their weights."""
+        """Return a function for columns of some rows, and the weights of the rows."""
         features, weight = self.features.sample(rows)
         if not self._is_raw:
             return features, weight
@@ -233,10 +233,10 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
 class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
-    s are the shares of the rows in the sum of weights if there is an intercept, else
-    0. K is symmetric, so that only its upper triangle is computed: in tiles, in the
-    dtype and on the device of the rows. As many as the memory allows are cached, the
-    others recomputed for every product.
+    s are the normalised weights w/Σw with an intercept, else 0. Only the upper triangle
+    of the symmetric K is computed, in tiles, in the dtype and on the device of the
+    rows. As many tiles as memory allows are cached, the others are recomputed for every
+    product.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class KernelOperator:
         Resolved.
     X : Rows
     weight : array of shape (n,)
-        Where X lies.
+        On the device of X.
     center : bool
     stream : Stream
         Seeds the sample of rows behind the preconditioner.
@@ -320,7 +320,7 @@ class KernelOperator:
         return out
 
     def dual(self, V: Any) -> Any:
-        """Return (I − s1ᵀ)SV: the weights of rows that a solution stands for."""
+        """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
         U = self.root[:, None] * V
         U -= self.share[:, None] * U.sum(axis=0)
         return U
@@ -363,7 +363,7 @@ class KernelOperator:
 
 
 def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
-    """Return leading eigenpairs, descending; the upper triangle is read."""
+    """Return the leading eigenpairs, descending, given the upper triangle."""
     values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
     largest = max(float(values[0]), np.finfo(float).tiny)
     kept = values > _SMALLEST_SHARE * largest
@@ -371,7 +371,7 @@ def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
 
 
 def _orthonormalised(basis: Any) -> Any:
-    """Return nearly orthonormal columns made orthonormal (Cholesky QR)."""
+    """Orthonormalise columns that are nearly orthonormal (Cholesky QR)."""
     ops = ops_of(basis)
     gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)

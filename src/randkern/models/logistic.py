@@ -31,11 +31,11 @@ from randkern.models.feature_matrix import (
 )
 from randkern.models.memory import feature_cache_bytes
 
-# Pairs of steps and changes of the gradient that L-BFGS keeps.
+# Number of pairs of steps and gradient changes that L-BFGS stores.
 _PAIRS = 20
-# A slope at w = 0 of this size: the solution is minus it, to rounding.
+# If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
 _VANISHING = 1e-100
-# Minus this stands for the logarithm of 0.
+# Minus this replaces the logarithm of 0.
 _HUGE = 1e300
 
 
@@ -46,10 +46,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         min ½‖w‖² + C Σ_i s_i log(1 + exp(−y_i w·z_i)),
 
-    for more the multinomial loss of one vector of weights per class; no intercept.
+    for more the multinomial loss with one vector of weights per class; no intercept.
     Solved by L-BFGS on products with the features, which are recomputed in every
-    iteration where they do not fit `memory_limit`; on tensors where they lie. Where
-    that stops short of the tolerance (C is enormous), Newton's method goes on.
+    iteration if they do not fit `memory_limit`. If that stops short of the tolerance
+    (for enormous C), Newton's method continues.
 
     Parameters
     ----------
@@ -63,28 +63,29 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     tol : float, default=1e-5
-        Stop where no entry of the gradient g is larger than `tol` times the largest
-        at w = 0 (or what rounding errors leave), and ½‖g‖², which bounds by how much
-        the objective is above its minimum, is at most this share of it.
+        Stop when no entry of the gradient g is larger than `tol` times the largest at
+        w = 0 (or than rounding errors), and ½‖g‖², an upper bound of the excess of the
+        objective over its minimum, is at most this share of the objective.
     max_iter : int, default=1000
-        Iterations of L-BFGS and of conjugate gradients within Newton's method: each
-        takes a pass over the features.
+        Maximum number of iterations of L-BFGS and of conjugate gradients within
+        Newton's method: each takes a pass over the features.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
-        quarter of what is free.
+        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB, or a
+        quarter of the free memory.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
@@ -92,16 +93,16 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     coef_ : ndarray of shape (D,) or (n_classes, D)
         Weights of the features.
     dual_coef_ : ndarray of shape (r,) or (r, n_classes)
-        Weights of the rows ``X_fit_``, for the exact kernel: r rows, as many as its
-        Gram matrix has rank.
+        Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
+        of its Gram matrix.
     n_iter_ : int
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     Notes
     -----
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``.
 
     Examples
@@ -160,23 +161,22 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; Dask collections are summed over by their workers.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are summed on their workers.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' losses: 1 each by default.
 
         Raises
         ------
         randkern.exceptions.MemoryLimitError
-            If `memory_limit` holds too little of what is needed, before any of it is
-            allocated.
+            If the fit would need more than `memory_limit`; raised before allocating.
         """
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
         rows = self._read(X, y, sample_weight, root_stream(self.random_state))
-        # The pairs of steps and slopes that L-BFGS keeps are vectors of all weights.
+        # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
         cache_bytes = feature_cache_bytes(
@@ -194,7 +194,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     def _fitted(
         self, rows: TrainingData, features: FeatureMatrix, weights: np.ndarray
     ) -> dict[str, Any]:
-        """Return the attributes that weights of features set."""
+        """Return the fitted attributes for weights of features."""
         weights = weights.reshape(features.n_targets, features.n_components)
         if self.plan_ is not None:
             return {"coef_": self._transposed(weights.T), "intercept_": 0.0}
@@ -208,7 +208,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         return 1.0
 
     def _minimise(self, loss: LogisticLoss, report: FitReport) -> np.ndarray:
-        """Return the weights where the loss is least, or where a callback stops."""
+        """Return the minimiser of the loss, or the weights when a callback stops."""
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
@@ -216,7 +216,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.n_iter_ = 0
         if largest < _VANISHING:
             return -gradient
-        # Slopes of order one: those of an enormous C have squares that overflow.
+        # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
 
         def scaled(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -235,8 +235,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
-            # The curvature is at least 1, that of the penalty. Where C is enormous,
-            # slopes have squares that underflow.
+            # The curvature is at least 1, that of the penalty. With an enormous C,
+            # squares of scaled gradients underflow.
             left = ops.largest(abs(slope))
             length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
             steepest = max(self.tol, rounding) * largest / unit
@@ -258,7 +258,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         return flat
 
     def _warn(self, left: float) -> None:
-        """Warn that a gradient is left, as a share of that at w = 0."""
+        """Warn of the remaining gradient, as a share of that at w = 0."""
         reason = f"max_iter={self.max_iter} iterations did not reach tol={self.tol:g}"
         advice = "raise either"
         if self.n_iter_ < self.max_iter:
@@ -275,7 +275,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 class LogisticLoss:
     """The objective as a function of all weights, with its derivatives.
 
-    Features, signs and weights of rows stay where they lie: sums over them come here.
+    Features, signs and weights of rows stay on their devices; sums over them are moved.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
 
 
 def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any:
-    """Return the second derivative of the sum of losses times some weights."""
+    """Return the second derivative of the sum of losses, times some weights."""
     ops, weights = ops_of(features.like), features.padded(weights)
     along = features.padded(along)
     out = ops.zeros(along.shape, along)
@@ -348,7 +348,7 @@ def _derivatives(
     if signs.shape[1] == 1:
         margins = signs * values
         return ops.softplus(-margins)[:, 0], -signs * ops.special.expit(-margins)
-    # Relative to the value of the own class: 1 - p has no digits for p near 1.
+    # Relative to the value of the own class, as 1 - p loses all digits for p near 1.
     own = signs > 0
     others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
     beside = ops.special.logsumexp(others, 1)
@@ -358,5 +358,5 @@ def _derivatives(
 
 
 def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return the values of the class of every row, whose sign is positive."""
+    """Return the value of the own class of every row, whose sign is positive."""
     return (ops_of(values).as_float64(signs > 0) * values).sum(axis=1)

@@ -1,8 +1,8 @@
-"""How much memory fits take, and how many rows of what they make at a time.
+"""The memory that fits take, and the sizes of their blocks of rows.
 
-Every fit is counted here before anything large is made: a budget (:func:`memory_for`),
-what each way to solve takes of it, and the sizes of blocks, which follow from it.
-:mod:`randkern._memory` reads limits and raises where they are exceeded.
+Every fit is counted here before anything large is allocated: its budget
+(:func:`memory_for`), the share that each way to solve takes, and the resulting block
+sizes. :mod:`randkern._memory` reads limits and raises if they are exceeded.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from randkern.data import rows_within
 from randkern.plan import Plan
 from randkern.solvers import cholesky_bytes
 
-# A block of features: long enough for matrix products at full speed.
+# Size of a block of features, large enough for matrix products at full speed.
 _BLOCK_BYTES = 64 * 10**6
-# The same of what is predicted, at every penalty or with variances.
+# Size of a block of predictions, at every penalty or with variances.
 _FLOAT64_BYTES = 64 * 10**6
-# Phases of this many rows are in memory while features are computed from them.
+# Number of rows whose phases are in memory while features are computed from them.
 _MADE_ROWS = 1024
-# Rows whose products with targets are summed at a time.
+# Number of rows whose products with targets are summed at a time.
 CROSS_ROWS = 512
-# Sides of the tiles that matrices of rows are made of.
+# Side of the tiles of n × n matrices.
 GRAM_TILE = 1024
-# Tiles of that size that exact values may take at a time.
+# Number of tiles of that size that computing exact values may take at a time.
 _GRAM_TILES = 6
 
-# Blocks of features for thin products: fewer rows than this cost more for the sums of
-# the second product than they save.
+# Rows per block of features for products with few columns: in smaller blocks, the sums
+# of the second product cost more than they save.
 _LEAST_ROWS = 128
 _MOST_ROWS = 4096
-# The smallest blocks, where memory is short.
+# Rows of the smallest blocks, if memory is short.
 FEWEST_ROWS = 16
-# Scales and weights of a cached row, besides its features and targets.
+# Memory of scales and weights of a cached row, besides its features and targets.
 CACHED_ROW_BYTES = 24
 
-# Columns of sampled features computed at a time, and sampled rows per eigenpair of
-# a preconditioner.
+# Columns of sampled features computed at a time, and sampled rows per eigenpair of a
+# preconditioner.
 SAMPLED_COLUMNS = 2048
 ROWS_PER_EIGENPAIR = 4
 # The same for the exact kernel, which is computed in tiles.
@@ -52,9 +52,9 @@ KERNEL_ROWS_PER_EIGENPAIR = 2
 # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
 # workspace of twice its size.
 _EIGH_WORKSPACE = 2
-# Rows that Gaussian processes copy to float64 at a time.
+# Number of rows that Gaussian processes copy to float64 at a time.
 SUMMED_ROWS = 2**14
-# Rows of features that are weighted at a time for the Gram matrix of a margin.
+# Number of rows of features weighted at a time for the Gram matrix of a margin.
 SIGNED_ROWS = 8192
 
 
@@ -69,17 +69,17 @@ def memory_for(memory_limit: Any, like: Any) -> int:
 
 
 def block_rows(row_bytes: int) -> int:
-    """Return how many rows of such a size make a block for matrix products."""
+    """Return the number of rows of this size per block for matrix products."""
     return rows_within(_BLOCK_BYTES, row_bytes, at_least=256)
 
 
 def feature_block_rows(plan: Plan, itemsize: int) -> int:
-    """Return how many rows of features make a block for matrix products."""
+    """Return the number of rows of features per block for matrix products."""
     return block_rows(plan.n_components * itemsize)
 
 
 def feature_block_sizes(n_components: int, like: Any) -> list[int]:
-    """Return the sizes of row blocks for thin products, the best first.
+    """Return the sizes of row blocks for products with few columns, the best first.
 
     Features have the dtype and the device of `like`.
     """
@@ -94,7 +94,7 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
 
 
 def float64_block_rows(width: int, at_least: int = 16) -> int:
-    """Return how many rows of so many float64 numbers make a block."""
+    """Return the number of rows of `width` float64 numbers per block."""
     return rows_within(_FLOAT64_BYTES, 8 * width, at_least=at_least)
 
 
@@ -106,11 +106,11 @@ def normal_equations_bytes(
 ) -> int:
     """Memory of normal equations, of the projection and one block of features.
 
-    With `like`, an array, also what solving takes where it lies.
+    With `like`, an array, also the memory for solving on its device.
     """
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
-    # Beside a block of features, while it is computed and while it is summed.
+    # In addition to a block of features, while it is computed and while it is summed.
     made = min(rows, _MADE_ROWS) * D * itemsize
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
     beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
@@ -121,25 +121,25 @@ def normal_equations_bytes(
 
 
 def dual_bytes(n: int, n_targets: int, like: Any = None) -> int:
-    """Memory of an n × n system and of the tiles it is made of.
+    """Memory of an n × n system and of the tiles it is computed from.
 
-    With `like`, an array, also what solving takes where it lies.
+    With `like`, an array, also the memory for solving on its device.
     """
     tiles = _GRAM_TILES * min(n, GRAM_TILE) ** 2
     return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
 
 
 def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
-    """Memory that the matrix ΦΦᵀ of n rows takes while it is made, beside itself."""
+    """Memory for computing the matrix ΦΦᵀ of n rows, in addition to the matrix."""
     width = min(plan.n_components, GRAM_TILE)
     return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
 
 
 def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> int:
-    """Memory that normal equations at every penalty take, beside X and Y."""
+    """Memory of normal equations at every penalty, in addition to X and Y."""
     n, D = X.shape[0], plan.n_components
     statistics = normal_equations_bytes(plan, n, n_targets, X.dtype.itemsize)
-    # The total is in `statistics`; those of a split's training rows, and one more.
+    # The total is in `statistics`; add those of a split's training rows, and one more.
     matrices = 2 + _EIGH_WORKSPACE
     weights = 8 * n_alphas * D * (3 * n_targets + 1)
     width = D + n_alphas * n_targets
@@ -148,7 +148,7 @@ def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> in
 
 
 def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
-    """Memory of an n × n system at every penalty, beside what makes its matrix."""
+    """Memory of an n × n system at every penalty, in addition to its computation."""
     copies = 1 + _EIGH_WORKSPACE
     rows = 8 * n * n_alphas * (6 * n_targets + 2)
     return dual_bytes(n, n_targets) + 8 * n**2 * copies + rows
@@ -158,9 +158,9 @@ def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
 
 
 def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
-    """Return how many bytes an iterative solver takes on features that are not cached.
+    """Return the bytes that an iterative solver takes on features without a cache.
 
-    Also the rows per block of features: fewer where memory is short.
+    Also the rows per block of features: fewer if memory is short.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
     def least_bytes(n_components: int) -> int:
         return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
 
-    # A projection may come in blocks.
+    # The memory of projections may grow in blocks.
     fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
     check_rank_memory(
         lambda rank: n_bytes(D, rank, sizes[-1]),
@@ -206,10 +206,10 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
 def kernel_operator_bytes(
     like: Any, n: int, n_targets: int, rank: int
 ) -> tuple[int, int]:
-    """Memory of conjugate gradients on the exact kernel, no tile being cached.
+    """Memory of conjugate gradients on the exact kernel, without cached tiles.
 
-    At most, while the preconditioner is built, and while it iterates; for n rows in the
-    dtype of `like`, and where that lies.
+    The peak while the preconditioner is built, and the memory of the iteration, for n
+    rows in the dtype and on the device of `like`.
     """
     itemsize = like.dtype.itemsize
     n_samples = min(n, KERNEL_ROWS_PER_EIGENPAIR * rank)
@@ -225,14 +225,14 @@ def kernel_operator_bytes(
 def feature_cache_bytes(
     plan: Plan | None, n: int, limit: int, per_row: int, per_feature: int
 ) -> int:
-    """Return the memory for features that are cached: half of the limit at most.
+    """Return the memory for cached features: at most half of the limit.
 
-    `per_row` and `per_feature` are the bytes that the solver has of each.
+    `per_row` and `per_feature` are the bytes that the solver needs for each.
 
     Raises
     ------
     randkern.exceptions.MemoryLimitError
-        If the limit does not even hold a few rows of features at a time, or the exact
+        If the limit is too small for a few rows of features at a time, or for the exact
         Gram matrix and its factor.
     """
     if plan is None:
@@ -245,7 +245,7 @@ def feature_cache_bytes(
         return limit // 2
     width = plan.n_components
     state = per_row * n + per_feature * width
-    # A block of features that is computed, and the rows in use.
+    # The block of features being computed, and the rows in use.
     few = 8 * width * min(n, FEWEST_ROWS)
     check_memory(
         state + 2 * few,
@@ -258,7 +258,7 @@ def feature_cache_bytes(
 
 
 def newton_bytes(n: int, width: int) -> int:
-    """Return the memory that Newton's steps of a margin take beside the features."""
+    """Return the memory of Newton's steps of a margin, in addition to the features."""
     side = min(n, width)
     return 8 * (3 * side**2 + side * width + 2 * min(n, SIGNED_ROWS) * width + 20 * n)
 
@@ -269,12 +269,12 @@ def newton_bytes(n: int, width: int) -> int:
 def check_process_memory(
     plan: Plan | None, rows: Any, learned: int, limit: int
 ) -> None:
-    """Raise before a process is fitted that takes too much.
+    """Raise if fitting a Gaussian process takes more than the limit.
 
     Hyperparameters are learned from `learned` rows, 0 if they are fixed.
     """
     n = rows.n_rows
-    # Factors of tensors are not made in place.
+    # Factors of tensors are not computed in place.
     copies = 2 if is_tensor(rows.like) else 0
     if plan is None:
         needed = 8 * n**2 * ((7 if learned else 3) + copies)
@@ -290,9 +290,8 @@ def check_process_memory(
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)
         if learned:
-            # By matrices of the rows where there are fewer of them than features, or
-            # by those of features; beside them features, their gradients, and slopes
-            # by phase.
+            # n × n matrices if there are fewer rows than features, otherwise D × D; in
+            # addition features, their gradients, and derivatives in phases.
             needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
             needed += 3 * 8 * D * min(learned, block)
         what = f"the {D} x {D} posterior of n_components={D}"
@@ -308,9 +307,9 @@ def check_laplace_memory(
     limit: int,
     joined: bool = False,
 ) -> None:
-    """Raise before a process is fitted to labels that takes too much.
+    """Raise if fitting by Laplace's approximation takes more than the limit.
 
-    Hyperparameters are learned from `learned` rows, of all problems together if they
+    Hyperparameters are learned from `learned` rows, for all problems together if they
     are joined.
     """
     k, n = n_problems, rows.n_rows
@@ -321,7 +320,7 @@ def check_laplace_memory(
         D = plan.n_components
         needed = 8 * D**2 * (k + 3) + plan.stored_bytes(8)
         needed += 8 * learned * (2 * D + 6 * learned)
-        if not rows.in_one_place:  # sums of several shards are added by fours
+        if not rows.in_one_place:  # sums of shards are added in groups of four
             needed += 8 * 4 * (k if joined else 1) * D**2
         what = f"the {k} posteriors of n_components={D}"
         advice = "Use fewer components"

@@ -24,7 +24,7 @@ from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Solution, mirror_upper
 
 _COLUMNS = 1024
-# Rows of targets that take part in one step.
+# Number of rows of targets per step.
 ROWS_AT_ONCE = 2**20
 
 
@@ -49,7 +49,7 @@ class NormalEquations:
         weight_unit: float | None = None,
         like: Rows = None,
     ) -> NormalEquations:
-        """Return those of no rows, where the array `like` lies."""
+        """Return the equations of no rows, on the device of `like`."""
         zeros = ops_of(like).zeros
         return cls(
             zeros((n_components, n_components), like),
@@ -61,7 +61,7 @@ class NormalEquations:
 
     @classmethod
     def of_features(cls, Z: Any, Y: Any) -> NormalEquations:
-        """Return those of rows of features, (n, D), and targets, (n, k)."""
+        """Return the equations of rows of features, (n, D), and targets, (n, k)."""
         out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
         for rows in row_blocks(len(Z), block_rows(Z[:1].nbytes)):
             out._add_features(Z[rows], Y[rows], None)
@@ -81,15 +81,15 @@ class NormalEquations:
             self._add_features(Z, Y[rows], weight)
 
     def _add_features(self, Z: Any, targets: Any, weight: Any) -> None:
-        """Add rows of features, which are overwritten where they have weights."""
+        """Add rows of features, which are overwritten if they have weights."""
         ops = ops_of(Z)
         root = ops.ones((len(targets), 1), Z)
         if weight is not None:
             root = ((weight / self.weight_unit) ** 0.5)[:, None]
             Z *= ops.asarray(root, Z)
         ops.add_gram(Z, self.gram)
-        # The mean of the targets may be far larger than what is left of them once it
-        # is subtracted: their products are taken in float64.
+        # The mean of the targets may be far larger than their deviations from it:
+        # their products are computed in float64.
         right = ops.hstack([targets * root, root])
         products = ops.zeros((Z.shape[1], right.shape[1]), Z)
         for part in row_blocks(len(right), CROSS_ROWS):
@@ -100,7 +100,7 @@ class NormalEquations:
         self.weight_sum += float((root**2).sum())
 
     def __add__(self, other: NormalEquations) -> NormalEquations:
-        """Return those of the rows of both, whose weights have one unit."""
+        """Return the equations of the rows of both; weights have the same unit."""
         return self.copied().absorb(other)
 
     def absorb(self, other: NormalEquations) -> NormalEquations:
@@ -117,13 +117,13 @@ class NormalEquations:
         return replace(self, **{name: function(getattr(self, name)) for name in _SUMS})
 
     def copied(self) -> NormalEquations:
-        """Return them in memory of their own."""
+        """Return a deep copy."""
         return self._mapped(ops_of(self.gram).copy)
 
     def saved(self) -> Callable[[], None]:
-        """Return a function that undoes what is added from now on.
+        """Return a function that undoes later additions.
 
-        Of an array only the upper triangle is added to: it is copied below the
+        Additions only change the upper triangle of an array: it is copied below the
         diagonal, which takes no memory. Tensors are copied as a whole.
         """
         gram, ops = self.gram, ops_of(self.gram)
@@ -141,7 +141,7 @@ class NormalEquations:
         return undo
 
     def moved(self, shift: Sequence[float]) -> NormalEquations:
-        """Return those of targets to which a number (k,) has been added."""
+        """Return the equations for targets shifted by numbers (k,)."""
         by = ops_of(self.cross).float64_like(np.array(shift), self.cross)
         return replace(
             self,
@@ -154,7 +154,7 @@ class NormalEquations:
     ) -> tuple[Any, Any, Any, Any]:
         """Return both sides of the equations, (D, D) and (D, k), and z̄ and ȳ.
 
-        Of the first the upper triangle; with `overwrite` it is the sum itself.
+        Of the first only the upper triangle; with `overwrite` it is computed in place.
         """
         ops = ops_of(self.gram)
         gram = self.gram if overwrite else ops.copy(self.gram)
@@ -173,7 +173,7 @@ class NormalEquations:
     ) -> tuple[Solution, np.ndarray]:
         """Return the weights, (D, k), and the intercepts, (k,).
 
-        With `overwrite` the statistics are used up.
+        With `overwrite` the statistics are overwritten.
         """
         scale = float(self.gram.diagonal().mean())
         gram, cross, mean, target_mean = self.centred(
@@ -197,10 +197,10 @@ class NormalEquations:
         intercept: np.ndarray,
         share: Any,
     ) -> Any:
-        """Return the residuals of rows in fits without one of them each, (m, k).
+        """Return the leave-one-out residuals of rows, (m, k).
 
-        After `solve` has used the statistics up; the rows were among them. `share` is
-        the part of their weights that is left out.
+        Call it after `solve` with `overwrite`; the rows must be part of the fit.
+        `share` is the share of their weights that is left out.
         """
         state, mean, weight_sum = self._solved
         ops = ops_of(mean)
@@ -225,5 +225,5 @@ def normal_equations_of(
     return total
 
 
-# The attributes that are sums over rows, but for that of the weights.
+# The attributes that are sums over rows, except for the sum of the weights.
 _SUMS = ("gram", "cross", "feature_sum", "target_sum")

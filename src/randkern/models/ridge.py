@@ -34,7 +34,7 @@ class KernelRidgeRegressor(
 
         Σ_i w_i (y_i − z_i·W)² + α‖W‖²,
 
-    whose limit as D grows is kernel ridge regression. The normal equations
+    which approaches kernel ridge regression as D grows. The normal equations
     are accumulated over blocks of rows (memory about D² float64 plus a block,
     never n·D); with more features than rows an n × n system is solved
     instead.
@@ -49,36 +49,37 @@ class KernelRidgeRegressor(
         Number of random features D; None is the exact kernel.
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
-        by preconditioned conjugate gradients without forming them, features
-        that do not fit `memory_limit` being recomputed in each iteration;
-        ``"sgd"`` takes steps along mini-batches, for rows too many to be read
+        by preconditioned conjugate gradients without forming them, and
+        recomputes features that do not fit `memory_limit` in each iteration;
+        ``"sgd"`` takes steps along mini-batches, for too many rows to be read
         often. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)`` set
-        their arguments. ``"auto"`` takes conjugate gradients where the
+        their arguments. ``"auto"`` uses conjugate gradients if the
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
-        :class:`~randkern.exceptions.MemoryLimitError` before it starts. None:
-        2 GB, or a quarter of what is free.
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
+        the free memory.
     checkpoint : path or None, default=None
-        A file that an iterative solver writes as it goes on: a fit that was
-        interrupted or killed is continued by the same call of `fit`, and ends with
-        the same weights. It is removed at the end. A direct solver writes none. If
-        it cannot be written the fit raises
-        :class:`~randkern.exceptions.CheckpointError` before it begins, and warns later.
+        A file to which an iterative solver saves its progress: the same call of `fit`
+        resumes a fit that was interrupted or killed, and ends with the same weights.
+        It is removed at the end. A direct solver writes none. If it cannot be written,
+        the fit raises :class:`~randkern.exceptions.CheckpointError` at the start, and
+        warns later.
     random_state : int, generator or None, default=None
         The features are those of ``RandomFeatures(kernel, n_components,
         random_state=random_state)``.
@@ -86,20 +87,20 @@ class KernelRidgeRegressor(
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with numbers for all that depended on data.
+        The kernel with numbers in place of rules that depend on data.
     plan_ : Plan or None
-        The drawn features; None for the exact kernel.
+        The plan of the features; None for the exact kernel.
     coef_ : ndarray of shape (D,) or (n_targets, D)
         Weights of the features.
     dual_coef_ : ndarray of shape (n,) or (n, n_targets)
         Weights of the rows ``X_fit_``, for the exact kernel.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
-        Residual and named outcome of the linear solve.
+        The result of the linear solve, with its residual and named outcome.
 
     Notes
     -----
-    Products of float32 features are taken in float32 over at most 2,048 rows
+    Products of float32 features are computed in float32 over at most 2,048 rows
     and summed in float64; the system is solved in float64.
 
     Examples
@@ -146,11 +147,11 @@ class KernelRidgeRegressor(
     ) -> KernelRidgeRegressor:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts over.
-        The first batch settles all that depends on data: lengthscales that are
-        rules, categories, the shares of the terms of a sum. With a kernel that
-        leaves nothing to data the result equals `fit` on all rows at once.
-        ``solver="sgd"`` takes steps along each batch; any other solver sums the
+        `fit` stores no statistics, so the first call after it starts over. The
+        first batch determines everything that depends on data: lengthscales that
+        are rules, categories, the shares of the terms of a sum. With a kernel that
+        does not depend on data, the result equals `fit` on all rows at once.
+        ``solver="sgd"`` takes steps on each batch; any other solver sums the
         normal equations and factorises them.
 
         Parameters
@@ -178,7 +179,7 @@ class KernelRidgeRegressor(
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors tensors.
+            Dask collections give Dask arrays, and tensors give tensors.
         """
         return self._values(X)
 
@@ -216,19 +217,20 @@ class KernelRidgeClassifier(
         ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
         preconditioned conjugate gradients without forming them, ``"sgd"`` takes steps
         along mini-batches. ``randkern.solvers.PCG(tol=...)`` and ``SGD(epochs=...)``
-        set their arguments. ``"auto"`` takes conjugate gradients where the
+        set their arguments. ``"auto"`` uses conjugate gradients if the
         factorisation does not fit `memory_limit` or takes twice the work, for
         the exact kernel from 20,000 rows on.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
@@ -236,26 +238,25 @@ class KernelRidgeClassifier(
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``: a fit that needs more raises
+        Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        what is free.
+        the free memory.
     checkpoint : path or None, default=None
-        A file that an iterative solver writes as it goes on: a fit that was
-        interrupted or killed is continued by the same call of `fit`. It is removed at
-        the end.
+        A file to which an iterative solver saves its progress: the same call of `fit`
+        resumes a fit that was interrupted or killed. It is removed at the end.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     temperature_ : float
-        Decisions over it are the logits of `predict_proba`: it has the least log loss
-        on decisions for rows left out of the fit, of 500 rows at most. Where iterations
-        solve, or rows come in batches, there is none, and no `predict_proba`.
+        Decision values divided by it are the logits of `predict_proba`: it minimises
+        the log loss on at most 500 rows, each left out of the fit. There is none, and
+        no `predict_proba`, for iterative solvers, `partial_fit`, or rows not in memory.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        The kernel with numbers, the drawn features, weights of features or of rows,
-        the intercept, and how the solve ended.
+        The resolved kernel, the plan of its features, weights of features or of rows,
+        the intercept, and the result of the solve.
 
     Examples
     --------
@@ -315,7 +316,7 @@ class KernelRidgeClassifier(
     ) -> KernelRidgeClassifier:
         """Add rows to those seen by earlier calls of `partial_fit`.
 
-        `fit` keeps no statistics, so that the first call after it starts over.
+        `fit` stores no statistics, so the first call after it starts over.
 
         Parameters
         ----------
@@ -368,7 +369,7 @@ class KernelRidgeClassifier(
         self.temperature_ = temperature_of(logits, of_class, weight, n_units)
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the share of labels that are wrong."""
+        """Return the share of misclassified rows."""
         if Y.shape[1] == 1:
             wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
         else:

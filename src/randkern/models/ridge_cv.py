@@ -44,7 +44,7 @@ from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.solvers import Solution
 
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-# Multiples of the lengthscale "scale"; the first of equals is chosen.
+# Multiples of the lengthscale "scale"; ties are resolved in favour of the first.
 _LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)
 
 _CONSTRAINTS: dict[str, Any] = {
@@ -67,12 +67,12 @@ def _adds_rows(estimator: Any) -> bool:
 
 
 class _ChoosesAlpha(KernelRidge):
-    """Fitting weights to targets at the best of several penalties."""
+    """Fits weights to targets at the best of several penalties."""
 
     alphas: Any
     scoring: Any
     cv: Any
-    checkpoint = None  # nothing is iterated
+    checkpoint = None  # there are no iterations
 
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
@@ -100,7 +100,7 @@ class _ChoosesAlpha(KernelRidge):
         """Choose the penalty, then solve for the weights."""
         given = rows.whole()
         X, Y, sample_weight = given.X, given.Y, given.weight
-        if isinstance(self.cv, np.ndarray):  # whose truth value is none
+        if isinstance(self.cv, np.ndarray):  # has no truth value
             raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
         ops = ops_of(X)
         alphas = _checked_alphas(self.alphas)
@@ -113,7 +113,7 @@ class _ChoosesAlpha(KernelRidge):
         splits = self._splits(X, Y, sample_weight)
         kept: Any = slice(None)
         if sample_weight is not None and not (sample_weight != 0).all():
-            # Rows of no weight are in no fit and no score.
+            # Rows of weight 0 are excluded from fits and scores.
             kept = ops.flatnonzero(sample_weight)
             splits = [_among(ops.to_host(kept), split) for split in splits]
             Y, sample_weight = Y[kept], sample_weight[kept]
@@ -122,7 +122,7 @@ class _ChoosesAlpha(KernelRidge):
                 f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
                 "expected at least 2 rows of positive weight."
             )
-        # One scale for all targets, so that the mean of their errors stays what it is.
+        # The same scale for all targets, which preserves the mean of their errors.
         scale = _scale_of(Y)
         Y = Y / scale
         used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
@@ -135,7 +135,7 @@ class _ChoosesAlpha(KernelRidge):
 
         kernels, results = self._kernels(), []
         for kernel in kernels:
-            search = None  # before there is another
+            search = None  # free its memory first
             search = search_with(kernel)
             both = self._scores(search, used.Y, Y, scale, sample_weight, splits)
             results.append(both)
@@ -174,7 +174,7 @@ class _ChoosesAlpha(KernelRidge):
         super()._fit(X, y, sample_weight)
 
     def _check_scoring(self) -> None:
-        """Raise for a scorer of scikit-learn that asks what a regressor has not."""
+        """Raise for scikit-learn scorers that do not apply to regressors."""
         scorer = None if self.scoring is None else check_scoring(self, self.scoring)
         response: Any = getattr(scorer, "_response_method", "predict")
         asked = {response} if isinstance(response, str) else set(response)
@@ -192,7 +192,7 @@ class _ChoosesAlpha(KernelRidge):
         alphas: np.ndarray,
         limit: int,
     ) -> PrimalSearch | DualSearch:
-        """Return the smaller of the two systems, if its search fits the memory."""
+        """Return the search with the smaller system; raise if it exceeds the memory."""
         n, k, n_alphas = X.shape[0], Y.shape[1], len(alphas)
         advice = "Use fewer components"
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
@@ -220,13 +220,13 @@ class _ChoosesAlpha(KernelRidge):
         return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
 
     def _kernels(self) -> list[Kernel | None]:
-        """Return the kernels to choose from: of None several lengthscales.
+        """Return the kernels to choose from: several lengthscales for None.
 
-        Or None alone, for the one that has been drawn.
+        Or only None, for the kernel that has been drawn.
 
-        Not for generalised cross-validation, which puts the mean leverage in place of
-        each: where a few rows have most of the weight it prefers kernels that see
-        nothing beside them.
+        Generalised cross-validation does not choose, as it replaces each leverage by
+        the mean: if a few rows have most of the weight, it prefers kernels that fit
+        only those.
         """
         if self.kernel is not None or self.cv == "gcv":
             return [None]
@@ -245,11 +245,11 @@ class _ChoosesAlpha(KernelRidge):
     ) -> np.ndarray:
         """Return the scores of every penalty, (2, n_splits, n_alphas).
 
-        `Y` are the targets that are fitted, `given` those of the user divided by
-        `scale`: scores of these have no overflow, and choose; they come first. Those of
-        the user's targets are reported.
+        `Y` are the fitted targets, `given` the user's targets divided by `scale`.
+        Scores of the latter, which cannot overflow, determine the choice and come
+        first; scores of the user's targets are reported.
         """
-        # That of enormous targets may be infinite.
+        # The score of enormous targets may be infinite.
         with np.errstate(over="ignore"):
             squares = np.array([[1.0], [np.square(scale)]])
         if self.cv == "gcv":
@@ -274,7 +274,7 @@ class _ChoosesAlpha(KernelRidge):
         alphas: np.ndarray,
         kernels: list[Kernel | None],
     ) -> int:
-        """Keep the best penalty and return its kernel, the first of equals."""
+        """Store the best penalty; return the index of its kernel, the first of ties."""
         both = np.concatenate(results, axis=2)
         table: dict[str, np.ndarray] = {"param_alpha": np.tile(alphas, len(kernels))}
         if len(kernels) > 1:
@@ -312,7 +312,7 @@ class _ChoosesAlpha(KernelRidge):
     ) -> np.ndarray:
         """Return the scorer's scores of predictions of some rows, for every penalty.
 
-        Of targets divided by `scale`, and of the user's: shape (2, n_alphas).
+        For targets divided by `scale`, and for the user's: shape (2, n_alphas).
         """
         values = np.empty((np.size(self.alphas), *given.shape))
         for rows, part in predictions:
@@ -331,11 +331,11 @@ class _ChoosesAlpha(KernelRidge):
             return np.array([chosen, chosen])
         with np.errstate(over="ignore", invalid="ignore"):
             reported = scored(scorer, values * scale, y * scale, weight, classes)
-        # A ratio of squares that overflow, such as R², is taken from rescaled targets.
+        # Ratios of squares that overflow, such as R², are those of rescaled targets.
         return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
     def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
-        """Return (training, validation) rows; none for what leaves rows out."""
+        """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
         if self.cv is None or self.cv == "gcv":
             return []
         y = self._as_given(Y)
@@ -373,7 +373,7 @@ class _ChoosesAlpha(KernelRidge):
         return splits
 
     def _as_given(self, Y: Any) -> np.ndarray:
-        """Return targets of shape (n, k) as labels, or as given, on the host."""
+        """Return targets (n, k) as labels, or in the given shape, on the host."""
         Y = ops_of(Y).to_host(Y)
         if not is_classifier(self):
             return Y if self._many_targets else Y[:, 0]
@@ -384,7 +384,7 @@ class _ChoosesAlpha(KernelRidge):
 
 
 def _scale_of(Y: Any) -> float:
-    """Return a power of two near the largest target, if its square leaves the range."""
+    """Return a power of two near the largest target if its square overflows."""
     largest = ops_of(Y).largest(abs(Y))
     usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
     return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
@@ -408,7 +408,7 @@ def _checked_alphas(alphas: Any) -> np.ndarray:
 
 
 def _among(kept: np.ndarray, split: Split) -> Split:
-    """Return a split of rows as positions among those with weight."""
+    """Return a split of rows as positions among rows of non-zero weight."""
     position = np.full(kept[-1] + 1, -1)
     position[kept] = np.arange(len(kept))
     train, test = (rows[np.isin(rows, kept)] for rows in split)
@@ -418,14 +418,14 @@ def _among(kept: np.ndarray, split: Split) -> Split:
 class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     r"""Kernel ridge regression that chooses its penalty by cross-validation.
 
-    Where no kernel is given, the lengthscale is chosen with it.
+    If no kernel is given, the lengthscale is chosen, too.
 
     One eigendecomposition serves every α: with ZᵀZ = V diag(λ) Vᵀ the weights are
-    V diag(1/(λ + α)) VᵀZᵀY, and the residual that row i has in a fit without it is
+    V diag(1/(λ + α)) VᵀZᵀY, and the residual of row i in a fit without it is
 
         (y_i − ŷ_i)/(1 − H_ii),  H = Z (ZᵀZ + αI)⁻¹ Zᵀ
 
-    (weights and the intercept come in as they should). With more features than
+    (sample weights and an intercept are taken into account). With more features than
     rows, and for the exact kernel, the n × n matrix is decomposed instead. The
     model is then that of :class:`KernelRidgeRegressor` with ``alpha=alpha_``.
 
@@ -440,34 +440,34 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        A scorer of scikit-learn, or its name. None: the negative mean squared error for
+        A scikit-learn scorer, or its name. None: the negative mean squared error for
         leave-one-out, the coefficient of determination for folds. Targets whose squares
-        leave the range of floats are scored divided by a power of two.
+        leave the range of floats are divided by a power of two for scoring.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
-        cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which takes no
-        scoring. An int or a splitter: folds, from normal equations that are
-        accumulated once per fold (those of a fit are the sum of all others), with one
-        decomposition per fold.
+        cross-validation score, Σ_i (y_i − ŷ_i)²/n / (1 − tr H/n)², which allows no
+        `scoring`. An int or a splitter: folds, with normal equations accumulated once
+        per fold (a fit sums those of all other folds) and one decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
-        room beside it.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
+        is left.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
@@ -480,13 +480,13 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         (n_alphas,); for folds ``std_test_score`` and ``split0_test_score``, ... With
         ``kernel=None`` also ``param_lengthscale``, and 5 times as many entries.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        Of the fit with the best penalty: the kernel with numbers, the drawn features,
-        weights of features or of rows, the intercept, and how the solve ended.
+        Of the fit with the best penalty: the resolved kernel, the plan of its features,
+        weights of features or of rows, the intercept, and the result of the solve.
 
     Notes
     -----
     A kernel is resolved and its features drawn once, on all rows. Sample weights
-    are those of the fit and of the score; rows of weight zero are in neither.
+    apply to the fit and to the score; rows of weight zero are in neither.
 
     References
     ----------
@@ -540,8 +540,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
 class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     """Kernel ridge classification that chooses its penalty by cross-validation.
 
-    Where no kernel is given, the lengthscale is chosen with it. As
-    :class:`KernelRidgeRegressorCV`, on labels coded ±1; the model is then that of
+    If no kernel is given, the lengthscale is chosen, too. Like
+    :class:`KernelRidgeRegressorCV`, on labels coded as ±1; the model is then that of
     :class:`KernelRidgeClassifier` with ``alpha=alpha_``.
 
     Parameters
@@ -555,34 +555,35 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     n_components : int or None, default=1000
         Number of random features D; None is the exact kernel.
     scoring : str, callable or None, default=None
-        A scorer of scikit-learn, or its name. None: the negative mean squared error of
+        A scikit-learn scorer, or its name. None: the negative mean squared error of
         the targets ±1 for leave-one-out, the accuracy for folds.
     cv : None, "gcv", int, splitter or iterable, default=None
         None: leave-one-out, in closed form. ``"gcv"``: minus the generalised
-        cross-validation score, which takes no scoring. An int (stratified folds) or a
-        splitter: folds, with one decomposition per fold.
+        cross-validation score, which allows no `scoring`. An int (stratified folds) or
+        a splitter: folds, with one decomposition per fold.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
         Whether to fit an unpenalised constant.
     class_weight : dict, "balanced" or None, default=None
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
-        rows of the class). They weigh the score too. None: 1 for all.
+        rows of the class). They also weight the score. None: 1 for all.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are kept if there is
-        room beside it.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
+        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
+        is left.
     random_state : int, generator or None, default=None
-        Seeds all that is drawn.
+        Seeds all random numbers.
 
     Attributes
     ----------
@@ -591,8 +592,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         (``param_alpha``) and their scores (``mean_test_score``).
     classes_ : ndarray of shape (n_classes,)
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
-        Of the fit with the best penalty: the kernel with numbers, the drawn features,
-        weights of features or of rows, the intercept, and how the solve ended.
+        Of the fit with the best penalty: the resolved kernel, the plan of its features,
+        weights of features or of rows, the intercept, and the result of the solve.
 
     Examples
     --------

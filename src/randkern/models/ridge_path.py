@@ -2,13 +2,13 @@
 
 With M = V diag(λ) Vᵀ the matrix of :mod:`randkern.models.normal_equations` or of
 :mod:`randkern.models.dual`, (M + αI)⁻¹ = V diag(1/(λ + α)) Vᵀ for every α. The hat
-matrix H of a fit, its intercept included, then gives the residual that row i has in a
-fit without it,
+matrix H of a fit, including its intercept, then gives the residual of row i in a fit
+without it,
 
 e_i = (y_i − ŷ_i)/(1 − H_ii),
 
-features and kernel being kept, and the generalised cross-validation score, in
-which the mean of H_ii stands for each of them (Golub, Heath and Wahba 1979).
+for the same features and kernel, and the generalised cross-validation score, in
+which each H_ii is replaced by their mean (Golub, Heath and Wahba 1979).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from randkern.models.dual import DualSystem
 from randkern.models.normal_equations import NormalEquations
 
 _TILE = 1024
-# The residual of a fit that interpolates its row says nothing about that row.
+# If a fit interpolates a row, its residual says nothing about that row.
 _LEAST_FREEDOM = np.finfo(float).eps
 
 
 def eigenpairs(matrix: Any) -> tuple[Any, Any]:
-    """Return eigenvalues, at least 0, and eigenvectors, (n, n), of M ⪰ 0.
+    """Return non-negative eigenvalues, and eigenvectors, (n, n), of M ⪰ 0.
 
     `matrix` is C-contiguous float64; its upper triangle is read, and it is
     **overwritten**.
@@ -66,7 +66,7 @@ def _by_penalty(values: Any, n_alphas: int) -> Any:
 class PrimalPath:
     """The weights of features at every penalty.
 
-    Arrays lie where the normal equations do, but for `freedom`.
+    Arrays are on the device of the normal equations, except for `freedom`.
 
     Attributes
     ----------
@@ -75,15 +75,15 @@ class PrimalPath:
     shrinkage : array of shape (D, n_alphas)
         1/(λ + α).
     freedom : ndarray of shape (n_alphas,)
-        D − tr H, with the intercept: n − D more are the degrees of freedom of the
-        residual of n rows.
+        D − tr H, including the intercept; adding n − D gives the degrees of freedom of
+        the residual of n rows.
     weights : array of shape (D, n_alphas·k)
     mean, target_mean : array of shape (D,), (k,)
         z̄ and ȳ; zero without an intercept.
     weight_unit : float
-        The unit of the weights w_i within.
+        The unit of the weights w_i.
     weight_sum : float
-        Σ w_i; infinite without an intercept, which then has no leverage.
+        Σ w_i; infinite without an intercept, so that this has no leverage.
     """
 
     vectors: Any
@@ -134,8 +134,8 @@ class PrimalPath:
         return self._predict(Z - self.mean)
 
     def leave_one_out(self, Z: Any, Y: Any, weight: Any) -> Any:
-        """Return what fits without row i predict for it, (n_alphas, n, k)."""
-        centred = Z - self.mean  # float64, as the mean is
+        """Return the prediction for each row by a fit without it, (n_alphas, n, k)."""
+        centred = Z - self.mean  # float64, like the mean
         ops = ops_of(Z)
         relative = ops.ones(len(Z), Z) if weight is None else weight / self.weight_unit
         leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
@@ -152,7 +152,7 @@ class PrimalPath:
 class DualPath:
     """The weights of rows at every penalty.
 
-    Arrays lie where the Gram matrix does, but for `freedom`.
+    Arrays are on the device of the Gram matrix, except for `freedom`.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class DualPath:
     solved : array of shape (n, n_alphas·k)
         C = (M + αI)⁻¹ S(Y − ȳ).
     diagonal : array of shape (n, n_alphas)
-        That of (I − H)/α.
+        The diagonal of (I − H)/α.
     freedom : ndarray of shape (n_alphas,)
         tr(I − H).
     """
@@ -199,7 +199,7 @@ class DualPath:
         added = 0.0
         if fit_intercept:
             # M has the null vector √share, that of the intercept. It is given the
-            # eigenvalue tr M: near zero rounding would decide what it adds.
+            # eigenvalue tr M, as near zero its contribution would be rounding error.
             added = float(gram.diagonal().sum()) or 1.0
             null = (added * system.share) ** 0.5
             for rows in row_blocks(n, _TILE):
@@ -217,7 +217,7 @@ class DualPath:
         return cls(system, Y, shifts, solved, diagonal, freedom)
 
     def predict(self, K: Any) -> Any:
-        """Return predictions from kernel values of new rows with these, (m, n)."""
+        """Return predictions from kernel values of new rows and these, (m, n)."""
         dual, constant = self.system.weights_of(self.solved)
         return self._by_penalty(K @ dual + constant) + self.system.target_mean
 
@@ -226,7 +226,7 @@ class DualPath:
         return self.shifts[:, None, None] * self._unscaled()
 
     def leave_one_out(self) -> Any:
-        """Return what fits without row i predict for it, (n_alphas, n, k)."""
+        """Return the prediction for each row by a fit without it, (n_alphas, n, k)."""
         return self.targets - self._unscaled() / self.diagonal.T[:, :, None]
 
     def _unscaled(self) -> Any:

@@ -38,11 +38,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
         min ½‖w‖² + C Σ_i s_i max(0, 1 − y_i w·z_i),
 
-    without an intercept; ``C=inf`` asks for y_i w·z_i ≥ 1 of every row, the hard
-    margin. Solved in the dual to a duality gap of `tol`: by coordinate descent where C
-    is finite (and the method of multipliers where it is so large that descent is slow),
-    by the point of minimum norm of a convex hull where it is not. Tensors are solved
-    for where they lie, by the method of multipliers for both.
+    without an intercept; ``C=inf`` requires y_i w·z_i ≥ 1 for every row, the hard
+    margin. Solved in the dual to a duality gap of `tol`: for finite C by coordinate
+    descent (and the method of multipliers if C is so large that descent is slow), for
+    infinite C by the point of minimum norm of a convex hull. Tensors use the method of
+    multipliers in both cases.
     Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are cached.
 
@@ -58,69 +58,71 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         A factor of C for the rows of each class; ``"balanced"``: n_samples / (n_classes
         · rows of the class). None: 1 for all.
     tol : float, default=1e-4
-        The duality gap, relative to the objective, to stop at.
+        Stop at this duality gap, relative to the objective.
     probability : bool, default=False
-        Whether to calibrate probabilities: decisions over `temperature_` are logits,
-        for the least log loss on decisions of five more fits, in stratified folds. For
-        rows in memory.
+        Whether to calibrate probabilities: decision values over `temperature_` are
+        logits, with the least log loss on held-out rows of five more fits, in
+        stratified folds. For rows in memory.
     max_iter : int, default=200
-        Passes over all rows, at most (of coordinate descent there may be many more on
-        rows that are in memory).
+        Maximum number of passes over all rows (coordinate descent may take many more
+        over rows that are in memory).
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``, half of it for features. None: 2 GB, or a
-        quarter of what is free.
+        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB, or a
+        quarter of the free memory.
     random_state : int, generator or None, default=None
-        Of the features and of the orders of rows.
+        Seeds the features and the order of rows.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     temperature_ : float
-        With ``probability=True``.
+        The divisor of decision values, with ``probability=True``.
     coef_ : ndarray of shape (D,) or (n_classes, D)
         Weights of the features.
     support_ : ndarray of int
-        Numbers of the rows whose dual variable of any class is not 0.
+        Numbers of the rows with a non-zero dual variable for any class.
     support_coef_ : ndarray of shape (n_support,) or (n_support, n_classes)
         y_i α_i of those rows: the weights are Σ y_i α_i z_i.
     dual_coef_ : ndarray of shape (n_support,) or (n_support, n_classes)
-        The same, of the rows ``X_fit_``, for the exact kernel.
+        The same for the rows ``X_fit_``, for the exact kernel.
     margin_ : ndarray of shape (1,) or (n_classes,)
         1/‖w‖: the distance from the decision boundary at which y w·z = 1.
     duality_gap_ : ndarray of shape (1,) or (n_classes,)
-        Relative to the objective.
+        Duality gap, relative to the objective.
     n_iter_ : int
-        Passes over all rows.
+        Number of passes over all rows.
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     Notes
     -----
-    There is no intercept, so that the exact kernel differs a little from
-    scikit-learn's ``SVC``, which fits one.
+    As there is no intercept, the exact kernel differs a little from scikit-learn's
+    ``SVC``, which fits one.
 
-    PyTorch tensors are computed on where they lie, under
+    PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
-    factorises a matrix per class, of the rows within their bounds or D × D, and
-    `n_iter_` counts steps. `max_iter` is ignored there, and features are float64.
+    factorises a matrix per class, with the side D or the number of dual variables
+    within their bounds, and `n_iter_` counts steps. `max_iter` is then ignored, and
+    features are float64.
 
-    With float64 rows whose features are in memory, and at most 1,000 dual variables
-    within their bounds, these are finally solved for: the optimum is exact to rounding,
-    whatever `tol`. Features of float32 rows are recomputed in float64 for the hard
-    margin, and where rounding errors leave a gap above `tol` and memory holds them; a
-    warning says where a gap is larger in the end.
+    For float64 rows with features in memory, and at most 1,000 dual variables within
+    their bounds, these are finally solved for directly: the optimum is then exact to
+    rounding, whatever `tol`. Features of float32 rows are recomputed in float64 for the
+    hard margin, and, if they fit in memory, when rounding errors leave a gap above
+    `tol`; a warning is issued if the final gap is larger.
 
     References
     ----------
@@ -184,11 +186,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Rows that do not fit in memory come as :class:`~randkern.RowBlocks`, with
-            their labels and weights; of Dask collections one partition at a time is
-            read.
+            Rows that do not fit in memory are passed as :class:`~randkern.RowBlocks`,
+            with their labels and weights; Dask collections are read one partition at a
+            time.
         y : array of shape (n,)
-            Labels; None where `X` brings them.
+            Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of C for the rows: 1 each by default.
 
@@ -200,15 +202,14 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         randkern.exceptions.NarrowMarginError
             If C is inf and rounding errors hide whether there is a margin.
         randkern.exceptions.MemoryLimitError
-            If `memory_limit` holds too little of what is needed, before any of it is
-            allocated.
+            If the fit would need more than `memory_limit`; raised before allocating.
         """
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
         self.__dict__.pop("temperature_", None)
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
-        # Signs, dual variables and scores of every row, twice while they change.
+        # Signs, dual variables and scores of every row, plus copies during updates.
         k, limit = rows.n_targets, self._memory_for(rows)
         cache_bytes = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k
@@ -266,7 +267,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     def _calibrated(
         self, X: Any, y: Any, sample_weight: Any, rows: Any, report: FitReport
     ) -> float:
-        """Return the temperature of decisions for rows in folds that are left out."""
+        """Return the temperature of decision values for held-out folds."""
         if not rows.in_memory or is_tensor(rows.Y):
             raise ValueError(
                 "probability=True fits to folds of rows, which must be arrays in "
@@ -281,7 +282,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "probability=True needs 2 rows of each class, got a class with 1 row."
             )
         part = clone(self).set_params(probability=False)
-        part.__dict__.pop("_skl_callbacks", None)  # they are told of folds
+        part.__dict__.pop("_skl_callbacks", None)  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
         folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
         for number, (fitted, held) in enumerate(folds, start=1):
@@ -323,7 +324,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     def _fitted(
         self, rows: Any, signs: np.ndarray, weights: np.ndarray, alpha: np.ndarray
     ) -> dict[str, Any]:
-        """Return the attributes that weights and dual variables set."""
+        """Return the fitted attributes for weights and dual variables."""
         ops, signed = ops_of(signs), alpha * signs
         support = ops.flatnonzero((signed != 0).any(axis=1))
         with np.errstate(divide="ignore"):

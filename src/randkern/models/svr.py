@@ -24,10 +24,11 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import GramFactor
 from randkern.plan import evaluate
 
-# Dual variables within their bounds that are solved for, and steps of that.
+# Largest number of dual variables within their bounds for a direct solve, and its
+# steps.
 _MOST_FREE = 1000
 _STEPS = 30
-# Residuals so close to ε, relative to the targets, may belong to such a variable.
+# Residuals this close to ε, relative to the targets, may belong to such a variable.
 _NEAR = 1e-3
 
 
@@ -38,8 +39,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
         ½‖w‖² + C Σ_i s_i max(0, |y_i − ȳ − w·z_i| − ε).
 
-    Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (coordinate descent in the
-    dual, of LIBLINEAR); the features of the exact kernel are a factor of its Gram
+    Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate
+    descent in the dual); the features of the exact kernel are a factor of its Gram
     matrix.
 
     Parameters
@@ -53,38 +54,39 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
-        The size of the projected gradient, relative to that at the start, to stop at.
+        Stop at this size of the projected gradient, relative to that at the start.
     max_iter : int, default=1000
-        Passes over all rows, at most; a warning says where they were too few.
+        Maximum number of passes over all rows; a warning is issued if they are too few.
     projection : str, default="auto"
-        How random rows are drawn: ``"dense"``, independent and stored; ``"streamed"``,
-        the same, recomputed when needed; ``"orthogonal"``, in orthogonal blocks, for a
-        lower variance; ``"structured"``, such blocks by fast Walsh-Hadamard transforms;
-        ``"qmc"``, from a Sobol sequence; ``"auto"``, by kernel and number of columns.
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        n_components rows, the landmarks, which randomly pivoted Cholesky chooses.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
     fourier : {"pair", "offset"}, default="pair"
-        Of stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or a text like ``"4GB"``. None: 2 GB, or a quarter of what is free.
+        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory.
     random_state : int, generator or None, default=None
-        Of the features and of the orders of rows.
+        Seeds the features and the order of rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (D,)
         Weights of the features.
     dual_coef_ : ndarray of shape (r,)
-        Weights of the rows ``X_fit_``, for the exact kernel: r rows, as many as its
-        Gram matrix has rank.
+        Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
+        of its Gram matrix.
     intercept_ : float
         ȳ.
     n_iter_ : int
     kernel_, plan_
-        The kernel with numbers for all that depended on data, and the features that
-        were drawn of it (None for the exact kernel).
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
 
     References
     ----------
@@ -140,7 +142,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVR:
         """Fit to rows and their targets.
 
-        Callbacks are told of its begin and end: LIBLINEAR tells of no iterations.
+        Callbacks are called at its start and end, as LIBLINEAR reports no iterations.
 
         Parameters
         ----------
@@ -231,11 +233,11 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 def _polished(
     Z: np.ndarray, y: np.ndarray, upper: np.ndarray, epsilon: float, w: np.ndarray
 ) -> np.ndarray:
-    """Return the optimum to rounding, from weights near it; or these weights.
+    """Return the optimum to rounding, given weights near it; or those weights.
 
-    With w = Σ β_i z_i, |β_i| ≤ u_i, the residual of a row is beyond ε where β_i is at
-    its bound, within where it is 0, and ±ε where it is between: a linear system for
-    these, once they are known.
+    With w = Σ β_i z_i, |β_i| ≤ u_i, the residual of a row exceeds ε if β_i is at its
+    bound, is less than ε if it is 0, and is ±ε if it is between: a linear system for
+    the latter, once they are known.
     """
 
     def value(w: np.ndarray) -> float:

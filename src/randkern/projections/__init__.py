@@ -1,7 +1,7 @@
 """Random projections of rows, chosen by name.
 
-`make_projection` is the one place that knows which projection suits which
-law; `auto` is resolved here.
+Only `make_projection` knows which projections suit which law; it also resolves
+``"auto"``.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _BY_NAME: dict[str, type[Projection]] = {
 }
 PROJECTIONS = ("auto", *_BY_NAME)
 
-# SciPy's table of direction numbers ends here.
+# The number of dimensions in SciPy's table of direction numbers.
 _SOBOL_DIMENSIONS = 21201
-# Structured rows are visibly not normal in fewer dimensions, padded or not.
+# In fewer dimensions, padded or not, structured rows are visibly not normal.
 _STRUCTURED_WIDTH = 64
 # "auto" stores a matrix of independent entries up to this size.
 _STORED_BYTES = 500 * 10**6
@@ -73,14 +73,14 @@ def make_projection(
 ) -> Projection:
     """Return the projection called `name` for rows of distribution `law`.
 
-    `first_dimension` counts the dimensions of a low-discrepancy sequence that
-    other factors of the same product have taken.
+    `first_dimension` is the number of dimensions of a low-discrepancy sequence
+    that other factors of the same product use.
 
     Raises
     ------
     ValueError
         If the projection cannot draw this law; the message names `owner`, the
-        kernel that asked.
+        kernel.
     """
     if name == "auto":
         name = _automatic(n_draws, width, law)
@@ -105,7 +105,7 @@ def make_projection(
 
 
 def _automatic(n_draws: int, width: int, law: Law) -> str:
-    """Return the projection that "auto" stands for."""
+    """Return the name of the projection for "auto"."""
     if law.rotation_invariant:
         return "structured" if width >= _STRUCTURED_WIDTH else "orthogonal"
     entries = n_draws * width * (2 if law.is_complex else 1)

@@ -1,4 +1,4 @@
-"""The base of projections: the laws of their rows, and how data reach them."""
+"""The base class of projections, the laws of their rows, and maps of their inputs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Mixing:
         return self.factors(variables)
 
     def factors(self, variables: np.ndarray) -> np.ndarray:
-        """Return the factors that standard Gamma variables give."""
-        # A Gamma variable of tiny shape underflows to 0; keep its rows finite.
+        """Return the factors for standard Gamma variables."""
+        # A Gamma variable with a tiny shape may underflow to 0; keep its rows finite.
         scaled = np.maximum(variables, np.finfo(float).tiny) / self.parameter
         return np.sqrt(scaled) if self.name == "gamma" else 1.0 / np.sqrt(scaled)
 
@@ -53,8 +53,8 @@ class Law:
     A law defines rows by independent standard entries (`transform`, for dense and
     streamed projections), by points of the unit cube (`quantile`, for quasi-Monte
     Carlo) and, if it is invariant under rotations, by the norms that go with uniform
-    directions (`norms`, for orthogonal and structured ones). This base class is the law
-    of projections that do not use one.
+    directions (`norms`, for orthogonal and structured ones). This base class is for
+    projections that do not use a law.
     """
 
     #: The name of the law in messages.
@@ -63,11 +63,12 @@ class Law:
     entries: ClassVar[Literal["normal", "cauchy", "laplace", "uniform", "sign"]] = (
         "normal"
     )
-    #: Whether a row is part_scale·(real + i·imaginary) of two rows of such entries.
+    #: Whether a row is part_scale·(real + i·imaginary), of two rows of such entries.
     is_complex: ClassVar[bool] = False
     part_scale: ClassVar[float] = 1.0
     rotation_invariant: ClassVar[bool] = False
-    #: Whether rows are the entries themselves, so that products may generate them.
+    #: Whether rows are the entries themselves, so that products may generate them
+    #: on the fly.
     multiplies_generated: ClassVar[bool] = False
 
     mixing: Mixing | None = None
@@ -83,11 +84,11 @@ class Law:
         return rows
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
-        """Return what `transform` returns, from points of the open unit cube."""
+        """Return rows of this law, without mixing, from points of the unit cube."""
         raise NotImplementedError(f"{type(self).__name__} has no quantile.")
 
     def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
-        """Return the norms of rows of a dimension, without mixing."""
+        """Return the norms of `n_rows` rows of a dimension, without mixing."""
         raise NotImplementedError(f"{type(self).__name__} has no norms.")
 
     def dimensions(self, width: int) -> int:
@@ -178,9 +179,10 @@ class LaplaceLaw(Law):
 
 #: Features that projections write in one pass.
 Form = Literal["pairs", "cosines", "modulus"]
-# Frequencies of one tile of phases.
+# Frequencies per tile of phases.
 TILE_DRAWS = 4096
-# Beyond this size, phases in single precision lose too much (about 2⁻²⁴ of it).
+# Above this size, phases in single precision have too large an error (about 2⁻²⁴ of
+# their size).
 _LARGE_PHASE = 32.0
 _SINGLE = float(np.finfo(np.float32).eps)
 
@@ -189,10 +191,10 @@ _SINGLE = float(np.finfo(np.float32).eps)
 class InputMap:
     """How a block of rows reaches a projection.
 
-    The columns `columns` (None: all) times `inverse_scale` (a number, or one per
-    column), then one constant entry `bias` if it is not 0. With `categories`, one
-    sorted array of values per column, values become their positions instead; unknown
-    values become the number of categories.
+    The columns `columns` (None: all) are multiplied by `inverse_scale` (a number, or
+    one per column), and a constant entry `bias` is appended if it is not 0. With
+    `categories`, one sorted array of values per column, values are replaced by their
+    positions instead; unknown values become the number of categories.
     """
 
     n_columns: int
@@ -211,7 +213,7 @@ class InputMap:
         return X if self.columns is None else X[:, list(self.columns)]
 
     def apply(self, X: Rows) -> Rows:
-        """Return a block of rows, selected, scaled, and with the bias entry."""
+        """Return a block of rows with selected, scaled columns and the bias entry."""
         X = self.select(X)
         if self.categories is not None:
             return ops_of(X).codes(X, self.categories)
@@ -222,7 +224,7 @@ class InputMap:
         return ops_of(X).squared_norms(self.apply(X))
 
     def inverse_scale_like(self, X: Rows) -> Any:
-        """Return the factor of columns, a number or a vector on the device of X."""
+        """Return `inverse_scale` as a number, or a vector on the device of X."""
         if not isinstance(self.inverse_scale, np.ndarray):
             return self.inverse_scale
         return ops_of(X).constant(self, "scale", X, lambda: self.inverse_scale)
@@ -230,10 +232,9 @@ class InputMap:
 
 @dataclass(frozen=True, eq=False)
 class Projection(ABC):
-    """A random matrix, `n_draws` rows by `width` columns, named by a stream.
+    """A random matrix of `n_draws` rows and `width` columns, determined by a stream.
 
-    Entries are not attributes: those that are stored live in a cache, which pickling
-    drops.
+    Entries are not attributes: stored entries are in a cache, which is not pickled.
     """
 
     name: ClassVar[str]
@@ -253,7 +254,7 @@ class Projection(ABC):
         """
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
-        """Return X Ωᵀ up to whole turns, for cosines and sines."""
+        """Return X Ωᵀ up to multiples of 2π, for cosines and sines."""
         return self.project(X, start, stop)
 
     def stored_bytes(self, itemsize: int) -> int:
@@ -274,7 +275,7 @@ class Projection(ABC):
     def cached(self, like: Any, make: Callable[[], Any]) -> Any:
         """Return the cached value of `make` for arrays like this one.
 
-        The cache holds one dtype per device: maps are rarely used with several.
+        The cache holds one dtype per device, as maps are rarely used with several.
         """
         dtype, device = ops_of(like).key(like)
         cached_dtype, cached = self._cache.get(device, (None, None))
@@ -298,15 +299,15 @@ class Projection(ABC):
 
         ``"pairs"``: weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved; ``"cosines"``:
         weight·cos(ωᵢ·x + bᵢ), `value` being the bᵢ; ``"modulus"``: weight·|uᵢ·x|^value
-        (complex laws). A projection with a fused kernel (transform, scale,
-        nonlinearity, one write) overrides it.
+        (complex laws). Projections that fuse transform, scaling and nonlinearity into
+        one pass override it.
         """
         write = _WRITERS[form]
         for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
             write(tile, part, weight, out[rows], value)
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
-        """Yield (rows, draws counted from `start`, projected tile)."""
+        """Yield (rows, draws relative to `start`, projected tile)."""
         for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             block = inputs.apply(X[rows])
             for draws in row_blocks(stop - start, TILE_DRAWS):
@@ -352,12 +353,12 @@ class Stored(Projection):
         """Return the matrix, (n_draws, width), or its real and imaginary part."""
 
     def stored_bytes(self, itemsize: int) -> int:
-        # Drawn in float64, through some three intermediate arrays.
+        # Drawn in float64, with about three intermediate arrays.
         parts = 2 if self.law.is_complex else 1
         return parts * self.n_draws * self.width * (32 + itemsize)
 
     def matrices(self, like: Any) -> tuple[np.ndarray, ...]:
-        """Return what :meth:`draw` draws, of the dtype and on the device of `like`.
+        """Return the result of :meth:`draw` in the dtype and on the device of `like`.
 
         It is cached.
         """
@@ -377,13 +378,13 @@ class Stored(Projection):
 
 
 def phase_product(X: Rows, matrix: Any) -> Any:
-    """Return X Ωᵀ, the large phases of single precision less whole turns.
+    """Return X Ωᵀ, with large phases in single precision reduced modulo 2π.
 
     A frequency of a heavy-tailed law may be a million times larger than the others. In
-    float32 its phases lose the digits that matter, and the result depends on the order
-    of summation in BLAS, that is on the number of rows. Columns for which the root of
-    Σ_j (ω_j max_i |x_ij|)² is above 32 are therefore multiplied in float64, and reduced
-    modulo 2π.
+    float32 its phases lose all significant digits, and the result depends on the order
+    of summation in BLAS, and hence on the number of rows. Columns for which the square
+    root of Σ_j (ω_j max_i |x_ij|)² is above 32 are therefore multiplied in float64, and
+    reduced modulo 2π.
     """
     ops = ops_of(X)
     phases = X @ matrix.T
@@ -391,7 +392,7 @@ def phase_product(X: Rows, matrix: Any) -> Any:
         return phases
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (matrix * matrix) @ ops.largest_sizes(X) ** 2
-    large = ops.flatnonzero(~(squares <= _LARGE_PHASE**2))  # nan is large
+    large = ops.flatnonzero(~(squares <= _LARGE_PHASE**2))  # includes NaN
     if len(large):
         wide = ops.as_float64(X) @ ops.as_float64(matrix[large]).T
         wide -= 2 * np.pi * (wide / (2 * np.pi)).round()

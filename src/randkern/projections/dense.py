@@ -40,7 +40,7 @@ class Dense(Stored):
     def rows(self, start: int, stop: int, like: Any = None) -> tuple[Any, ...]:
         """Return rows `start` to `stop` of the matrix, or their two parts.
 
-        They are drawn on the device of the array `like`.
+        They are drawn on the device of `like`.
         """
         if self.law.is_complex:
             parts = tuple(
@@ -58,7 +58,7 @@ class Dense(Stored):
         return (matrix,)
 
     def _entries(self, part: str, start: int, stop: int, like: Any) -> Any:
-        """Return standard entries in float32, the same whatever the range."""
+        """Return standard entries in float32, the same for any range."""
         key = self.stream.child(part).key
         random_matrix = ops_of(like).random_matrix
         return random_matrix(key, self.law.entries, start, stop, 0, self.width, like)
@@ -78,7 +78,7 @@ class Streamed(Dense):
         return rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
 
     def _generated(self, X: Rows, start: int, stop: int) -> Any:
-        """Return the projection by a product that generates the entries itself.
+        """Return the projection by a product that generates entries on the fly.
 
         None if the backend has no such product.
         """
@@ -145,7 +145,7 @@ def _product(X: Rows, matrix: Any) -> Any:
     return X @ matrix.T
 
 
-# Most entries of blocks that are decomposed together.
+# Largest number of entries of blocks that are decomposed together.
 _ENTRIES = 2**16
 
 
@@ -206,11 +206,11 @@ class QuasiMonteCarlo(Stored):
     """Scrambled Sobol points through the inverse distribution of the rows.
 
     Each point is uniform, so that the estimate is unbiased; together they
-    cover the space evenly, which lowers its variance in few dimensions
+    cover the space evenly, which lowers the variance in few dimensions
     (Avron, Sindhwani, Yang, Mahoney 2016, "Quasi-Monte Carlo feature maps for
-    shift-invariant kernels"). A mixing variable takes one dimension more, a
+    shift-invariant kernels"). A mixing variable takes one more dimension, a
     complex law twice as many. The factors of a product share one sequence:
-    each reads its own dimensions, from `first_dimension` on.
+    each uses its own dimensions, from `first_dimension` on.
     """
 
     name = "qmc"
@@ -229,7 +229,8 @@ class QuasiMonteCarlo(Stored):
             rng=np.random.default_rng(self.stream.child("sobol").key),
         )
         with warnings.catch_warnings():
-            # A number of points that is no power of 2 is less balanced, not biased.
+            # If the number of points is not a power of 2, they are less balanced, but
+            # not biased.
             warnings.filterwarnings("ignore", message="The balance properties")
             points = sampler.random(self.n_draws)
         return points[:, first:] + 2.0 ** -(_BITS + 1)

@@ -15,7 +15,7 @@ from randkern.projections._base import Projection
 class Identity(Projection):
     """Row i of the matrix is the i-th unit vector times √d.
 
-    With the factor, the mean of ωωᵀ over the rows is the identity matrix, as for every
+    With this factor, the mean of ωωᵀ over the rows is the identity matrix, as for every
     law of unit variance.
     """
 
@@ -27,14 +27,14 @@ class Identity(Projection):
 
 @dataclass(frozen=True, eq=False)
 class Antithetic(Projection):
-    """The rows of another projection, each followed by its opposite."""
+    """The rows of another projection, each followed by its negative."""
 
     name = "antithetic"
     half: Projection | None = None
 
     @classmethod
     def of(cls, half: Projection, n_draws: int) -> Antithetic:
-        """Return `n_draws` rows, those of `half` and their opposites."""
+        """Return `n_draws` rows, those of `half` and their negatives."""
         return cls(half.stream, n_draws, half.width, half.law, half=half)
 
     def stored_bytes(self, itemsize: int) -> int:
@@ -86,7 +86,7 @@ class Roots(Projection):
         """Return the columns, frequencies and sizes of draws, as three rows."""
         generator = self.stream.child("real").generator()
         sizes = np.asarray(self.sizes)
-        # Two uniforms per draw, in this order, whatever range is asked for.
+        # Two uniforms per draw, in this order, for any range.
         uniforms = generator.random((self.n_draws, 2))[start:stop]
         column = (uniforms[:, 0] * len(sizes)).astype(np.int64)
         n = sizes[column]

@@ -1,4 +1,4 @@
-"""Rows by fast Walsh-Hadamard transforms: O(D log d), and no matrix."""
+"""Rows by fast Walsh-Hadamard transforms: O(D log d), without a stored matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.projections._base import Form, InputMap, Projection
 
-# Rows of which columns are selected at a time.
+# Number of rows whose columns are selected at a time.
 _SELECTED_ROWS = 4096
 
 
@@ -23,8 +23,8 @@ class Structured(Projection):
     Rows have exactly the norms of independent ones (χ_p, with p the power of
     two, at least 64, that the input is padded to; √Gamma(p, 1) for a complex
     law, whose signs are (±1 ± i)/√2). They are orthogonal within a block but
-    only nearly normal: no bias of the kernel is seen from p = 64 on (Yu,
-    Suresh, Choromanski, Holtmann-Rice, Kumar 2016, "Orthogonal random
+    only approximately normal: no bias of the kernel is visible from p = 64 on
+    (Yu, Suresh, Choromanski, Holtmann-Rice, Kumar 2016, "Orthogonal random
     features", section 4).
     """
 
@@ -32,12 +32,12 @@ class Structured(Projection):
 
     @property
     def block(self) -> int:
-        """The padded size p: rows come in orthogonal blocks of this many."""
+        """The padded size p, and number of rows per orthogonal block."""
         return block_size(self.width)
 
     @cached_property
     def norms(self) -> np.ndarray:
-        """Norms of all rows, with their mixing factors."""
+        """Norms of all rows, including their mixing factors."""
         generator = self.stream.child("norms").generator()
         norms = self.law.norms(generator, self.block, self.n_draws)
         return norms if self.law.mixing is None else norms * self.mixing_factors
@@ -82,7 +82,7 @@ class Structured(Projection):
             "modulus": partial(drawn.modulus, power=value),
         }
         write = writers[form]
-        # Selecting columns copies rows: a few at a time; without a copy all at once.
+        # Selecting columns copies rows, so it is done for a few rows at a time.
         length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
         for rows in row_blocks(X.shape[0], max(length, 1)):
             write(inputs.select(X[rows]), out=out[rows], weight=weight)

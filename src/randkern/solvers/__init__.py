@@ -1,7 +1,7 @@
 """Solvers of symmetric positive definite linear systems.
 
-Each follows the protocol :class:`Solver`: ``init(system, shift)`` prepares a state that
-many right-hand sides share, ``solve(state, rhs)`` returns a :class:`Solution`.
+Each follows the protocol :class:`Solver`: ``init(system, shift)`` builds a state shared
+by many right-hand sides, ``solve(state, rhs)`` returns a :class:`Solution`.
 """
 
 from randkern.solvers.cholesky import Cholesky, cholesky_bytes, mirror_upper

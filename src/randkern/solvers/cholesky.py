@@ -18,15 +18,15 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.solvers.iteration import Outcome, Solution
 
 _TILE = 1024
-# Memory of the rows whose absolute values are summed at a time.
+# Size of the row blocks whose absolute values are summed.
 _SUMMED_BYTES = 2**24
 _REFINEMENTS = 2
-# Smallest eigenvalues, relative to the size of A, at which weights are lost or have few
-# digits: their relative error is n·eps over the eigenvalue. Predictions at the training
-# rows have a smaller error, others do not.
+# Smallest eigenvalues, relative to the size of A, below which weights have no correct
+# digits, or only few: their relative error is n·eps over the eigenvalue. Predictions at
+# the training rows have a smaller error, others do not.
 _LOST = 2.0**-39
 _UNCERTAIN = 2.0**-33
-# With a relative residual above this, half of the digits are lost.
+# A larger relative residual means that half of the digits are lost.
 _LARGE_RESIDUAL = 2.0**-26
 
 
@@ -39,9 +39,9 @@ def cholesky_bytes(n: int, like: Any) -> int:
     Parameters
     ----------
     n : int
-        Rows of the matrix.
+        Number of rows of the matrix.
     like : array or tensor
-        An array of the library that the matrix is of.
+        An array of the same library as the matrix.
     """
     if not is_tensor(like):
         return panel_bytes(n)
@@ -76,11 +76,11 @@ class CholeskyState(ABC):
 
     @abstractmethod
     def factorise(self, jitter: float) -> float | None:
-        """Factorise, and estimate the least eigenvalue; None if that fails."""
+        """Factorise, and estimate the least eigenvalue; None if factorising fails."""
 
     @abstractmethod
     def apply_inverse(self, b: Any) -> Any:
-        """Return the solutions for right-hand sides (n, k), by the factor."""
+        """Return the solutions for right-hand sides (n, k), using the factor."""
 
     @abstractmethod
     def product(self, x: Any) -> Any:
@@ -103,18 +103,18 @@ class CholeskyState(ABC):
 
     @abstractmethod
     def _factor_from(self, first: int) -> Any:
-        """Return rows and columns of the lower factor from one on."""
+        """Return the trailing block of the lower factor, from row `first` on."""
 
     @abstractmethod
     def lower_factor(self) -> Any:
-        """Return the lower triangular factor; the state is used up."""
+        """Return the lower triangular factor; invalidates the state."""
 
 
 class _InPlace(CholeskyState):
-    """An array and its factor, stored in one.
+    """A matrix and its factor, stored in one array.
 
     The strict upper triangle of `factor_and_matrix` holds that of the factor, the
-    strict lower one that of the matrix.
+    strict lower triangle that of the matrix.
     """
 
     def __init__(self, matrix: np.ndarray, shift: float):
@@ -174,7 +174,7 @@ class _Beside(CholeskyState):
     def factorise(self, jitter: float) -> float | None:
         self.diagonal += jitter - self.jitter
         self.jitter = jitter
-        self.factor = None  # before there is another
+        self.factor = None  # free the old factor first
         self.factor = self._algebra.cholesky(self.matrix)
         if self.factor is None:
             return None
@@ -198,21 +198,21 @@ class Cholesky:
     """Solve (A + shift·I)x = b by Cholesky factorisation in float64.
 
     `init` factorises once, `solve` uses the factor for any number of
-    right-hand sides, with up to two steps of iterative refinement. Where the
+    right-hand sides, with up to two steps of iterative refinement. If the
     factorisation breaks down, multiples of the identity are added, with an
-    `IllConditionedWarning`, which is also raised for matrices that are
+    `IllConditionedWarning`, which is also issued for matrices that are
     singular to working precision.
 
-    Arrays are factorised in place. A tensor, which is made symmetric in place, and its
-    factor take two arrays (see :func:`cholesky_bytes`); its least eigenvalue, by which
+    Arrays are factorised in place. A tensor is symmetrised in place and its factor is
+    stored separately (see :func:`cholesky_bytes`); its least eigenvalue, by which
     singular matrices are detected, is estimated by inverse iteration.
 
     Parameters
     ----------
     first_jitter : float or None
         The first multiple of the identity, relative to the size of A. None:
-        its rounding error, n·2⁻⁵². Where b may lie outside the range of A
-        (interpolation of rows that repeat) 2⁻²⁶ balances bias and rounding.
+        its rounding error, n·2⁻⁵². If b may lie outside the range of A
+        (interpolation of repeated rows), 2⁻²⁶ balances bias and rounding.
     """
 
     def __init__(self, first_jitter: float | None = None):
@@ -226,11 +226,11 @@ class Cholesky:
         Parameters
         ----------
         matrix : array of shape (n, n), float64, C-contiguous
-            A, of which the upper triangle is read. **Overwritten.**
+            A; only its upper triangle is read. **Overwritten.**
         shift : float
         scale : float, optional
-            Size of the numbers that A was computed from, to which its rounding error
-            is relative, if larger than its mean diagonal.
+            Size of the numbers that A was computed from, if larger than its mean
+            diagonal; its rounding error is relative to them.
         """
         if not is_tensor(matrix):
             _check_square(matrix)

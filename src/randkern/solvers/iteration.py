@@ -1,4 +1,4 @@
-"""The protocol of solvers, their solutions, the loop and its checkpoints."""
+"""The protocol of solvers, their solutions, and the iteration with checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from randkern.exceptions import CheckpointError
 
 
 class Outcome(Enum):
-    """How a linear solve ended. The value says what to do about it."""
+    """How a linear solve ended. The value is advice on what to do about it."""
 
     SUCCESS = "solved to working precision"
     CONVERGED = "the residual is below the tolerance"
@@ -63,7 +63,7 @@ class Solution:
         Refinement steps of a direct solver, iterations of an iterative one.
     outcome : Outcome
     jitter : float
-        What was added to the diagonal of A in addition to the shift.
+        Added to the diagonal of A in addition to the shift.
     seconds : float
         Wall-clock time of the solve; 0 if it was not measured.
     """
@@ -75,7 +75,7 @@ class Solution:
     jitter: float = 0.0
     seconds: float = 0.0
 
-    # An enumeration is stored by name: skops loads no other members of one.
+    # The outcome is stored by name, as skops cannot load members of enumerations.
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"outcome": self.outcome.name}
 
@@ -83,15 +83,15 @@ class Solution:
         self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
 
 
-# At most this share of the time goes into writing.
+# Largest share of the time spent on writing.
 _SHARE = 0.05
 
 
 class Checkpoint:
     """A file of named arrays, replaced as a whole.
 
-    It is written beside its final name and then renamed, so that a process that is
-    killed leaves the last complete state behind.
+    It is written under a temporary name and then renamed, so that a killed process
+    leaves the last complete state behind.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Checkpoint:
     attached : dict of str to array, optional
         Saved with every state.
     identity : dict of str to array, optional
-        Also saved: what identifies this iteration.
+        Also saved; identifies this iteration.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Checkpoint:
         self._seconds = 0.0
         try:
             kind = special_kind(self.path)
-        except (OSError, ValueError) as error:  # no path has null characters
+        except (OSError, ValueError) as error:  # ValueError: null characters in a path
             raise CheckpointError(
                 f"checkpoint={str(path)!r} cannot be used ({error}); name another file."
             ) from error
@@ -151,7 +151,7 @@ class Checkpoint:
             raise self._unwritable(error) from error
 
     def load(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray] | None:
-        """Return the arrays of the file (or those of the given names that it has).
+        """Return the arrays of the file, or those of the given names that it has.
 
         None if there is no file.
         """
@@ -198,7 +198,7 @@ class Checkpoint:
                 raise self._foreign()
         for name, expected in self.identity.items():
             here = np.asarray(expected)
-            # By columns: targets may be of very different size.
+            # By columns, as the sizes of targets may differ greatly.
             here = np.atleast_1d(here)
             apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
             if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
@@ -212,7 +212,7 @@ class Checkpoint:
         """Replace the file.
 
         If it cannot be written, the first call raises CheckpointError. Later calls, and
-        those of an iteration that is `interrupted`, warn and leave the last state.
+        calls with `interrupted`, warn and keep the last state.
         """
         began = time.perf_counter()
         first = self._saved_at == -np.inf
@@ -246,11 +246,11 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether enough time has passed that writing costs little."""
+        """Whether enough time has passed that writing is a small share of it."""
         return _SHARE * (time.perf_counter() - self._saved_at) >= self._seconds
 
     def remove(self) -> None:
-        """Delete the file after the iteration; symbolic links stay."""
+        """Delete the file after the iteration; symbolic links are kept."""
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
@@ -268,20 +268,21 @@ def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
     )
 
 
-# The error of few rows is noisy, while conjugate gradients approach the minimiser: of
-# the iterates that are about as good, the last is taken.
+# The error on few rows is noisy, while conjugate gradients approach the minimiser: the
+# last of the iterates within this share of the least error is taken.
 _AS_GOOD = 1e-2
-# Smaller gains do not count.
+# Smaller relative decreases do not count as progress.
 _LEAST_GAIN = 1e-3
 
 
 class EarlyStopping:
-    """The last solution of those within 1 % of the least error on validation rows."""
+    """Selects the last solution within 1 % of the least error on validation rows."""
 
     def __init__(self, patience: int, validate: Callable[[Any], float] | None):
         self._validate = validate
         self._patience = patience
-        # The least error, that of the last sufficient decrease, and iterations since.
+        # The least error, the error at the last sufficient decrease, and the number of
+        # iterations since.
         self._least = self._noted = np.inf
         self._since = 0
         self.value: Any = None
@@ -324,9 +325,9 @@ class Progress:
         Estimated relative excess of the loss over its minimum; infinite while
         unknown.
     seconds : float
-        Since the start of the iteration.
+        Time since the start of the iteration.
     value : ndarray or tensor
-        The solution so far, on the device of the right-hand sides.
+        The current solution, on the device of the right-hand sides.
     """
 
     iteration: int
@@ -341,16 +342,16 @@ Callback = Callable[[Progress], Any]
 
 
 class Solver(Protocol):
-    """What solves (A + shift·I)X = B.
+    """A solver of (A + shift·I)X = B.
 
-    Iterative solvers take two more arguments of `solve`: `callback`, called with a
-    :class:`Progress` after every iteration beside the one that the solver was made
-    with, and `checkpoint`, a :class:`Checkpoint` that is continued, kept up to date and
-    removed at the end.
+    `solve` of an iterative solver takes two more arguments: `callback`, called with a
+    :class:`Progress` after every iteration, in addition to the callback of the solver,
+    and `checkpoint`, a :class:`Checkpoint` that is resumed, updated, and removed at the
+    end.
     """
 
     def init(self, system: Any, shift: float = 0.0) -> Any:
-        """Return a state that serves any number of right-hand sides.
+        """Return a state shared by any number of right-hand sides.
 
         `system` is A: a matrix for a direct solver, its products
         (:class:`~randkern.solvers.pcg.Operator`) for conjugate gradients, its rows
@@ -360,33 +361,33 @@ class Solver(Protocol):
     def solve(self, state: Any, rhs: Any) -> Solution:
         """Return the solution, with its residual and a named outcome.
 
-        `rhs` is B, (n, k); for stochastic gradients the rows that bring their targets.
+        `rhs` is B, (n, k); for stochastic gradients the rows, which include targets.
         """
 
 
 class Iteration(Protocol):
-    """An iteration under way."""
+    """An iteration in progress."""
 
     outcome: Outcome | None
     checkpoint: Checkpoint | None
 
     @property
     def count(self) -> int:
-        """Iterations so far, those before a checkpoint included."""
+        """Number of iterations so far, including those before a checkpoint."""
 
     def advance(self) -> bool:
-        """Take a step, and set the outcome if it is the last; False if none is left."""
+        """Take a step; set the outcome if it is the last. False if no step is left."""
 
     def progress(self, seconds: float) -> Progress: ...
 
     def arrays(self) -> dict[str, Any]:
-        """Return what a checkpoint holds."""
+        """Return the arrays for a checkpoint."""
 
 
 def iterate(
     iteration: Iteration, limit: int, callbacks: Sequence[Callback | None]
 ) -> float:
-    """Advance until there is an outcome, or `limit` is reached; return the seconds."""
+    """Advance until there is an outcome or `limit` is reached; return the seconds."""
     began, checkpoint = time.perf_counter(), iteration.checkpoint
     listening = [callback for callback in callbacks if callback is not None]
     try:
@@ -400,7 +401,7 @@ def iterate(
                 checkpoint.save(iteration.arrays())
     except (KeyboardInterrupt, SystemExit):
         if checkpoint is not None:
-            with contextlib.suppress(UserWarning):  # where warnings are errors
+            with contextlib.suppress(UserWarning):  # in case warnings are errors
                 checkpoint.save(iteration.arrays(), interrupted=True)
         raise
     if checkpoint is not None:

@@ -1,7 +1,7 @@
-"""Preconditioned conjugate gradients on several right-hand sides at once.
+"""Preconditioned conjugate gradients for several right-hand sides at once.
 
-Blocks of directions stay where the right-hand sides are; k × k matrices are decomposed
-on the host.
+Blocks of directions are on the device of the right-hand sides; k × k matrices are
+decomposed on the host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from randkern.solvers.iteration import (
 
 # The excess of the loss is estimated from the largest of this many last decreases.
 _LAST = 5
-# What is left of the loss is compared with at most this many times what was gained.
+# The excess of the loss is compared with at most this many times its decrease so far.
 _LITTLE = 10.0
 # Decreases are known to within this many rounding errors of the largest.
 _ROUNDED = 16.0
@@ -44,7 +44,7 @@ def squared_sizes(S: Any) -> np.ndarray:
 
 
 def orthonormal(S: Any) -> Any:
-    """Return an orthonormal basis of the columns of S that are not dependent."""
+    """Return an orthonormal basis of the span of S, without dependent columns."""
     ops = ops_of(S)
     scale = np.sqrt(squared_sizes(S))
     kept = np.flatnonzero(scale > 0)
@@ -53,7 +53,7 @@ def orthonormal(S: Any) -> Any:
     if len(kept) == 0:
         return S
     basis, triangle = ops.algebra.qr(S / ops.float64_like(scale, S))
-    # What each column adds, descending: pivoting the factor pivots the columns.
+    # By descending independent part: pivoting the factor pivots the columns.
     rotation, triangle, _ = scipy.linalg.qr(
         ops.to_host(triangle), pivoting=True, check_finite=False
     )
@@ -65,7 +65,7 @@ def orthonormal(S: Any) -> Any:
 def normalised(
     P: Any, Q: Any, precision: float, largest: float
 ) -> tuple[Any, Any, float]:
-    """Rescale P and Q = AP so that PᵀQ = I, without directions that A shrinks to noise.
+    """Rescale P and Q = AP so that PᵀQ = I, dropping directions with negligible pᵀAp.
 
     Along those the step length would be rounding error. Also returns the largest pᵀAp
     so far.
@@ -81,24 +81,24 @@ def normalised(
 
 @dataclass(frozen=True)
 class Loss:
-    """What the iteration minimises: initial + x·(A + shift·I)x − 2b·x.
+    """The loss that the iteration minimises: initial + x·(A + shift·I)x − 2b·x.
 
     Attributes
     ----------
     initial : ndarray of shape (k,)
         The loss of X = 0, Σ_i w_i y_i².
     least : float
-        A loss below this share of `spread` counts as this share: where 99.9 % of the
-        variance is explained, the rest need not be known as well. Labels coded as ±1
-        have the right sign long before their values are fitted: 1 is enough for them.
+        A loss below this share of `spread` counts as this share: if 99.9 % of the
+        variance is explained, the rest need not be as accurate. Labels coded as ±1
+        have the right sign long before their values are fitted: 1 suffices for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
     most : ndarray of shape (k,), optional
-        A larger loss counts as this. What rows of enormous weight add to the loss says
-        nothing about the fit to the others: this is the initial loss without them.
+        A larger loss counts as this: the initial loss without rows of enormous weight,
+        whose losses say nothing about the fit to the other rows.
     caution : float
-        The estimate of what is left is multiplied by this power of the ratio of the
-        bound to it: 0 takes the estimate, 1 the bound.
+        The estimate of the excess is multiplied by this power of the ratio of the
+        upper bound to it: 0 takes the estimate, 1 the bound.
     """
 
     initial: np.ndarray
@@ -108,23 +108,23 @@ class Loss:
     caution: float = 1 / 4
 
     def scale(self, gained: np.ndarray, rounding: float) -> np.ndarray:
-        """Return what the excess of the loss is compared with, (k,)."""
+        """Return the loss that the excess is compared with, (k,)."""
         spread = self.initial if self.spread is None else self.spread
-        # Where nearly all is explained, the rest need not be known as well ...
+        # If nearly all variance is explained, the rest need not be as accurate ...
         least = self.least * np.where(spread > 0, spread, self.initial)
         known = self.initial - gained - _ROUNDED * rounding * self.initial
         scale = np.maximum(known, least)
         if self.most is not None:
             scale = np.minimum(scale, self.most)
-        # ... but where little can be explained, most of that little should be.
+        # ... but if little can be explained, most of it should be.
         return np.minimum(scale, _LITTLE * gained)
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """The state after an iteration, which the next one leaves as it is.
+    """The state after an iteration, which the next one does not modify.
 
-    X, R, P and Q lie where the right-hand sides do.
+    X, R, P and Q are on the device of the right-hand sides.
     """
 
     X: Any
@@ -135,7 +135,7 @@ class Iterate:
     gained_before: np.ndarray | float = 0.0
     # The largest pᵀAp of a direction of length 1.
     largest: np.ndarray | float = 0.0
-    # Steps taken before R was last recomputed, and the residual then.
+    # The number of steps before R was last recomputed, and the residual then.
     before: np.ndarray | int = 0
     residual_then: np.ndarray | float = np.inf
 
@@ -162,12 +162,12 @@ class Iterate:
         gains = self.gains[int(self.before) :]
         if len(gains) <= _LAST + 1 or shift <= 0:
             return left
-        # Decreases come in bursts: plateaus so far suggest how long the next may be.
+        # Decreases come in bursts: past plateaus suggest how long the next may be.
         gains = np.maximum(gains, np.finfo(float).tiny)
         following = np.cumsum(gains[::-1], axis=0)[::-1]
         burst = np.max(following / gains, axis=0)
         estimate = burst * gains[-_LAST:].max(axis=0)
-        with np.errstate(over="ignore"):  # infinite beside `left`, the lesser
+        with np.errstate(over="ignore"):  # infinities are replaced by `left`
             raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
         return np.minimum(left, raised)
 
@@ -180,7 +180,7 @@ class Iterate:
     ) -> float:
         """Estimate the largest relative excess of the loss over its minimum.
 
-        `drift` holds the squared norms of the error of R as the residual, (k,).
+        `drift` holds the squared norms of the difference of R and the residual, (k,).
         """
         if loss is None:
             return np.inf
@@ -192,7 +192,7 @@ class Iterate:
         return float(shares.max(initial=0.0))
 
     def restarted(self, R: Any, residual: float) -> Iterate:
-        """Return the iterate with its true residual, and without search directions."""
+        """Return the iterate with its true residual and without search directions."""
         none = ops_of(R).zeros((len(R), 0), R)
         return replace(
             self,
@@ -218,9 +218,9 @@ _FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
 
 
 class Operator(Protocol):
-    """A symmetric positive semi-definite matrix A known by its products.
+    """A symmetric positive semi-definite matrix A, given by its products.
 
-    Arrays of `size` rows are NumPy's or tensors, as the right-hand side is.
+    Arrays of `size` rows are NumPy arrays or tensors, like the right-hand side.
     """
 
     @property
@@ -242,9 +242,8 @@ class Operator(Protocol):
 class SpectralPreconditioner:
     """P⁻¹ = I + U diag((λ_l + α)/(λ_i + α) − 1) Uᵀ.
 
-    The leading eigenvalues are brought down to the last one that is known,
-    λ_l, which stands for the rest of the spectrum: without it the iteration
-    would not converge.
+    The leading eigenvalues are reduced to the last known one, λ_l, as an estimate
+    of the rest of the spectrum: without this the iteration would not converge.
     """
 
     vectors: Any
@@ -255,8 +254,8 @@ class SpectralPreconditioner:
         cls, eigenvalues: np.ndarray, vectors: Any, shift: float
     ) -> SpectralPreconditioner:
         tail = float(eigenvalues[-1]) + shift
-        # With vectors orthonormal only to single precision, P⁻¹ stays positive as long
-        # as no direction is shrunk by more than this.
+        # As the vectors are orthonormal only to single precision, P⁻¹ is positive only
+        # if no direction is shrunk by more than this.
         gains = np.maximum(tail / (eigenvalues + shift), _LEAST_GAIN)
         return cls(vectors, ops_of(vectors).float64_like(gains - 1.0, vectors))
 
@@ -283,12 +282,12 @@ class PCGState:
 
     @property
     def precision(self) -> float:
-        """The share of its largest value below which vᵀAv is rounding."""
+        """The share of its largest value below which vᵀAv is rounding error."""
         return float(getattr(self.operator, "precision", np.finfo(float).eps))
 
     @property
     def rounding(self) -> float:
-        """The precision of products with A."""
+        """The relative rounding error of products with A."""
         return float(getattr(self.operator, "rounding", np.finfo(float).eps))
 
 
@@ -297,28 +296,28 @@ class PCG(BaseEstimator):
 
     One product with A serves all columns of B; the search directions of all
     columns are combined (O'Leary 1980, "The block conjugate gradient
-    algorithm"), each block being orthonormalised so that dependent columns do
-    no harm (Dubrulle 2001). Blocks of directions stay where the right-hand sides
-    are, arrays or tensors on a device; k × k matrices are decomposed on the host.
+    algorithm"), and each block is orthonormalised so that dependent columns do
+    no harm (Dubrulle 2001). Blocks of directions are arrays or tensors on the device
+    of the right-hand sides; k × k matrices are decomposed on the host.
 
     Parameters
     ----------
     tol : float or None
-        Stop when ‖b − Ax‖ ≤ tol·‖b‖ for every column, and the loss, where there is
+        Stop when ‖b − Ax‖ ≤ tol·‖b‖ for every column and the loss, if there is
         one, is within `loss_tol` (None: 0.02) of its minimum: the residual of one row
         with an enormous weight hides those of all others. The error of X may be
-        larger by the condition number of what the preconditioner leaves: where
-        the shift is tiny, ask for less. Float32 reaches about 1e-5.
-        None: stop by the loss, where there is one, else at 1e-6.
+        larger by the condition number of the preconditioned matrix: choose a
+        smaller value if the shift is tiny. Float32 reaches about 1e-5.
+        None: stop by the loss, if there is one, otherwise at 1e-6.
     loss_tol : float or None
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
         within this share of its minimum. The excess r·(A +
-        shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; mostly it is far
-        less, and is estimated from the decreases Δ_j of the loss, which conjugate
-        gradients know exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =
-        Σ_{i≥j} Δ_i/Δ_j of all j so far (after Meurant, Papež and Tichý 2021,
+        shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; usually it is far
+        smaller, and is estimated from the decreases Δ_j of the loss, which conjugate
+        gradients give exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =
+        Σ_{i≥j} Δ_i/Δ_j over all j so far (after Meurant, Papež and Tichý 2021,
         "Accurate error estimation in CG"), raised a little towards the bound.
-        None: 0.02 if `tol` is None too, else the residual alone decides. At 0.02
+        None: 0.02 if `tol` is also None, otherwise only the residual counts. At 0.02
         predictions differ from the minimiser's by a seventh of the residuals'
         standard deviation. For classifiers it is a share of the labels' variance.
     max_iter : int
@@ -327,9 +326,9 @@ class PCG(BaseEstimator):
         Number of eigenpairs in the preconditioner; None: a 32nd of the
         size of A, from 64 (or a quarter of it) to 600. 0 uses none.
     validation_fraction : float or None
-        Share of the rows that a model holds out to stop by: when their error has
-        not fallen for `patience` iterations, the best weights so far are taken. The
-        loss does not stop the iteration then, unless `loss_tol` is given.
+        Share of the rows that a model holds out for early stopping: when their error
+        has not decreased for `patience` iterations, the best weights so far are taken.
+        The loss then does not stop the iteration, unless `loss_tol` is given.
     patience : int
         Number of iterations without a new lowest validation error before stopping.
     callback : callable, optional
@@ -421,7 +420,7 @@ class PCG(BaseEstimator):
         rhs : ndarray or tensor
         start : array of the shape of `rhs`, optional
         sizes : ndarray of shape (k,), optional
-            What residuals are compared with in place of ‖b‖, where that is larger.
+            Residuals are compared with the larger of this and ‖b‖.
         loss : Loss, optional
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
@@ -439,7 +438,7 @@ class PCG(BaseEstimator):
 
 
 class _Run:
-    """Conjugate gradients on (A + shift·I)X = B, under way."""
+    """A run of conjugate gradients on (A + shift·I)X = B."""
 
     def __init__(
         self,
@@ -478,7 +477,7 @@ class _Run:
         return Iterate(X, B - product, empty, empty, gains, gained)
 
     def _resumed(self, checkpoint: Checkpoint) -> Iterate | None:
-        """Return the iterate of a checkpoint of this system, None if there is none."""
+        """Return the iterate of a checkpoint of this system, None without one."""
         arrays = checkpoint.load()
         if arrays is None:
             return None
@@ -529,10 +528,10 @@ class _Run:
         return True
 
     def solution(self, shape: tuple[int, ...], seconds: float) -> Solution:
-        """Return what was found; warn unless it is near the minimum."""
+        """Return the solution; warn unless it is near the minimum."""
         if self.outcome is None:
             if self.loss is None:
-                # The residual may have grown: in a dual system it is the error.
+                # The residual may have increased: in a dual system it is the error.
                 self.now = replace(self.now, X=self.least.X)
             R = self.B - self._product(self.now.X)
             self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
@@ -558,7 +557,7 @@ class _Run:
         S = now.R
         if state.preconditioner is not None:
             S = state.preconditioner.apply(S)
-        # Conjugate to the last directions, of which PᵀAP = I.
+        # Conjugate to the last directions, which satisfy PᵀAP = I.
         P = orthonormal(S - now.P @ (now.Q.T @ S))
         if P.shape[1] == 0:
             return None
@@ -585,10 +584,10 @@ class _Run:
     def _judge(
         self, residual: float, drift: np.ndarray | float = 0.0
     ) -> Outcome | None:
-        """Return the outcome, None if the iteration goes on.
+        """Return the outcome, None if the iteration continues.
 
         `drift` holds the squared norms of the difference between the residual of the
-        recurrence and the true one, if they are known.
+        recurrence and the true one, if known.
         """
         solver, state = self.solver, self.state
         judged = self.loss is not None and state.shift > 0
@@ -609,11 +608,11 @@ class _Run:
         return Outcome.LOSS_CONVERGED if stops and within else None
 
     def _verify(self) -> None:
-        """Judge by the true residual.
+        """Set the outcome by the true residual.
 
-        Rounding errors may separate the residual of the recurrence from the true one.
-        The iteration then restarts from the true one (the outcome is None), unless the
-        last restart made no progress.
+        Due to rounding errors the residual of the recurrence may differ from the true
+        one. The iteration then restarts from the true one (the outcome is None), unless
+        the last restart made no progress.
         """
         B, now = self.B, self.now
         R = B - self._product(now.X)

@@ -1,4 +1,4 @@
-"""Preconditioned stochastic gradients: rows in mini-batches, few passes."""
+"""Preconditioned stochastic gradients on mini-batches, in few passes over the rows."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from randkern.solvers.pcg import PCG, SpectralPreconditioner
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
-# Steps per epoch, at least, unless batches would be smaller than the smallest.
+# Least number of steps per epoch, unless batches would be smaller than the smallest.
 _STEPS = 32
-# Of the running average over all steps: later ones count more.
+# Exponent of the running average over all steps, in which later steps count more.
 _DECAY = 8
-# Times the largest stable step, which is estimated from a sample.
+# Safety factor of the largest stable step, which is estimated from a sample.
 _SAFETY = 0.9
-# Leading directions must have been followed by e^(−3) before the loss says anything.
+# Before the loss is meaningful, the error along leading directions must have decreased
+# to e^(−3) ...
 _FOLLOWED = 3.0
-# And all others, down to the penalty, by e^(−1).
+# ... and along all others, down to the penalty, to e^(−1).
 _FOLLOWED_LAST = 1.0
-# Batches up to this many times as heavy as the mean hardly bias the steps.
+# Batches of up to this many times the mean weight hardly bias the steps.
 _UNEVEN = 4.0
-# Weights and losses do not grow by this much in a pass that does not diverge.
+# Weights and losses that grow by this much in a pass diverge.
 _GROWTH = 1e3
 _SAME_TARGETS = 1e-9
 _POWER_STEPS = 30
-# Up to this side, the smallest eigenvalue of a matrix is computed.
+# Largest matrix whose smallest eigenvalue is computed.
 _MOST_EXACT = 512
 _DIVERGED = (
     "the steps of SGD diverged: the sample of rows does not show the largest features; "
@@ -89,7 +90,7 @@ class BatchOperator(Protocol):
         """Return estimates of at most `rank` leading eigenpairs of A."""
 
     def sampled_features(self) -> Any:
-        """Return features of some rows, each times the root of its weight."""
+        """Return features of some rows, each times the square root of its weight."""
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[Batch]:
         """Yield all rows in batches, in an order that the epoch determines."""
@@ -122,7 +123,7 @@ def _largest_eigenvalue(Z: Any) -> float:
 
 
 def _smallest_eigenvalue(Z: Any) -> float:
-    """Return the smallest eigenvalue of ZᵀZ, or 0 where it would cost too much."""
+    """Return the smallest eigenvalue of ZᵀZ, or 0 if it is too expensive."""
     ops = ops_of(Z)
     if Z.shape[1] > min(len(Z), _MOST_EXACT) or not ops.is_finite(Z):
         return 0.0
@@ -136,7 +137,7 @@ def _smallest_eigenvalue(Z: Any) -> float:
 
 @dataclass
 class SGDState:
-    """The weights, and what determines the length of a step."""
+    """The weights, and the quantities that determine the step length."""
 
     W: Any
     preconditioner: SpectralPreconditioner | None
@@ -144,7 +145,7 @@ class SGDState:
     peak: float
     shift: float
     weight_sum: float
-    # What the preconditioner leaves of each leading eigenvalue, with the penalty.
+    # The value that leading eigenvalues are reduced to, including the penalty.
     leading: float = 0.0
     # The smallest eigenvalue of the preconditioned matrix per row, or a bound: 0.
     smallest: float = 0.0
@@ -153,7 +154,7 @@ class SGDState:
     epoch: int = 0
     batch: int = 0
     loss: Any = 0.0
-    # For each epoch, those of all targets.
+    # The losses of all targets, per epoch.
     losses: list[list[float]] = field(default_factory=list)
     # An estimate of the loss of zero weights, (k,), from the first batch.
     initial: Any = 0.0
@@ -168,7 +169,7 @@ class SGDState:
         self.heaviest = 0.0
 
     def length(self, weight: float) -> float:
-        """Return the length of a step along a batch.
+        """Return the step length for a batch.
 
         The largest stable step for batches of m rows is m/(β + (m − 1)λ + mα), λ being
         the largest eigenvalue of the preconditioned matrix per row and β the largest
@@ -178,13 +179,13 @@ class SGDState:
         return _SAFETY * m / (self.peak + (m - 1) * self.tail + m * penalty)
 
     def followed(self, eigenvalue: float) -> float:
-        """Return t, all epochs having reduced the error of a direction to e^(−t)."""
+        """Return t if all epochs have reduced the error along a direction to e^(−t)."""
         steps = max(self.n_averaged, 1)
         length = self.length(self.weight_sum / steps)
         return self.epoch * steps * length * eigenvalue
 
     def measure(self, Z: Any) -> None:
-        """Shorten the steps if these features are larger than those before."""
+        """Shorten the steps if these features are larger than all before."""
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
         ops = ops_of(Z)
@@ -224,26 +225,27 @@ class SGD(BaseEstimator):
 
     For data too large to be read often. Gradients along the leading eigenvectors,
     estimated from a sample of rows, are scaled down, so that one step length suits all
-    directions: EigenPro (Ma and Belkin 2017, 2019). The step length follows from the
-    spectrum; the weights are averaged over each epoch.
+    directions: EigenPro (Ma and Belkin 2017, 2019). The step length is determined by
+    the spectrum; the weights are averaged over each epoch.
 
     Parameters
     ----------
     epochs : int
         Maximum number of passes over the rows.
     tol : float
-        Stop when the latter half of all epochs has lowered the loss of every target,
-        taken before each step, by less than this share, and the steps were enough to
-        follow directions down to the penalty (or what is left is less than this share
-        of the targets' spread). Gradients of batches never get closer than their
-        noise: for an accurate solution use conjugate gradients.
+        Stop when the second half of all epochs has decreased the loss of every target,
+        measured before each step, by less than this share, and the steps were enough
+        to follow directions down to the penalty (or the remaining loss is less than
+        this share of the targets' spread). The noise of batch gradients limits the
+        accuracy: for an accurate solution use conjugate gradients.
     batch_rows : int or None
-        None: where larger batches no longer allow longer steps, from 256 to 4,096;
-        with few rows fewer, so that an epoch takes 32 steps.
+        Rows per batch. None: the size above which larger batches no longer allow longer
+        steps, from 256 to 4,096; smaller with few rows, so that an epoch takes 32
+        steps.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the number of
-        features, from 16 (or a quarter of it) to 600, and fewer where the last of them
-        would slow down all others: where their critical batch is larger than a batch.
+        features, from 16 (or a quarter of it) to 600, and fewer if the last ones would
+        slow down all others, that is if their critical batch is larger than a batch.
         0 uses none.
     callback : callable, optional
         Called with a :class:`Progress` after every epoch; its residual is not a
@@ -294,7 +296,7 @@ class SGD(BaseEstimator):
         return int(np.clip(critical, min(_LEAST_BATCH, most), most))
 
     def _most_rows(self, weight_sum: float) -> int:
-        """Return the largest number of rows of a batch."""
+        """Return the largest possible number of rows of a batch."""
         if self.batch_rows is not None:
             return self.batch_rows
         return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH))
@@ -307,7 +309,7 @@ class SGD(BaseEstimator):
         values = np.empty(0)
         if rank > 0:
             values, vectors = operator.leading_eigenpairs(rank)
-        # Not the rows of the eigenvectors, which fit those too well.
+        # Not the rows that the eigenvectors were computed from, as they overfit those.
         Z = operator.sampled_features()
         ops = ops_of(Z)
         if len(values):
@@ -361,9 +363,9 @@ class SGD(BaseEstimator):
         return Solution(state.value, np.nan, state.epoch, outcome, seconds=seconds)
 
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
-        """Take one pass over rows, after those that the state has seen.
+        """Take one pass over rows, continuing from the state.
 
-        The value is an average of all steps in which later ones count more (Shamir
+        The value is an average over all steps in which later ones count more (Shamir
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
         section 4).
         """
@@ -394,7 +396,7 @@ class SGD(BaseEstimator):
 
 
 class _Epochs:
-    """Passes of stochastic gradients over rows, under way."""
+    """A run of stochastic gradients, as passes over the rows."""
 
     def __init__(
         self,
@@ -446,24 +448,24 @@ class _Epochs:
         state.batch = 0
 
     def _judge(self) -> Outcome | None:
-        """Return the outcome, None if the iteration goes on."""
+        """Return the outcome, None if the iteration continues."""
         state = self.state
         if not ops_of(state.W).is_finite(state.W):
             raise FloatingPointError(_DIVERGED)
         if len(state.losses) < 2:
             return None
-        # Directions are learned one after the other, each in as long as those before
-        # took together: what a doubling of the work brings tells what is left.
+        # Directions are learned one after the other, each taking as long as all before:
+        # the gain from doubling the work shows how much is left.
         before = np.asarray(state.losses[(len(state.losses) - 1) // 2])
         now = np.asarray(state.losses[-1])
         if np.any(np.abs(before - now) > self.solver.tol * before):
             return None
-        # Steps along batches of very different weights are not those of the whole.
+        # Steps along batches of very different weights are biased.
         if state.heaviest * state.n_averaged > _UNEVEN * state.weight_sum:
             return None
         last = min(state.leading, state.smallest + state.shift / state.weight_sum)
-        # A flat loss says nothing of directions that steps have not reached; they
-        # matter little where hardly anything is left of the targets' spread.
+        # A flat loss says nothing about directions that steps have not reached; they
+        # matter little if hardly anything is left of the targets' spread.
         reached = state.followed(last) >= _FOLLOWED_LAST
         fitted = self.rows.center is not None and bool(
             np.all(now <= self.solver.tol * state.initial)
@@ -473,7 +475,7 @@ class _Epochs:
         return None
 
     def _targets(self) -> dict[str, np.ndarray]:
-        """Return what identifies the targets, from the first rows of an epoch."""
+        """Return arrays that identify the targets, from the first batch of an epoch."""
         state = self.state
         k = state.W.shape[1]
         squares, cross = np.zeros(k), np.zeros(k)
@@ -488,26 +490,26 @@ class _Epochs:
 
 
 _COUNTS = ("n_averaged", "epoch", "batch")
-# On the device of the weights.
+# Attributes on the device of the weights.
 _PLACED = ("W", "average", "loss")
 _SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
 
 def _arrays(state: SGDState) -> dict[str, Any]:
-    """Return what a checkpoint holds."""
+    """Return the arrays of a checkpoint."""
     values = {name: getattr(state, name) for name in _SAVED}
     return {name: ops_of(value).to_host(value) for name, value in values.items()}
 
 
 def _problem(state: SGDState) -> dict[str, np.ndarray]:
-    """Return what identifies the fit."""
+    """Return arrays that identify the fit."""
     names = ("tail", "peak", "shift", "weight_sum")
     numbers = {name: np.array(getattr(state, name)) for name in names}
     return numbers | {"shape": np.array(state.W.shape)}
 
 
 def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
-    """Take over the weights that a checkpoint holds."""
+    """Load the weights of a checkpoint, if there is one."""
     arrays = checkpoint.load()
     if arrays is None:
         return
@@ -517,7 +519,7 @@ def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
     shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
     shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
     checkpoint.check(arrays, shapes)
-    # Targets may be of different sizes.
+    # By target, as their sizes may differ.
     expected = checkpoint.identity
     if np.any(
         np.abs(arrays["squares"] - expected["squares"])
