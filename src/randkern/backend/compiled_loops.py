@@ -1,15 +1,14 @@
-"""What compiled loops need: flat views of arrays, several threads, a clock.
+"""Helpers for compiled loops: flat views of arrays, threads, a clock.
 
-Through flat views compiled code sees contiguous memory, which vectorises, and one type
-whether or not the array is read-only or a slice of a wider one, so that it is compiled
-once.
+Through flat views, compiled code sees contiguous memory, which vectorises, and a single
+type, whether or not the array is read-only or a slice of a wider one, so that it is
+compiled once.
 
-The loops of this room release the interpreter's lock (``nogil=True``), so that
-plain Python threads run them side by side. Compared with ``parallel=True`` they
-compile one to two seconds faster, may be called from several threads at once
-(which kills the process under Numba's workqueue layer) and survive a fork (which
-does under GNU OpenMP). The number of threads is Numba's: ``NUMBA_NUM_THREADS``
-and :func:`numba.set_num_threads`.
+The compiled loops of this package release the GIL (``nogil=True``), so plain Python
+threads run them in parallel. Compared with ``parallel=True`` they compile one to two
+seconds faster, may be called from several threads at once (which kills the process
+under Numba's workqueue layer) and survive a fork (which kills it under GNU OpenMP). The
+number of threads is Numba's: ``NUMBA_NUM_THREADS`` and :func:`numba.set_num_threads`.
 """
 
 import itertools
@@ -27,14 +26,14 @@ from numpy.lib.stride_tricks import as_strided
 
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
-    """Return the dtype of `out`, or raise for another dtype or shape than allowed.
+    """Return the dtype of `out`, or raise if its dtype or shape is wrong.
 
     Raises
     ------
     TypeError
-        When it is neither float32 nor float64.
+        If it is neither float32 nor float64.
     ValueError
-        When its shape is not `shape`.
+        If its shape is not `shape`.
 
     Examples
     --------
