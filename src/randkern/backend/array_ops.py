@@ -240,11 +240,11 @@ class ArrayOps:
     # Defaults for NumPy arrays and most tensors.
 
     def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for the matrix of each key, if a compiled kernel draws it."""
+        """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
         return None
 
     def memory_limit(self, like):
-        """Return the memory limit of a fit on the device of `like`, None for the host."""
+        """Return the memory limit on the device of `like`, None for the host."""
         return None
 
     def tile_rows(self, like):
@@ -256,7 +256,7 @@ class ArrayOps:
         return 1024
 
     def tile_size(self, like):
-        """Return the memory and the largest number of rows of a tile of exact values."""
+        """Return the memory and largest number of rows of a tile of exact values."""
         return 32 * 2**20, 128
 
 

@@ -1,8 +1,8 @@
 """Distances and kernels of all pairs of rows; products of patches of columns.
 
-A library of linear algebra would set threads of its own to work on each product of
-a patch, inside a task that is one of several threads already: they wait for one
-another for longer than they compute.
+Products of patches do not use BLAS, which would start its own threads for each product
+inside a task that already is one of several threads: they would wait for each other
+longer than they compute.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from randkern.backend.compiled_loops import check_out, output_rows, run_over_ranges
 
-# In so few columns differences cost no more than a matrix product.
+# With at most so many columns, differences cost no more than a matrix product.
 _FEW_COLUMNS = 16
 # ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
 CANCELLED = 1e-3
