@@ -132,7 +132,7 @@ def descend(
     weights : ndarray of the dtype of `Z`, shape (k, width)
         The w of `alpha`, possibly with contributions of other rows; overwritten.
     tolerance : float
-        Largest difference between the largest and smallest projected gradient at the end.
+        Difference between the largest and smallest projected gradient at which to stop.
     most_epochs : int
         Largest number of passes over the rows.
     seed : int
