@@ -374,7 +374,7 @@ def _transform(
     schedule: Any,
     scratch: Any,
 ) -> None:
-    """Compute rows `low` to `high` - 1 of a block for a tile; signs are drawn before."""
+    """Compute rows `low` to `high` - 1 of a block, with drawn signs, for a tile."""
     _, pads, visits, operations = schedule
     tile, masks, tail, _ = scratch
     group = 16 // tile.itemsize

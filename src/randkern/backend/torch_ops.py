@@ -330,7 +330,7 @@ class TorchOps(ArrayOps):
     def matern_correlation(self, squared, nu):
         """Return the Matérn correlation at squared distances r²."""
         if squared.requires_grad:
-            # The root has no derivative at 0, where the correlation is flat or has a cusp.
+            # The root has no slope at 0, where the correlation is flat or has a cusp.
             squared = squared.clip(min=torch.finfo(squared.dtype).tiny)
         return super().matern_correlation(squared, nu)
 

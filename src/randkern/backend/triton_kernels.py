@@ -398,7 +398,7 @@ def _normals(radius_word, angle_word):
     """Return the two normals from the words of columns j and j + 32."""
     u = (radius_word.to(tl.float32) + 1.0) * _TWO_TO_MINUS_32
     radius = tl.sqrt(-2.0 * log(u))
-    # The low 31 bits are a signed fraction of a half turn; the top bit selects the half.
+    # The low 31 bits are a signed fraction of a half turn, the top bit the half.
     fraction = (angle_word << 1).to(tl.int32, bitcast=True).to(tl.float32)
     cosine, sine = cos_sin_reduced(fraction * _PI_OF_WORD)
     radius = radius.to(tl.uint32, bitcast=True) | (angle_word & 0x80000000)
@@ -484,8 +484,8 @@ def _generated_kernel(
 def product_precision(device):
     """Return the precision of products on a device, a key of `TILES`.
 
-    ``torch.set_float32_matmul_precision`` decides: "highest" is float32, ``"ieee"``, or,
-    if tensor cores are faster, ``"tf32x3"``, the sum of three TF32 products of leading
+    ``torch.set_float32_matmul_precision`` decides: "highest" is float32, ``"ieee"``, or
+    ``"tf32x3"`` if tensor cores are faster, the sum of three TF32 products of leading
     and trailing parts, with no larger rounding error; other settings are ``"tf32"``.
     """
     if torch.get_float32_matmul_precision() != "highest":

@@ -171,22 +171,22 @@ def load_dataset(
           (``"fashion-mnist-sample"``: the same in a folder of that name);
         - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
           files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
-          ``cifar10.zip``: whichever is there;
-        - a file of a table that :func:`read_table` reads, with ``target``;
+          ``cifar10.zip``: whichever exists;
+        - a table file that :func:`read_table` reads, with ``target``;
         - ``"openml:NAME"``: downloaded by `fetch_openml`.
     data_dir : str or Path, optional
-        Where the files are: in this folder, or in its sub-folder ``NAME``. For
-        cifar10 it may be the zip archive itself; for openml it is the cache;
-        a relative table path is sought below it too. By default the
+        The folder of the files, or the parent of a sub-folder ``NAME`` with the
+        files. For cifar10 it may be the zip archive itself; for openml it is the
+        cache; a relative table path may also be relative to it. By default the
         environment variable ``RANDKERN_DATA``.
     target : str, optional
         For tables, the column to predict. The others are features; dates and
         durations among them become days.
     task : {"classification", "regression"}, optional
-        For tables. By default inferred from the target: text and booleans are
-        classes; numbers are regression where they have many distinct values
-        (more than 20, or than half of the rows, for values with fractions;
-        more than 100 for whole numbers), classes otherwise.
+        For tables. By default inferred from the target: strings and booleans are
+        classes; numbers with many distinct values (more than 20, or than half of
+        the rows, for values with fractions; more than 100 for integers) are
+        regression targets, others classes.
 
     Returns
     -------
@@ -198,16 +198,16 @@ def load_dataset(
     Raises
     ------
     ValueError
-        Unknown name (the message lists them), no ``data_dir`` where one is
-        needed, ``target`` or ``task`` that do not apply.
+        If the name is unknown (the message lists the names), a required
+        ``data_dir`` is missing, or ``target`` or ``task`` do not apply.
     FileNotFoundError
-        Where the files are not found: says where it looked, and for what.
+        If the files are not found: the message says where it looked, and for what.
     randkern.exceptions.DataFileError
-        Damaged, truncated or mislabelled files.
+        If files are damaged, truncated or mislabelled.
     ImportError
-        Where reading needs pandas, pyarrow or Pillow, which are not installed.
+        If reading needs pandas, pyarrow or Pillow, and it is not installed.
     ConnectionError
-        Where openml.org cannot be reached.
+        If openml.org cannot be reached.
 
     Examples
     --------

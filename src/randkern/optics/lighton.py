@@ -1,4 +1,4 @@
-"""Devices driven by the lightonml package."""
+"""Adapter for devices of the lightonml package."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class LightOnDevice(SharedDevice):
     Parameters
     ----------
     opu : lightonml.OPU
-        Such as ``lightonml.OPU(1000, simulated=True)``, whose matrix is stored and
+        For example ``lightonml.OPU(1000, simulated=True)``, which stores its matrix and
         has no noise.
 
     Notes
     -----
-    lightonml 1.4.3 asks for a version of numexpr that does not build today. Install
+    lightonml 1.4.3 requires a version of numexpr that no longer builds. Install
     it with ``pip install --no-deps lightonml==1.4.3`` beside numexpr, attrs, requests
     and ``'setuptools<81'``.
 
@@ -82,7 +82,7 @@ class LightOnDevice(SharedDevice):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the OPU's intensities: integers of a camera, floats if simulated.
+        """Return the OPU's intensities: a camera's integers, or floats if simulated.
 
         Parameters
         ----------
@@ -94,8 +94,8 @@ class LightOnDevice(SharedDevice):
     def linear_transform(self, X: Any) -> np.ndarray:
         """Return the OPU's linear projection, scaled to entries of variance 1.
 
-        The scale is that at which the mean of (Wx)²/‖x‖² over rows and outputs is
-        1, measured on the rows of X.
+        The scale is chosen on the rows of X so that the mean of (Wx)²/‖x‖² over rows
+        and outputs is 1.
 
         Parameters
         ----------
