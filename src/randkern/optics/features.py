@@ -134,7 +134,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self
 
     def _sample(self, X: Rows) -> tuple[Rows, np.ndarray]:
-        """Return evenly spaced rows among those with lit bits, and their numbers of bits."""
+        """Return evenly spaced rows among those with lit bits, and their bit counts."""
         lit = count_lit(X)
         bright = np.flatnonzero(lit)
         if not len(bright):

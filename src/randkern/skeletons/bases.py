@@ -234,9 +234,9 @@ class GaussianSpace(Base):
 class Sphere(DotProductSpace):
     """Unit vectors of R^n, n ≥ 2: x·y, with one of three features.
 
-    ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic, bounded by √(n/2), which is
-    optimal for n > 2. ``"coordinate"``: √n·x_j; ``"direction"``: √n·w·x, w uniform on
-    the sphere; both are bounded by √n.
+    ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), which
+    is optimal for n > 2. ``"coordinate"``: √n·x_j; ``"direction"``: √n·w·x, w uniform
+    on the sphere; both are bounded by √n.
     """
 
     n: int
