@@ -93,7 +93,7 @@ def fetch_openml(
     Raises
     ------
     ConnectionError
-        Where openml.org cannot be reached.
+        If openml.org cannot be reached.
     ValueError
         If it has no such data set, version or target.
     ImportError

@@ -11,13 +11,13 @@ from randkern.optics._scattering import SharedDevice, check_bits, count_lit
 
 
 class LightOnDevice(SharedDevice):
-    """An OPU of lightonml, real or simulated, as an :class:`OpticalDevice`.
+    """A lightonml OPU, real or simulated, as an :class:`OpticalDevice`.
 
-    It lets nothing but bits through (lightonml cuts other numbers to uint8 without
-    a word), gives a simulated OPU a matrix of the width of its rows, and measures the
-    scale of the linear mode, which lightonml normalises twice for a simulated OPU.
+    It accepts only bits (lightonml silently casts other numbers to uint8), gives a
+    simulated OPU a matrix as wide as its rows, and measures the scale of the linear
+    mode, which lightonml normalises twice for a simulated OPU.
 
-    It is hardware: `clone` returns it unchanged.
+    As a device is hardware, `clone` returns it unchanged.
 
     Parameters
     ----------

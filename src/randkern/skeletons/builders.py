@@ -264,7 +264,7 @@ class FullyConnected:
     Parameters
     ----------
     depth, activation, base
-        As in :func:`fully_connected`.
+        The arguments of :func:`fully_connected`.
 
     Examples
     --------

@@ -296,7 +296,7 @@ class SkeletonPaths(Projection):
         return values
 
     def _slots(self, X: Rows, used: np.ndarray) -> tuple[Any, Any]:
-        """Return an array with slots as columns, and the columns of the slots `used`."""
+        """Return an array with slots as columns, and the columns of slots `used`."""
         # A point outside its space would be taken for another point.
         self.skeleton.recursion.check(X)
         return self.skeleton.alphabet.slots(densify(X), used, self)

@@ -139,10 +139,10 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    `categorical` and `numbers` determine the base spaces of the skeleton: after changing
-    them, or for a table with other categories, build a new one with :meth:`skeleton`.
-    Refitted on a subset of the rows, as in cross-validation, a transformer finds the
-    same categories or fewer, which the skeleton accepts.
+    `categorical` and `numbers` determine the base spaces of the skeleton: after a
+    change of them, or for a table with other categories, build a new one with
+    :meth:`skeleton`. Refitted on a subset of the rows, as in cross-validation, a
+    transformer finds the same categories or fewer, which the skeleton accepts.
 
     On the circle, values outside the training range go beyond ±π/2 and wrap: a value
     one range above the largest is as far from it as the smallest is.

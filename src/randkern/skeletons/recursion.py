@@ -25,7 +25,7 @@ from randkern.skeletons.graph import Graph
 # Memory for points checked at a time.
 _CHECKED_BYTES = 32 * 2**20
 _SMALLEST_TILE = 8
-# Memory for embedded coordinates of a row block, repeated for each node that reads them.
+# Memory for embedded coordinates of a row block, repeated for each node reading them.
 _BLOCK_BYTES = 64 * 2**20
 
 Dual = Callable[[Any], Any]
@@ -172,7 +172,7 @@ class Recursion:
     def _patches(
         self, target: np.ndarray, source: np.ndarray, degrees: np.ndarray
     ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
-        """Return (nodes of a level, coordinates, 1/in-degree), by number of coordinates."""
+        """Return (nodes of a level, coordinates, 1/in-degree), by their number."""
         if len(target) == 0:
             return ()
         starts, sizes = self._coordinates

@@ -138,7 +138,7 @@ class Skeleton:
         names: tuple[Hashable, ...] | None,
         whole: Skeleton | None = None,
     ) -> None:
-        """Set the attributes; `whole` is the skeleton that this one truncates, if any."""
+        """Set the attributes; `whole` is the skeleton that this one truncates."""
         for activation in graph.activations:
             check_activation(activation)
         needed = int(graph.columns.max()) + 1

@@ -119,7 +119,7 @@ class KernelChoice:
         return family.build(**opened, **self.parameters)
 
     def capped(self, size: int, n_columns: int) -> int:
-        """Return `size`, or the number of features of an exact map if that is smaller."""
+        """Return `size`, or the number of features of an exact map if smaller."""
         most = self.build(1.0).exact_width(n_columns)
         return size if most is None else min(size, most)
 

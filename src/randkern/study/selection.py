@@ -1,6 +1,7 @@
-"""Hyperparameters by validation: one eigendecomposition per setting of a kernel.
+"""Selects hyperparameters on validation rows.
 
-It gives the predictions at every penalty: see :mod:`randkern.models.ridge_path`.
+One eigendecomposition per kernel setting gives the predictions at every penalty: see
+:mod:`randkern.models.ridge_path`.
 """
 
 from collections.abc import Callable
@@ -23,17 +24,17 @@ __all__ = [
     "select_hyperparameters",
 ]
 
-# Up to this many training rows settings are judged by the exact kernel, beyond by
-# as many features as make a decomposition of seconds.
+# Up to this many training rows, settings are evaluated with the exact kernel; beyond,
+# with a number of features whose decomposition takes seconds.
 MAX_EXACT_ROWS = 5_000
 N_FEATURES = 2_000
-# Rows of a split: (training, validation).
+# Rows per split: (training, validation).
 EXACT_ROWS = (2_000, 2_000)
 FEATURE_ROWS = (10_000, 2_000)
-# With fewer rows than this a single split is too noisy: cross-validate.
+# With fewer rows, a single split is too noisy: cross-validate.
 MIN_SINGLE_SPLIT_ROWS = 1_000
 N_FOLDS = 5
-# Losses up to this multiple of the smallest count as equal to it.
+# Losses up to this multiple of the smallest are treated as equal to it.
 TOLERANCE = 1.02
 
 _LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
@@ -46,23 +47,23 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen for one kernel, and what it was chosen from.
+    """The hyperparameters chosen for a kernel, and the trials.
 
     Attributes
     ----------
     value : float or None
-        Lengthscale or bias; None where the kernel has neither.
+        Lengthscale or bias; None if the kernel has neither.
     alpha : float
         Ridge penalty.
     validation_loss : float
-        Mean squared error on the held-out rows, in classification of the targets ±1.
+        Mean squared error on the held-out rows, with targets ±1 in classification.
     n_training_rows, n_validation_rows : int
-        Rows of a split, and rows on which the loss was averaged.
+        Training rows per split, and rows over which the loss was averaged.
     judged_by : str
-        What judged the settings: the exact kernel, or how many features.
+        How settings were evaluated: by the exact kernel, or a number of features.
     tried : list of dict
-        For every setting of the kernel: its ``value``, its best ``alpha`` and
-        the ``validation_loss`` there.
+        For every setting of the kernel, its ``value``, its best ``alpha`` and the
+        ``validation_loss`` there.
     """
 
     value: float | None
@@ -75,7 +76,7 @@ class Selection:
 
 
 def relative_alphas() -> NDArray[np.float64]:
-    """Return the grid of penalties, as multiples of the mean kernel diagonal.
+    """Return the grid of penalties as multiples of the mean kernel diagonal.
 
     Returns
     -------
@@ -136,12 +137,12 @@ def select_hyperparameters(
     ----------
     choice : KernelChoice
     X : ndarray of shape (n, d)
-        Training rows; test rows must not be among them.
+        Training rows, without test rows.
     y : ndarray of shape (n,) or (n, n_outputs)
         Labels or numeric targets.
     task : {"classification", "regression"}
     alpha : float, optional
-        Keep this penalty and choose only the kernel's hyperparameter.
+        Use this penalty and choose only the kernel's hyperparameter.
 
     Returns
     -------
@@ -206,7 +207,7 @@ def select_hyperparameters(
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One setting of the kernel: its mean loss at each of its rising penalties."""
+    """One setting of the kernel, with its mean loss at each ascending penalty."""
 
     alphas: NDArray[np.float64]
     loss: NDArray[np.float64]
@@ -217,7 +218,7 @@ class _Evaluation:
 
 
 class _Judge:
-    """Validation rows, and how they are predicted: exactly, or by features."""
+    """Validation rows, predicted by the exact kernel or by features."""
 
     def __init__(
         self,
@@ -307,7 +308,7 @@ def _search_lengthscale(
     left, middle, right = loss(best - 0.5), loss(best), loss(best + 0.5)
     curvature = left - 2 * middle + right
     if curvature > 0:
-        # At most half a step away, the middle being the lowest of the three.
+        # At most half a step away, as the middle is the lowest of the three.
         vertex = best + np.clip(0.25 * (left - right) / curvature, -0.25, 0.25)
         best = min((best, float(vertex)), key=loss)
     return reference * 2.0**best
