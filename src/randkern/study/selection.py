@@ -102,36 +102,34 @@ def select_hyperparameters(
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
-    The loss is the squared error on held-out rows, in classification that of targets
-    ±1: it is what ridge regression minimises, and it varies smoothly where the
-    number of mistakes jumps. Up to 5,000 rows, kernels are judged by exact kernel
-    ridge on at most 2,000 training and 2,000 validation rows;
-    with fewer than 1,000, by 5-fold cross-validation on all of them.
+    The loss is the squared error on held-out rows, with targets ±1 in classification:
+    ridge regression minimises it, and it varies smoothly where the number of mistakes
+    jumps. Up to 5,000 rows, kernels are evaluated by exact kernel ridge on at most
+    2,000 training and 2,000 validation rows, or, with fewer than 1,000 rows, by 5-fold
+    cross-validation on all of them.
 
-    Beyond 5,000 rows the lengthscale or bias is judged by 2,000 random features
-    on at most 10,000 and 2,000 rows: it is features
-    that limit a model of many rows, and what suits the exact kernel of few rows is
-    too short a lengthscale for them. The penalty is still chosen by the exact kernel
-    on the smaller rows: it stands for the noise of the data, whereas one chosen for
-    2,000 features also makes up for those that are missing.
+    Beyond 5,000 rows, the lengthscale or bias is evaluated with 2,000 random features
+    on at most 10,000 and 2,000 rows: a model of many rows is limited by its features,
+    for which the lengthscale that suits the exact kernel on few rows is too short. The
+    penalty is still chosen by the exact kernel on the smaller split: it represents the
+    noise of the data, whereas a penalty chosen for 2,000 features would also compensate
+    for missing features.
 
-    Lengthscales are searched among the data's own scale
-    (``lengthscale="scale"``) times ½, 1 and 2, further while the best is the last
-    one on its side, then at √2 to either side of the best, and at last at the
-    vertex of the parabola through the three best (of the log of the loss against
-    that of the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean
-    squared norm. Penalties are :func:`relative_alphas` times the mean of the
-    kernel's diagonal.
+    Lengthscales are searched at ``lengthscale="scale"`` times ½, 1 and 2, further while
+    the best is the last on its side, then at √2 to either side of the best, and finally
+    at the vertex of the parabola through the three best (log of the loss against log of
+    the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean squared norm.
+    Penalties are :func:`relative_alphas` times the mean of the kernel's diagonal.
 
-    The lengthscale of the smallest loss is taken. Otherwise, losses within 2 % of
-    the smallest count as equal to it, and of those the smallest bias is taken (a
-    bias adds a constant to the kernel, and noise in proportion to it to the
-    features), then the largest penalty: a flat curve ends at the better conditioned
-    system, which also needs fewer features.
+    The lengthscale with the smallest loss is chosen. Otherwise, losses within 2 % of
+    the smallest are treated as equal to it, and among them the smallest bias is chosen
+    (a bias adds a constant to the kernel, and proportional noise to the features), then
+    the largest penalty: a flat curve ends at the better conditioned system, which also
+    needs fewer features.
 
-    The penalty is in the units of ‖Y - f‖² + α‖f‖², not divided by the number of
-    rows, and is kept when the model is refitted on more rows: the prior that it
-    stands for, noise variance over signal variance, does not change with n.
+    The penalty is in the units of ‖Y - f‖² + α‖f‖², not divided by the number of rows,
+    and is kept when the model is refitted on more rows: the ratio of noise variance to
+    signal variance that it represents does not depend on n.
 
     Parameters
     ----------

@@ -328,7 +328,7 @@ class _Search:
             model.fit(self.data.X_train[rows], self.data.y_train[rows])
 
     def score(self, choice: KernelChoice, value: float | None) -> None:
-        """Add the records of one setting of a kernel, or a note on why it was skipped."""
+        """Add the records of one setting of a kernel, or why it was skipped."""
         penalties = self.grid.penalties(choice, self.data.X_train)
         cells = [(s, a, _penalty(s, a)) for s in self.grid.scales for a in penalties]
         distinct = sorted({penalty for *_, penalty in cells})

@@ -1,7 +1,7 @@
 """A fitted table encoder as array operations of any library.
 
-This serves tensors and traced arrays (ONNX operators); :class:`~randkern.TabularEncoder`
-itself encodes dataframes.
+It serves tensors and arrays that trace ONNX operators; dataframes are encoded by
+:class:`~randkern.TabularEncoder` itself.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         y : array of shape (n,)
             Labels.
         sample_weight : array of shape (n,), optional
-            Rows of weight zero are left out. Up to 16,000 rows, copies of a row are one
-            row with the sum of their weights.
+            Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
+            merged into one row with the sum of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -381,7 +381,7 @@ def left_out(
         B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
         B = B.diagonal()[:, None, None]
     else:
-        # Equal logits are in the null space: changing its eigenvalue changes no probability.
+        # Both map equal logits to 0: changing that eigenvalue changes no probability.
         W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
         B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
     shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)

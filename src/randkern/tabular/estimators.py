@@ -598,7 +598,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _learning_factor(
         self, trial: Trial, Y: np.ndarray, weight: np.ndarray
     ) -> float:
-        """Return the factor by which residuals of rows unknown to the kernel are larger.
+        """Return the factor by which residuals of unknown rows are larger.
 
         The kernel minimises leave-one-out residuals. If there are few rows, it is
         relearned without each fold, as time allows; for more rows, learning p numbers,
@@ -756,8 +756,8 @@ def different_rows(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first copy of each row, and the sums of the copies' weights.
 
-    They are sorted, so that neither the order nor the repetition of rows matters. Return
-    None if many equal rows of `U` have different targets, and so are not copies.
+    They are sorted, so that neither the order nor the repetition of rows matters. If
+    many equal rows of `U` have different targets, and so are not copies, return None.
     """
     keys = np.column_stack([U, Y])
     _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
