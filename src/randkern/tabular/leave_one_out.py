@@ -272,7 +272,7 @@ class LeaveOneOut:
         slopes /= diagonal[:, None]
         curved, U = -(slopes * E).sum(axis=1), P @ slopes
         half = P * np.sqrt(abs(curved))
-        # The product only gives a direction: single precision suffices, in half the time.
+        # The product only gives a direction: float32 suffices, in half the time.
         half = half.astype(np.float32)
         M = (half @ half.T).astype(np.float64)
         if (curved < 0).any():

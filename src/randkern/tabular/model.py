@@ -136,7 +136,7 @@ class Member:
 
     def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
         """Return predictions for encoded rows."""
-        # With large weights of opposite signs, float32 features would lose all but 1e-4.
+        # Large weights of opposite signs leave float32 features an accuracy of 1e-4.
         rows = turned(rows.astype(np.float64, copy=False), self.turn)
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
@@ -353,8 +353,8 @@ def factorised_rows(seconds: float) -> int:
 def operations_per_second() -> float:
     """Estimate the speed of a factorisation.
 
-    So that plans depend only on sizes, it is a constant divided by a power of two, which
-    is 1 on faster machines.
+    So that plans depend only on sizes, it is a constant divided by a power of two,
+    which is 1 on faster machines.
     """
     return _RATE / _slowness(_minute())
 

@@ -295,7 +295,7 @@ def _other_kernels(
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
-    """Return the penalty with the smallest squared leave-one-out error of ridge on Z."""
+    """Return the penalty with the smallest leave-one-out squared error on Z."""
     if len(alphas) == 1:
         return float(alphas[0])
     model = randkern.KernelRidgeRegressorCV(

@@ -228,7 +228,7 @@ class TwoProducts:
 
 
 class SimulatedDevice:
-    """Intensities |Ux|² of lightonml's simulated device, for the rows' signs as bits."""
+    """Intensities |Ux|² of lightonml's simulated device, for rows' signs as bits."""
 
     def __init__(self, n_components: int, degree: float) -> None:
         if degree != 2:

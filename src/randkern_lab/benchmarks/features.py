@@ -1,13 +1,13 @@
 """Nanoseconds per feature of every projection, of peers, and the machine's bounds.
 
 Rows are standard normal. The Gaussian kernel has lengthscale √d; its peers are
-scikit-learn's ``RBFSampler`` on float64 rows (what it does by default) and on float32
-rows (it then keeps float32 throughout), and ``Nystroem``. Those of the optical kernel
-are two dense float32 products in NumPy, squared and added in place, and lightonml's
-simulated device on bits; that of the polynomial kernel is ``PolynomialCountSketch``.
+scikit-learn's ``RBFSampler`` on float64 rows (its default) and on float32 rows (it then
+uses float32 throughout), and ``Nystroem``. Those of the optical kernel are two dense
+float32 products in NumPy, squared and added in place, and lightonml's simulated device
+on bits; that of the polynomial kernel is ``PolynomialCountSketch``.
 
-The contenders of a kernel take turns in one process, each call after one of its own
-that is not timed. Peak memory is that of a process of its own.
+The contenders of a kernel take turns in one process; every timed call follows an
+untimed call of the same contender. Peak memory is measured in a separate process.
 """
 
 import gc

@@ -5,7 +5,7 @@ function (5 columns matter; noise of variance 1; 5,000 rows held out), or tables
 numeric targets (fold 0, or a fifth of the rows, held out; encoded by
 `TabularEncoder`). The methods are randkern's features and exact process,
 scikit-learn's, GPyTorch's exact process, ``RFFKernel`` (half as many frequencies) and
-SVGP, and xGPR, if installed. Columns and targets are standardised for all. All learn one
+SVGP, and xGPR, if installed. Columns and targets are standardised for all. All learn a
 lengthscale per column (xGPR: one for all), the variance and the noise, from the same
 start (xGPR has its own search). GPyTorch is stopped by the density of held-out rows, or
 by a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32,

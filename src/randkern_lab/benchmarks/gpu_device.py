@@ -143,7 +143,7 @@ class Device:
     # -- products -----------------------------------------------------------------
 
     def products(self, n: int, side: int) -> list[dict[str, Any]]:
-        """Measure the projection that is never stored, and the product with a matrix."""
+        """Measure the projection that is never stored, and a product with a matrix."""
         X, matrix = self._normal(n, side), self._normal(side, side)
         plan = self._plan(Gaussian(1.0), side, 2 * side, "streamed")
         projection: Any = plan.groups[0].factors[0].projection
