@@ -53,7 +53,7 @@ def thread_counts() -> dict[str, int]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine, including threads, as far as time and memory depend on it."""
+    """Describe the machine, including threads, as far as it matters for costs."""
     return describe_machine() | {"threads": thread_counts()}
 
 

@@ -100,7 +100,7 @@ def pivot(
     corner: str | None = None,
     label: Callable[..., str] | None = None,
 ) -> TextTable:
-    """Return a table with a row per value of some keys, and a column per value of another.
+    """Return a table with a row per value of some keys, and a column per value of one.
 
     Parameters
     ----------
@@ -261,12 +261,12 @@ def points(share: float) -> str:
 
 
 def words(name: str) -> str:
-    """Return a name of an outcome as words."""
+    """Return the name of an outcome as words."""
     return name.replace("_", " ")
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
-    """Return a warning where what was chosen lies at an edge of its grid.
+    """Return a warning for each hyperparameter chosen at an edge of its grid.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
 
 
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
-    """Return a sentence for each reason for which cases were skipped.
+    """Return a sentence per reason for skipped cases.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def _sizes(sizes: Sequence[str]) -> str:
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return the power p of the curve y = c·xᵖ that fits best; None for a single x.
+    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x.
 
     Examples
     --------

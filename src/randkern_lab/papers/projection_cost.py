@@ -134,7 +134,7 @@ class ProjectionCost(Experiment):
         if method == "gpu" and self.no_gpu is not None:
             raise SkippedCase(self.no_gpu)
         if method == "dense":
-            # Real and imaginary parts in float32, and the buffer to generate one of them.
+            # Real and imaginary parts in float32, and a buffer to generate one of them.
             needed = 4 * (3 * size * columns + case["batch"] * (columns + 3 * size))
             if needed > self.limit:
                 raise SkippedCase(
@@ -294,7 +294,7 @@ def timed(
 
 
 def _published(batch: int) -> list[dict[str, Any]]:
-    """Return the records of the P100 and of the device for the batch nearest to ours."""
+    """Return the P100's and the device's records for the batch nearest to ours."""
     rows = published_rows("projection-cost-p100")
     nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
     found = []
