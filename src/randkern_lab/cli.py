@@ -29,7 +29,7 @@ from .options import DataOptions
 
 __all__ = ["bench", "reproduce", "rich_table"]
 
-_WIDE = 8  # tables with more columns have no padding
+_WIDE = 8  # columns from which tables have no padding
 
 
 def _names(command: str) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ def option(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """What every experiment and benchmark takes.
+    """Common options of all experiments and benchmarks.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class CommonOptions:
 
 @dataclass(frozen=True)
 class DataOptions(CommonOptions):
-    """What takes data sets from files.
+    """Options for data sets in files.
 
     Attributes
     ----------

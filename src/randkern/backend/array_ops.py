@@ -196,8 +196,8 @@ class ArrayOps:
         """Return rows whose squares stay in range, and factors that undo the scaling.
 
         Rows of extreme size are divided by powers of two, which is exact; |u·x|^power
-        must be multiplied by the factors, which are None if no row is extreme. If one
-        is, ``apply(X)`` replaces X first.
+        must be multiplied by the factors. The rows are those of ``apply(X)``. Return
+        None if no row is extreme.
         """
         xp = self.xp
         with np.errstate(over="ignore"):

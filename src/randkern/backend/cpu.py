@@ -10,8 +10,8 @@ Each comes in two ranges. The fast one (:func:`cos_sin_f32`,
 and wrong, though finite, beyond. The wide one (:func:`cos_sin_f32_wide`,
 :func:`cos_sin_f64_wide`) is accurate everywhere, but slow. A loop checks a tile
 of values once, with :func:`is_fast`, and then runs one of the two, so that the
-inner loop has no branch. The wide functions return nan for inf and nan, and any
-tile that contains one of them uses the wide range.
+inner loop has no branch. Both return nan for inf and nan (a tile that contains one
+of these uses the wide range).
 
 References
 ----------

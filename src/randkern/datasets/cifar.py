@@ -73,7 +73,7 @@ def _from_buffer(content: Any, dtype: Any, shape: Any, order: str) -> _ByteArray
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Stand in for ``_codecs.encode``, which holds bytes in protocol 2."""
+    """Stand in for ``_codecs.encode``, with which Python 3 writes protocol 2 bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
     return text.encode("latin1")

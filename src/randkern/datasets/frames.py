@@ -164,7 +164,7 @@ def _days_of_texts(name: str, column: "pd.Series") -> np.ndarray | None:
 
 
 def _day(text: str) -> float:
-    """Return the days since 1970 of a date outside pandas 2's range, else NaN."""
+    """Return the days since 1970 of a date beyond pandas 2's range, NaN if invalid."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -28,7 +28,7 @@ class LightOnDevice(SharedDevice):
     Notes
     -----
     lightonml 1.4.3 requires a version of numexpr that no longer builds. Install
-    it with ``pip install --no-deps lightonml==1.4.3`` beside numexpr, attrs, requests
+    it with ``pip install --no-deps lightonml==1.4.3``, and numexpr, attrs, requests
     and ``'setuptools<81'``.
 
     Examples

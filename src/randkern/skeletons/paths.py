@@ -69,7 +69,7 @@ def _group_law(
     shape = tuple(int(m) for m in moduli)
     codes = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1).astype(float)
     rows = np.zeros((len(codes), skeleton.n_features))
-    # A column that is a category is not also a sign for another input: one slot each.
+    # Every column must have one slot: it may not be both a category and a sign.
     for slot, column in enumerate(alphabet.slot_columns):
         rows[:, column] = codes[:, slot]
     if len(set(alphabet.slot_columns.tolist())) < len(alphabet.slot_columns):

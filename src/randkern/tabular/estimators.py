@@ -273,7 +273,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
             U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            while residuals is None:  # try more rows than those of the trial
+            while residuals is None:  # more rows may need a larger penalty
                 trial = replace(trial, alpha=10 * trial.alpha)
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)

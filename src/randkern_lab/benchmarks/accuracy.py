@@ -40,7 +40,7 @@ _WARM_UP_ROWS = 64
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench accuracy`` takes."""
+    """Options of ``randkern bench accuracy``."""
 
     n: int = option(2000, "Training rows at most.", quick=60, least=2)
     n_test: int = option(5000, "Test rows at most.", quick=300, least=2)

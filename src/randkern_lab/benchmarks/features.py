@@ -42,7 +42,7 @@ _FIRST_ROWS, _FIRST_COMPONENTS = 16, 64
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench features`` takes."""
+    """Options of ``randkern bench features``."""
 
     d: int = option(784, "Input columns.", quick=70)
     n_components: int = option(10240, "Features.", quick=66)

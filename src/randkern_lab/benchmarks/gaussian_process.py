@@ -78,7 +78,7 @@ _TEST_ROWS = 5000
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern bench gp`` takes."""
+    """Options of ``randkern bench gp``."""
 
     n: int = option(100_000, "Generated training rows.", quick=200)
     columns: int = option(10, "Of generated rows; 5 matter.", least=5)

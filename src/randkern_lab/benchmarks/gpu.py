@@ -36,7 +36,7 @@ MEASUREMENTS = {
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench gpu`` takes."""
+    """Options of ``randkern bench gpu``."""
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
     measurements: tuple[str, ...] = option(

@@ -87,7 +87,7 @@ STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench ridge`` takes."""
+    """Options of ``randkern bench ridge``."""
 
     kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")

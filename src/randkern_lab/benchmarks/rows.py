@@ -46,7 +46,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class RowOptions(DataOptions):
-    """What benchmarks that classify take."""
+    """Options of classification benchmarks."""
 
     data: str = option(
         "digits",

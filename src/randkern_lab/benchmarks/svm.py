@@ -47,7 +47,7 @@ _WARM_UP_COMPONENTS = 16
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench svm`` takes."""
+    """Options of ``randkern bench svm``."""
 
     lengthscale: str = option("scale", "A number, scale or median.")
     penalty: float = option(10.0, "C: what a unit of the hinge loss costs.")

@@ -1,12 +1,12 @@
 """Tables of numbers and categories: ours against trees and other kernel methods.
 
 Every file of a folder is a table: CSV or Parquet, with a column to predict, and
-optionally a column ``fold`` that assigns test rows; without it a fifth of the rows,
-drawn by the seed, is tested. Methods use their defaults and get columns as their
-documentation recommends: trees get categories as such, kernel methods the numbers of
-`TabularEncoder`. Regression errors are root mean squared errors of targets standardised
-on the training rows, classification errors are shares of wrong labels. Each fit runs in
-its own process. Without a folder the tables are scikit-learn's.
+optionally a column ``fold`` that groups the rows tested together; without it, a fifth
+of the rows, drawn by the seed, is tested. Methods use their defaults and get columns as
+their documentation recommends: trees get categories as such, kernel methods the numbers
+of `TabularEncoder`. Regression errors are root mean squared errors of targets
+standardised on the training rows, classification errors are shares of wrong labels.
+Each fit runs in its own process. Without a folder the tables are scikit-learn's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ _MOST_KERNEL_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench tables`` takes."""
+    """Options of ``randkern bench tables``."""
 
     folder: Path | None = option(
         None, "Folder of tables (.csv, .csv.gz, .parquet); default: scikit-learn's."

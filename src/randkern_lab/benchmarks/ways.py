@@ -73,7 +73,7 @@ _WARM_UP_SIZE = 16
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench ways`` takes."""
+    """Options of ``randkern bench ways``."""
 
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
     lengthscale: str = option("scale", "A number, scale or median.")

@@ -92,7 +92,7 @@ _DELTA, _BOUND_POINTS, _BOUND_NODES = 0.05, 40, 4
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce compositional-accuracy`` takes."""
+    """Options of ``randkern reproduce compositional-accuracy``."""
 
     data: str = option(
         "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."

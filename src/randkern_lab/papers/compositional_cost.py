@@ -59,7 +59,7 @@ _LEAST_ROWS = 64
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce compositional-cost`` takes."""
+    """Options of ``randkern reproduce compositional-cost``."""
 
     sides: tuple[int, ...] = option(
         (24, 32, 48, 64, 96, 128),

@@ -91,7 +91,7 @@ Matrix = NDArray[Any]
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce compositional-structure`` takes."""
+    """Options of ``randkern reproduce compositional-structure``."""
 
     data: str = option(
         "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."

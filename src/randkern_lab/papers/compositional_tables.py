@@ -62,7 +62,7 @@ Setting = dict[str, float]
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce compositional-tables`` takes."""
+    """Options of ``randkern reproduce compositional-tables``."""
 
     data: tuple[str, ...] = option(
         ("diabetes", "wine", "generated"), "Of diabetes, wine, generated."

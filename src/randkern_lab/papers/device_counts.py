@@ -25,7 +25,7 @@ _SPARE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """Counts for several sets of rows, of which the first outputs can be used.
+    """Counts for several sets of rows; any number of outputs can be used.
 
     `scale` is the mean count per lit bit; `described` holds what was shown, the seconds
     of the simulation, and the seconds and joules of the real device.

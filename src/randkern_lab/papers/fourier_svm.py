@@ -74,7 +74,7 @@ _CLEAR = 0.35
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce fourier-svm`` takes."""
+    """Options of ``randkern reproduce fourier-svm``."""
 
     rows: tuple[int, ...] = option(
         (1000, 3000, 10_000, 30_000, 100_000),

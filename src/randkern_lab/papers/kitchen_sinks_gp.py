@@ -54,7 +54,7 @@ Posterior = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce kitchen-sinks-gp`` takes."""
+    """Options of ``randkern reproduce kitchen-sinks-gp``."""
 
     rows: int = option(60, "Training rows, of one column.")
     bases: int = option(

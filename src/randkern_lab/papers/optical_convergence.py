@@ -55,7 +55,7 @@ _COLUMNS = 2**20
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-convergence`` takes."""
+    """Options of ``randkern reproduce optical-convergence``."""
 
     data: str = option("digits", "Whose rows the Gram matrix is of, scaled to norm 1.")
     rows: int = option(40, "Rows of the Gram matrix.", quick=20)

@@ -47,7 +47,7 @@ _QUICK_VALUES = slice(2, 4)
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-hyperparameters`` takes."""
+    """Options of ``randkern reproduce optical-hyperparameters``."""
 
     data: str = option(
         "auto",

@@ -96,7 +96,7 @@ _TOL = 1e-4
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-ridge`` takes."""
+    """Options of ``randkern reproduce optical-ridge``."""
 
     data: str = option(
         "auto",

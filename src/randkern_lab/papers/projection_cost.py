@@ -64,7 +64,7 @@ _LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce projection-cost`` takes."""
+    """Options of ``randkern reproduce projection-cost``."""
 
     n_components: tuple[int, ...] = option(
         (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000),

@@ -86,7 +86,7 @@ _SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce transfer-learning`` takes."""
+    """Options of ``randkern reproduce transfer-learning``."""
 
     layer: str = option(
         "final",
