@@ -414,10 +414,9 @@ def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
 def mean_ranks(
     records: Sequence[Mapping[str, Any]], kind: str, measure: str
 ) -> dict[str, Any] | None:
-    """Return the mean ranks of the methods that fitted all tables of a kind.
+    """Return mean ranks of the methods that have all tables of a kind.
 
-    Ranks are those of means over folds; None unless there are two such methods and two
-    tables.
+    Of means over folds; None unless there are two such methods and two tables.
     """
     own: dict[str, dict[str, list[float]]] = {}
     for r in records:

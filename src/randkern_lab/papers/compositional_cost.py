@@ -18,7 +18,7 @@ timed too.
 Deviations.
 
 - Equal draws are merged and constants omitted when features are evaluated, as by
-  default, but not when drawing is timed, so that the number of draws is as requested.
+  default, but not when drawing is timed, so that one draw is made per feature.
 - The dense map is skipped if its matrix would exceed ``--memory-limit``.
 """
 

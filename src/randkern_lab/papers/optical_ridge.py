@@ -16,8 +16,8 @@ features.
 Deviations.
 
 - The data are those of ``--data``. The full Fashion-MNIST uses the published
-  hyperparameters, MNIST ours, other data those chosen in the run; ``--threshold
-  validated`` chooses a threshold other than 10 of 255.
+  hyperparameters, MNIST ours, other data those chosen in the run;
+  ``--threshold validated`` chooses a threshold other than 10 of 255.
 - The device is simulated (8 bits, Poisson noise). It runs with our bias and penalty
   (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``):
   bias 0 and, for degrees 2 and 4, twice and once our penalty, the published ratios.
