@@ -3,11 +3,11 @@
 ``python -m randkern_lab.records FOLDER`` lists the records of a folder; with
 ``--rerun`` it reruns the stale ones, or those that are named. A folder has
 
-- ``records.toml``: a section per record with its ``command`` (without ``randkern`` and
-  directories), whether it needs ``data``, and a ``note`` on how it was made;
-- ``rule_changes.toml``: changes of a rule that numbers depend on and the records they
+- ``records.toml``: a section for each record with its ``command`` (without ``randkern``
+  and directories), whether it takes ``data``, and a ``note`` on how it was made;
+- ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
   concern, which are stale if they are older; and, under ``no_effect``, changes of the
-  code that affect no number, with the reason and the hashes ``from`` and ``to``;
+  code that no number follows from, with the reason and the hashes ``from`` and ``to``;
 - a folder per record, with ``results.json`` and figures.
 """
 
@@ -37,9 +37,9 @@ __all__ = ["Record", "main", "read_records"]
 class Record:
     """A record of the repository.
 
-    `command` excludes ``randkern`` and directories, `data` is whether it needs the
-    directory of data sets, and `changes` are the rule changes that concern it. In
-    `renewed`, code with one hash computes the same as code with the other.
+    `command` is without ``randkern`` and directories, `data` whether it takes the
+    directory of data sets, `changes` the rule changes that concern it. Code of a hash
+    in `renewed` computes what code of the other hash does.
     """
 
     name: str
