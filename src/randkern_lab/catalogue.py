@@ -1,4 +1,4 @@
-"""Experiments and benchmarks by name; a module is imported when it is asked for."""
+"""Experiments and benchmarks by name; modules are imported on demand."""
 
 import importlib
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ BENCHMARKS: Mapping[str, str] = {
 
 
 def load(name: str) -> type[Experiment]:
-    """Return an experiment or a benchmark.
+    """Return an experiment or benchmark.
 
     Parameters
     ----------

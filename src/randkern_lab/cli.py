@@ -1,7 +1,7 @@
-"""``randkern reproduce NAME`` and ``randkern bench NAME``: commands made from options.
+"""``randkern reproduce NAME`` and ``randkern bench NAME``, generated from options.
 
-`randkern` finds both by the entry points of the group ``randkern.commands``. An
-experiment is imported when it is asked for.
+`randkern` finds both through entry points of the group ``randkern.commands``.
+Experiments are imported on demand.
 """
 
 import inspect
@@ -29,7 +29,7 @@ from .options import DataOptions
 
 __all__ = ["bench", "reproduce", "rich_table"]
 
-_WIDE = 8  # columns, beyond which their padding goes
+_WIDE = 8  # columns from which tables have no padding
 
 
 def _names(command: str) -> Mapping[str, str]:
@@ -41,7 +41,7 @@ def _names(command: str) -> Mapping[str, str]:
 
 
 class _Group(NamingGroup):
-    """Experiments or benchmarks as commands, each made when it is asked for."""
+    """Experiments or benchmarks as commands, created on demand."""
 
     command = "reproduce"
 
@@ -123,7 +123,7 @@ def command_of(experiment: Any) -> Callable[..., None]:
 
 
 def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
-    """Return a command that runs experiments in turn, with the options all take."""
+    """Return a command that runs experiments in turn, with their common options."""
 
     def command(out: Path, data_dir: Path | None, **given: Any) -> None:
         failed = []
@@ -137,7 +137,7 @@ def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
                     _run(
                         experiment, experiment.Options(**options), out / experiment.name
                     )
-            except typer.Exit:  # its message has been shown: the others still run
+            except typer.Exit:  # its message has been shown; still run the others
                 failed.append(experiment.name)
         if failed:
             raise error_exit(f"{', '.join(failed)} did not run")
@@ -152,7 +152,7 @@ def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
 def _described(
     command: Callable[..., None], parameters: list[inspect.Parameter], out: Path
 ) -> Callable[..., None]:
-    """Give a function of keywords the signature that Typer reads."""
+    """Give a function of keyword arguments the signature that Typer reads."""
     help_text = "Directory for results.json and figures."
     parameters = [
         *parameters,
@@ -164,7 +164,7 @@ def _described(
 
 
 def _member(hint: Any) -> Any:
-    """Return the type of the members of an option that holds several, or None."""
+    """Return the member type of an option with several values, or None."""
     members = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     found = [get_args(each)[0] for each in members if get_origin(each) is tuple]
     return found[0] if found else None
@@ -187,7 +187,7 @@ def _parsed(text: str, member: Any, key: str) -> tuple[Any, ...]:
 
 
 def _parameter(each: Any, hint: Any) -> inspect.Parameter:
-    """Return the option of one field; tuples are written with commas."""
+    """Return the option for one field; tuples are comma-separated."""
     default, flags = each.default, []
     if _member(hint) is not None:
         hint = str if default is not None else str | None

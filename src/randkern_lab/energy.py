@@ -1,4 +1,4 @@
-"""Energy that processors take, where the system tells."""
+"""Energy consumption of processors, if the system reports it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ _POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class EnergyMeter:
-    """Counters of energy: what is counted and by what, or why nothing is.
+    """Energy counters: what is counted and by what, or why nothing is counted.
 
-    `read` returns microjoules of each counter since some moment (None: nothing is
-    counted), which start again from 0 after `spans`.
+    `read` returns the microjoules of each counter since some moment (None if nothing is
+    counted); counters wrap around at `spans`.
     """
 
     name: str
@@ -27,7 +27,7 @@ class EnergyMeter:
 
 
 class Joules:
-    """Energy of the block it encloses; None where nothing is counted.
+    """Energy of the block it encloses, or None if nothing is counted.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Joules:
 
 
 def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
-    """Return the counters of all processor packages (RAPL), if Linux lets read them.
+    """Return the RAPL counters of all processor packages, if Linux allows reading them.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
     """
     if not powercap.is_dir():
         return EnergyMeter(f"none: there is no {powercap}", None)
-    # "intel-rapl:0" is a package (of AMD, too), "intel-rapl:0:1" a part of it.
+    # "intel-rapl:0" is a package (AMD's too), "intel-rapl:0:1" a part of it.
     zones = sorted(
         zone for zone in powercap.glob("intel-rapl:*") if zone.name.count(":") == 1
     )
@@ -94,7 +94,7 @@ def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
 
 
 def gpu_meter(index: int = 0) -> EnergyMeter:
-    """Return NVML's counter of the energy of a GPU, if there is one."""
+    """Return NVML's energy counter of a GPU, if there is one."""
     try:
         pynvml = import_extra("pynvml", "the energy of a GPU", "gpu")
     except ImportError:
@@ -114,9 +114,9 @@ def gpu_meter(index: int = 0) -> EnergyMeter:
 
 
 def _handle(pynvml: Any, index: int) -> Any:
-    """Return NVML's handle of a GPU of PyTorch.
+    """Return the NVML handle of a PyTorch GPU.
 
-    NVML counts all GPUs; PyTorch those that CUDA_VISIBLE_DEVICES names, in its order.
+    NVML numbers all GPUs; PyTorch numbers those in CUDA_VISIBLE_DEVICES, in its order.
     """
     try:
         torch = import_extra("torch", "the number of a GPU", "gpu")

@@ -1,4 +1,4 @@
-"""Grids of hyperparameters as heatmaps."""
+"""Heatmaps of hyperparameter grids."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,16 +24,16 @@ def plot_grids(
     best: Mapping[str, Mapping[str, Any]] | None = None,
     dataset: str = "",
 ) -> "Figure":
-    """Plot grids of hyperparameters as heatmaps, a row of panels for each kernel.
+    """Plot hyperparameter grids as heatmaps, one row of panels per kernel.
 
-    A panel has the penalty across and the feature scale upwards, one panel for each
-    lengthscale or bias; where there is a single scale, a kernel has one panel, with
-    its lengthscale or bias upwards. Brighter is better, on one logarithmic colour
+    There is one panel per lengthscale or bias, with the penalty on the x axis and the
+    feature scale on the y axis; with a single scale, a kernel has one panel with its
+    lengthscale or bias on the y axis. Brighter is better, on one logarithmic colour
     scale.
 
     Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
-    ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` has by kernel
-    the ``hyperparameters`` of the cell to frame; what is no cell is not framed.
+    ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` maps kernels
+    to the ``hyperparameters`` of the cell to frame, if there is such a cell.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def plot_grids(
     grid = figure.add_gridspec(len(rows), width)
     for i, row in enumerate(rows):
         for j, panel in enumerate(row):
-            # A single panel takes the whole width.
+            # A single panel uses the whole width.
             axes = figure.add_subplot(grid[i, :] if len(row) == 1 else grid[i, j])
             image = _draw_panel(axes, panel, norm, first=j == 0)
     bar = figure.colorbar(image, ax=figure.axes, pad=0.02)
@@ -73,14 +73,14 @@ def plot_grids(
     bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
     bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
     bar.ax.tick_params(which="both", labelsize=7, length=3)
-    bar.ax.invert_yaxis()  # the better, the higher
+    bar.ax.invert_yaxis()  # better is higher
     if dataset:
         figure.suptitle(dataset)
     return figure
 
 
 class _Panel(NamedTuple):
-    """A heatmap of errors by what is upwards (`height`) and the penalty."""
+    """A heatmap of errors by the quantity on the y axis (`height`) and the penalty."""
 
     title: str
     height: str
@@ -91,7 +91,7 @@ class _Panel(NamedTuple):
 def _heatmap_rows(
     records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
 ) -> list[list[_Panel]]:
-    """Return rows of at most eight panels, a row or more for each kernel."""
+    """Return rows of at most eight panels, one or more rows per kernel."""
     import pandas as pd
 
     rows: list[list[_Panel]] = []
@@ -129,7 +129,7 @@ def _panel(title: str, height: str, table: Any, framed: Mapping[str, float]) -> 
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
-    """Draw one heatmap, and return what its colours are read from."""
+    """Draw one heatmap, and return its mappable for the colour bar."""
     from matplotlib.patches import Rectangle
 
     errors = panel.errors
@@ -155,6 +155,6 @@ def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
 
 
 def _spread(n: int, most: int) -> list[int]:
-    """Return at most so many positions among n, evenly spaced, the first included."""
+    """Return at most `most` of n positions, evenly spaced, including the first."""
     step = -(-n // most)
     return list(range(0, n, step))

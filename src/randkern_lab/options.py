@@ -1,4 +1,4 @@
-"""Options of experiments: one declaration is the default, the help text, the check."""
+"""Options of experiments: one declaration sets default, help text and check."""
 
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -18,10 +18,10 @@ def option(
     text : str
         The help text of the command.
     quick : object, optional
-        What an option that was left at its default is in a quick run.
+        Value in a quick run, if the option is left at its default.
     least : float, optional
-        The least number allowed, of every member of a tuple. By default whole numbers
-        are at least 1, and others positive.
+        Smallest number allowed, also for every member of a tuple. By default integers
+        are at least 1, and other numbers positive.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def option(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """What every experiment and benchmark takes.
+    """Common options of all experiments and benchmarks.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class CommonOptions:
     seed: int = option(0, "Of every random draw.", least=0)
 
     def __post_init__(self) -> None:
-        """Put small sizes in place in a quick run, and check all numbers."""
+        """Substitute small sizes in a quick run, and check all numbers."""
         for each in fields(self):
             value, quick = getattr(self, each.name), each.metadata["quick"]
             if self.quick and quick is not MISSING and value == each.default:
@@ -66,7 +66,7 @@ class CommonOptions:
             _check(each, getattr(self, each.name))
 
     def arguments(self) -> dict[str, Any]:
-        """Return the values as JSON has them: paths as text, tuples as lists."""
+        """Return the values as JSON: paths as strings, tuples as lists."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: str(value)
@@ -80,7 +80,7 @@ class CommonOptions:
 
 @dataclass(frozen=True)
 class DataOptions(CommonOptions):
-    """What takes data sets from files.
+    """Options for data sets in files.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class DataOptions(CommonOptions):
 
 
 def _check(each: Field[Any], value: Any) -> None:
-    """Raise where a number, or a member of a tuple, is too small or not finite."""
+    """Raise if a number, or a member of a tuple, is too small or not finite."""
     least = each.metadata["least"]
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):

@@ -1,4 +1,4 @@
-"""Figures from tidy tables, declared panel by panel and drawn without a display."""
+"""Figures from tidy tables, declared by panel and drawn without a display."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "styled",
 ]
 
-# Okabe and Ito's palette; markers and dashes tell curves apart without it.
+# Okabe and Ito's palette; markers and dashes also distinguish curves.
 BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
@@ -48,7 +48,7 @@ _MOST_TICKS = 7
 
 @dataclass(frozen=True)
 class Style:
-    """How a curve looks; `filled` says whether its markers are."""
+    """Style of a curve; `filled` is whether its markers are filled."""
 
     label: str
     colour: str = BLUE
@@ -59,30 +59,30 @@ class Style:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one quantity against another; a point is a mean over records.
+    """Curves of one quantity against another; points are means over records.
 
     Attributes
     ----------
     x, y : str
-        Columns of the tidy table. Records without `x` are level lines.
+        Columns of the tidy table. Records without `x` are horizontal lines.
     by : str
-        The column whose values are curves.
+        The column whose values define the curves.
     styles : mapping of object to Style
         The curves, in the order of the legend.
     where : mapping
         Values that the records must have.
     title, xlabel, ylabel : str
-        Labels of usual columns are known.
+        Common columns have default labels.
     log : str
-        The axes that are logarithmic: "xy", "x", "y" or "".
+        The logarithmic axes: "xy", "x", "y" or "".
     scale : float
-        What `y` is multiplied by, 100 for percentages.
+        Factor of `y`, 100 for percentages.
     bars : str
         A column of half-lengths of error bars.
     ticks : sequence of float
-        Of a logarithmic x axis; by default the values of `x`.
+        Ticks of a logarithmic x axis; by default the values of `x`.
     extra : callable, optional
-        Called as ``extra(axes, results)`` at the end, for what no curve can show.
+        Called as ``extra(axes, results)`` at the end, to draw anything else.
     records : str
         The key of the results that holds the records.
     """
@@ -120,7 +120,7 @@ def styled(labels: Mapping[Any, str] | Sequence[Any]) -> dict[Any, Style]:
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
-    """Return an empty figure, made directly and not through pyplot."""
+    """Return an empty figure, created without pyplot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
@@ -140,8 +140,8 @@ def draw(
 ) -> Figure:
     """Return a figure of panels.
 
-    There are `columns` panels in a row, by default all, of `size` inches each. There
-    is one legend (``"below"``, ``"right"``) or one in each panel (``"inside"``).
+    There are `columns` panels per row, by default all, of `size` inches each. There is
+    one legend (``"below"``, ``"right"``) or one per panel (``"inside"``).
 
     Examples
     --------
@@ -189,7 +189,7 @@ def draw(
 
 
 def _wrapped(title: str, inches: float) -> str:
-    """Return a title in lines that fit above a panel."""
+    """Wrap a title into lines that fit above a panel."""
     lines = (textwrap.wrap(line, int(10 * inches)) for line in title.splitlines())
     return "\n".join(line for wrapped in lines for line in wrapped)
 
@@ -203,7 +203,7 @@ def _tidy(results: Mapping[str, Any], panel: Panel) -> Any:
 
 
 def _draw_curves(axes: Axes, panel: Panel, table: Any) -> None:
-    """Draw a curve, and a level line, of each style that has records."""
+    """Draw a curve and a horizontal line for each style that has records."""
     if table.empty or panel.y not in table:
         return
     table = table[table[panel.y].notna()]
@@ -270,9 +270,9 @@ def scatter_costs(
     styles: Mapping[str, Style],
     least: float,
 ) -> None:
-    """Draw test error against training seconds, a curve per method labelled with D.
+    """Draw test error against training time, one curve per method, labelled with D.
 
-    `least` stands for an error of zero, which has no logarithm.
+    `least` replaces an error of zero, which has no logarithm.
     """
     for method, style in styles.items():
         own = [r for r in records if r["method"] == method]

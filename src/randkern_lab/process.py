@@ -1,9 +1,9 @@
-"""Work that is done in a process of its own, so that its peak memory is honest.
+"""Runs work in a separate process, to measure its own peak memory.
 
-Memory that an earlier piece of work has freed would serve the next one, and code is
-compiled or loaded only once. ``python -m randkern_lab.process MODULE:FUNCTION`` reads a
-request from standard input and answers on standard output, both JSON. The process that
-waits for it reads the size of its anonymous memory every 10 ms.
+In one process, memory freed by earlier work would be reused, and code is compiled or
+loaded only once. ``python -m randkern_lab.process MODULE:FUNCTION`` reads a request
+from standard input and answers on standard output, both JSON. Meanwhile the parent
+process samples its anonymous memory every 10 ms.
 """
 
 import importlib
@@ -24,18 +24,18 @@ _INTERVAL = 0.01  # seconds
 
 
 class SkippedCase(ValueError):  # noqa: N818 - no error: it is told in the results
-    """Raised where a case cannot be measured; the message says why."""
+    """Raised if a case cannot be measured; the message says why."""
 
 
 class Lap(NamedTuple):
-    """Seconds of the clock, and of all processors."""
+    """Wall-clock seconds, and CPU seconds over all processors."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Stopwatch:
-    """Time since it was made, or since the last lap.
+    """Time since creation, or since the last lap.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Stopwatch:
         self._start = time.perf_counter(), time.process_time()
 
     def lap(self) -> Lap:
-        """Return the time since the last lap, and begin a new one."""
+        """Return the time since the last lap, and start a new one."""
         now = time.perf_counter(), time.process_time()
         lap = Lap(now[0] - self._start[0], now[1] - self._start[1])
         self._start = now
@@ -60,19 +60,19 @@ def in_fresh_process(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     request: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Call a function of a module in a new process, and watch its memory.
+    """Call a module's function in a new process, and measure its memory.
 
-    The function is one of the top level of its module; request and answer are
-    JSON-compatible. To the answer come ``peak_memory_bytes`` (resident, imports and
-    data included) and ``peak_anonymous_bytes`` (without pages of files; None where the
-    system does not tell) of the whole process, and ``process_seconds``, imports
-    included.
+    The function must be at the top level of its module; request and answer are
+    JSON-compatible. The answer also gets ``peak_memory_bytes`` (resident, including
+    imports and data) and ``peak_anonymous_bytes`` (without file pages; None if the
+    system does not report it) of the whole process, and ``process_seconds``, including
+    imports.
 
     Raises
     ------
     SkippedCase
-        If the function has raised ValueError or MemoryError, or the process was ended
-        by the system, for instance for want of memory.
+        If the function raised ValueError or MemoryError, or the system ended the
+        process, for instance for lack of memory.
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
@@ -94,7 +94,7 @@ def in_fresh_process(
 
 
 def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Do in this process what :func:`in_fresh_process` asks of a new one."""
+    """Handle a request of :func:`in_fresh_process` in this process."""
     module, _, function = name.partition(":")
     work = getattr(importlib.import_module(module), function)
     try:
@@ -106,7 +106,7 @@ def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
-    """Wait for a process; return what it wrote, and its most anonymous memory."""
+    """Wait for a process; return its output, and its peak anonymous memory."""
     peak: int | None = None
     given: str | None = request
     try:
@@ -118,7 +118,7 @@ def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
                 now = _anonymous_bytes(process.pid)
                 if now is not None:
                     peak = max(peak or 0, now)
-    except BaseException:  # an interrupt must not leave it running
+    except BaseException:  # do not leave it running after an interrupt
         process.kill()
         process.wait()
         raise
@@ -135,7 +135,7 @@ def _last_words(status: int, complaints: str) -> str:
 
 
 def _anonymous_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process that is no page of a file."""
+    """Return the resident memory of a process without file pages."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -147,7 +147,7 @@ def _anonymous_bytes(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    # Libraries may print: what they say is no part of the answer.
+    # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
         told = answer(sys.argv[1], json.load(sys.stdin))
     sys.stdout.write(json.dumps(told))

@@ -1,4 +1,4 @@
-"""Where a record comes from: commit, command, machine, and a hash of its code."""
+"""The provenance of a record: commit, command, machine, and a hash of its code."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ __all__ = ["machine", "provenance", "thread_counts"]
 def provenance(
     module: str, command: str, records: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what a record must say of itself to be trusted, and to be made again.
+    """Return what a record must state to be trusted and reproduced.
 
-    ``commit`` (None outside a checkout), ``clean`` (whether the sources were those of
-    the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``,
+    These are ``commit`` (None outside a checkout), ``clean`` (whether the sources were
+    those of the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``,
     ``module`` of the experiment and ``code_hash`` (:func:`.source_hash.code_hash`).
     """
     return {
@@ -37,7 +37,7 @@ def provenance(
 
 
 def thread_counts() -> dict[str, int]:
-    """Return the threads of compiled code (``numba``) and of NumPy's BLAS (``blas``).
+    """Return the numbers of threads of Numba (``numba``) and NumPy's BLAS (``blas``).
 
     Examples
     --------
@@ -53,7 +53,7 @@ def thread_counts() -> dict[str, int]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what about the machine matters to seconds and bytes, threads included."""
+    """Describe the machine, including threads, as far as it matters for costs."""
     return describe_machine() | {"threads": thread_counts()}
 
 

@@ -1,15 +1,15 @@
-"""Records kept in the repository: which are stale, what a rerun costs, and the rerun.
+"""Records in the repository: which are stale, what a rerun costs, and the rerun.
 
-``python -m randkern_lab.records FOLDER`` lists the records of a folder, with
-``--rerun`` it makes those that are stale again, or those that are named. A folder has
+``python -m randkern_lab.records FOLDER`` lists the records of a folder; with
+``--rerun`` it reruns the stale ones, or those that are named. A folder has
 
 - ``records.toml``: a section for each record with its ``command`` (without ``randkern``
   and directories), whether it takes ``data``, or which folder of ``tables``, and a
   ``note`` on how it was made;
-- ``rule_changes.toml``: changes of a rule that numbers rest on and the records they
+- ``rule_changes.toml``: changes of a rule behind the numbers, and the records they
   concern, which are stale if they are older; and, under ``no_effect``, changes of the
-  code that no number follows from, with the reason and the hashes ``from`` and ``to``;
-- a folder for each record, with ``results.json`` and figures.
+  code that affect no number, with the reason and the hashes ``from`` and ``to``;
+- a folder per record, with ``results.json`` and figures.
 """
 
 import json
@@ -40,8 +40,8 @@ class Record:
 
     `command` is without ``randkern`` and directories, `data` whether it takes the
     directory of data sets, `tables` the folder of tables there that it takes, `changes`
-    the rule changes that concern it. Code of a hash in `renewed` computes what code of
-    the other hash does.
+    the rule changes that concern it. `renewed` maps hashes of code to those of later code
+    that computes the same.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Record:
 
     @property
     def experiment(self) -> type[Experiment]:
-        """What was run."""
+        """The experiment that was run."""
         return load(shlex.split(self.command)[1])
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The results, None where there are none yet."""
+        """The results, or None if there are none yet."""
         path = self.folder / "results.json"
         return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
     def why_stale(self) -> list[str]:
-        """Return the reasons why it should be made again."""
+        """Return the reasons to rerun it."""
         results = self.results
         if results is None:
             return ["it was never made"]
@@ -85,12 +85,12 @@ class Record:
         return reasons
 
     def cost(self) -> str:
-        """Return the seconds that it took, as recorded."""
+        """Return the recorded time that it took."""
         seconds = (self.results or {}).get("seconds")
         return "unknown" if seconds is None else f"{seconds:,.0f} s"
 
     def rerun(self, data_dir: Path | None) -> list[Path]:
-        """Run the command again, and write what it finds in place of the record."""
+        """Rerun the command, and replace the record by its results."""
         words = shlex.split(self.command)[2:]
         if self.data or self.tables:
             if data_dir is None:

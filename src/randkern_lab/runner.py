@@ -1,11 +1,10 @@
-"""What runs an experiment: cases, records, a journal, results.
+"""The runner of experiments: cases, records, a journal, results.
 
-An experiment is a subclass of :class:`Experiment`. It says what the data are
-(`prepare`), which cases there are (`cases`), what is measured of one (`measure`), what
-the records come to (`conclude`), and how they are shown (`tables`, `figures`). The
-runner asks for the cases one after the other, reports progress, keeps the records of
-each in a journal, so that a run that was interrupted continues, and adds where the
-numbers come from.
+An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
+cases (`cases`), the measurement of a case (`measure`), the summary of the records
+(`conclude`), and how they are shown (`tables`, `figures`). The runner goes through the
+cases, reports progress, stores the records of each in a journal, so that an interrupted
+run can continue, and adds the provenance of the numbers.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
-    """Yield the cases of a grid, the last axis the fastest.
+    """Yield the cases of a grid; the last axis varies fastest.
 
     Examples
     --------
@@ -55,10 +54,10 @@ SMOKE = (
 
 
 class Journal:
-    """Records of the cases that were measured, in a file, until the run has ended.
+    """A file with the records of measured cases, until the run ends.
 
-    A path of None keeps nothing. `key` is of the experiment, its arguments and its
-    code: the journal of another run is not continued.
+    If the path is None, nothing is stored. `key` identifies the experiment, its
+    arguments and its code: the journal of another run is not continued.
 
     Examples
     --------
@@ -84,7 +83,7 @@ class Journal:
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
-            except ValueError:  # the run ended while it was written
+            except ValueError:  # the run was interrupted while writing
                 break
             self._kept[entry.pop("case")] = entry
             whole.append(line)
@@ -92,18 +91,18 @@ class Journal:
             path.write_text("".join(f"{line}\n" for line in whole))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
-        """Return what was kept of a case, None if it was not measured."""
+        """Return the stored entry of a case, or None if it was not measured."""
         return self._kept.get(json.dumps(case))
 
     def keep(self, case: Case, entry: dict[str, Any]) -> None:
-        """Write what was measured of a case."""
+        """Store the measurements of a case."""
         if self.path is not None:
             line = json.dumps({"case": json.dumps(case), **entry})
             with self.path.open("a") as file:
                 file.write(line + "\n")
 
     def end(self) -> None:
-        """Remove the file: the results have all of it."""
+        """Remove the file: the results contain everything."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -114,16 +113,16 @@ class Experiment:
     Attributes
     ----------
     name : str
-        Of the command's argument, as in ``randkern reproduce NAME``.
+        The command's argument, as in ``randkern reproduce NAME``.
     title : str
         One line.
     command : {"reproduce", "bench"}
     Options : type
         A dataclass of :func:`.options.option` fields.
     options : CommonOptions
-        Those of this run.
+        Options of this run.
     resources : contextlib.ExitStack
-        What is entered here is left when the run ends.
+        Contexts entered here are closed when the run ends.
     """
 
     name: ClassVar[str]
@@ -136,28 +135,28 @@ class Experiment:
         self.resources = ExitStack()
         self.say: Callable[[str], None] = lambda doing: None
 
-    # -- what an experiment says ------------------------------------------------------
+    # -- defined by experiments -------------------------------------------------------
 
     def prepare(self) -> Mapping[str, Any] | list[Any] | None:
         """Load and check what all cases need; return the results' ``dataset``."""
         return None
 
     def cases(self) -> Iterable[Case]:
-        """Return what is to be measured: the keys that begin each record."""
+        """Return the cases to measure: the first keys of each record."""
         raise NotImplementedError
 
     def measure(self, case: Case) -> Mapping[str, Any] | Iterable[Mapping[str, Any]]:
-        """Return what was found of a case: the rest of its record, or of several.
+        """Return the measurements of a case: the rest of one or several records.
 
         Raises
         ------
         SkippedCase, MemoryLimitError
-            Where it cannot be measured: the message goes to ``skipped``.
+            If it cannot be measured: the message is stored in ``skipped``.
         """
         raise NotImplementedError
 
     def conclude(self, results: dict[str, Any]) -> Mapping[str, Any]:
-        """Return what the records come to, keys of the results."""
+        """Return summaries of the records, as keys of the results."""
         return {}
 
     @classmethod
@@ -167,7 +166,7 @@ class Experiment:
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return what to print."""
+        """Return the tables to print."""
         raise NotImplementedError
 
     @classmethod
@@ -177,10 +176,10 @@ class Experiment:
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all figures by the names of their files."""
+        """Return all figures by file name."""
         return {f"{cls.name}.png": cls.figure(results)} if results["records"] else {}
 
-    # -- what the runner does ---------------------------------------------------------
+    # -- the runner -------------------------------------------------------------------
 
     @classmethod
     def run(
@@ -192,7 +191,7 @@ class Experiment:
         ----------
         options : CommonOptions
         progress : callable, optional
-            Called as ``progress(done, total, doing)`` before every case, and at last
+            Called as ``progress(done, total, doing)`` before every case, and finally
             with ``done == total``.
         journal : Path, optional
             File of a :class:`Journal`.
@@ -202,8 +201,8 @@ class Experiment:
         results : dict
             JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
             ``dataset``, ``records``, ``skipped``, ``published``, ``notes``,
-            ``seconds`` (of all runs, if it was continued), ``provenance``
-            (:func:`.provenance.provenance`), and what `conclude` returns.
+            ``seconds`` (over all runs, if it was continued), ``provenance``
+            (:func:`.provenance.provenance`), and the keys of `conclude`.
         """
         start = time.perf_counter()
         results = cls._begin(options)
@@ -248,7 +247,7 @@ class Experiment:
 
     @classmethod
     def command_line(cls, options: Any) -> str:
-        """Return the command that runs this; directories are named DIR."""
+        """Return the command that runs this, with directories replaced by DIR."""
         words = ["randkern", cls.command, cls.name]
         defaults = cls.Options(quick=options.quick).arguments()
         for key, value in options.arguments().items():
@@ -273,7 +272,7 @@ class Experiment:
         arguments = options.arguments()
         for key in arguments:
             if isinstance(getattr(options, key), Path):
-                arguments[key] = "DIR"  # where files lie is nobody's affair
+                arguments[key] = "DIR"  # paths of files are private
         return {
             "command": command,
             **named,
@@ -292,7 +291,7 @@ class Experiment:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _entry(self, case: Case) -> dict[str, Any]:
-        """Return the records of a case, or why there are none."""
+        """Return the records of a case, or why it was skipped."""
         start = time.perf_counter()
         entry: dict[str, Any] = {"records": [], "skipped": []}
         try:

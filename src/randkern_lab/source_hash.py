@@ -1,10 +1,10 @@
-"""A hash of the code that an experiment's numbers rest on.
+"""A hash of the code that an experiment's numbers depend on.
 
-The code is followed by name, definition by definition: a function, class or constant of
-ours counts if the experiment's module names it, or another definition that counts does.
-What an experiment only draws or prints with does not count, nor do comments and
-docstrings; names in annotations are not followed, and files of data are not read. A
-module that is used as a value, as in ``getattr(module, name)``, counts as a whole.
+Names are followed definition by definition: a function, class or constant of ours
+counts if the experiment's module, or another definition that counts, refers to it. Code
+that only draws or prints does not count, nor do comments and docstrings; names in
+annotations are not followed, and data files are not read. A module that is used as a
+value, as in ``getattr(module, name)``, counts as a whole.
 """
 
 import ast
@@ -21,23 +21,23 @@ __all__ = ["SOURCES", "code_hash", "definitions_of", "modules_of"]
 
 SOURCES = Path(__file__).resolve().parents[1]
 _PACKAGES = ("randkern", "randkern_lab")
-#: Methods of experiments that show what was found.
+#: Methods of experiments that only present results.
 _SHOWING = frozenset({"tables", "figure", "figures", "write"})
-#: What runs cases and keeps records, and what draws them: no number is theirs.
+#: Code that runs cases, stores records and draws them, which determines no number.
 _KEEPING = "randkern_lab.runner.Experiment"
 _DRAWING = "randkern_lab.panels"
-#: What runs as soon as a module is imported, beside its definitions.
+#: Code that runs on import of a module, besides its definitions.
 _LOOSE = ""
 
 
 def code_hash(module: str, sources: Path = SOURCES) -> str:
-    """Return a hash of a module and of all definitions of ours that it rests on.
+    """Return a hash of a module and of all definitions of ours that it depends on.
 
     Parameters
     ----------
     module : str
     sources : Path, optional
-        The folder of the packages. Default: where this file lies.
+        The folder of the packages. Default: that of this file.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def code_hash(module: str, sources: Path = SOURCES) -> str:
 
 
 def modules_of(module: str, sources: Path = SOURCES) -> set[str]:
-    """Return the names of the modules that hold what a module rests on.
+    """Return the names of the modules that a module depends on.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def modules_of(module: str, sources: Path = SOURCES) -> set[str]:
 
 
 def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]:
-    """Return the definitions that a module rests on, as pairs of module and name.
+    """Return the definitions that a module depends on, as pairs of module and name.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]
 
 
 def _resolved(path: tuple[str, ...], sources: Path) -> Iterator[tuple[str, str]]:
-    """Yield the definitions that a dotted path names, if they are ours."""
+    """Yield the definitions that a dotted path refers to, if they are ours."""
     if path[0] not in _PACKAGES or ".".join(path).startswith((_KEEPING, _DRAWING)):
         return
     length = len(path)
@@ -104,7 +104,7 @@ def _resolved(path: tuple[str, ...], sources: Path) -> Iterator[tuple[str, str]]
 
 @cache
 def _path(module: str, sources: Path) -> Path:
-    if module.partition(".")[0] not in _PACKAGES:  # an experiment of somebody else's
+    if module.partition(".")[0] not in _PACKAGES:  # an experiment of another package
         spec = importlib.util.find_spec(module)
         return Path((spec and spec.origin) or __file__)
     place = sources.joinpath(*module.split("."))
@@ -122,7 +122,7 @@ def _read(module: str, sources: Path) -> "_Source":
 
 
 class _Source:
-    """A file: its definitions, their code, and what each of them refers to."""
+    """A file: its definitions, their code, and their references."""
 
     def __init__(self, module: str, path: Path) -> None:
         text = path.read_text(encoding="utf-8")
@@ -139,15 +139,15 @@ class _Source:
         self._imports: dict[str, set[tuple[str, ...]]] = defaultdict(set)
         self._keep_imports(tree)
         stub = path.with_suffix(".pyi")
-        if stub.is_file():  # says where names are that are imported on first use
+        if stub.is_file():  # it lists the origin of lazily imported names
             self._keep_imports(ast.parse(stub.read_text(encoding="utf-8")))
 
     def names(self) -> set[str]:
-        """Return the names of all definitions and of what is imported."""
+        """Return the names of all definitions and imports."""
         return {*self.statements, *self._imports}
 
     def code(self, name: str) -> list[str]:
-        """Return the lines of a definition without what changes no number."""
+        """Return the lines of a definition that can change a number."""
         rows = [
             row
             for statement in self.statements.get(name, ())
@@ -157,7 +157,7 @@ class _Source:
         return [line for line in lines if line]
 
     def references(self, name: str) -> Iterator[tuple[str, ...]]:
-        """Yield the dotted paths that a definition names, or that an import means."""
+        """Yield the dotted paths that a definition or an import refers to."""
         yield from self._imports.get(name, ())
         for statement in self.statements.get(name, ()):
             for path in _named(statement, self._shown):
@@ -182,7 +182,7 @@ class _Source:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement of a module defines; imports are kept apart."""
+    """Return the names that a statement defines; imports are handled separately."""
     match statement:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -198,14 +198,14 @@ def _bound(statement: ast.stmt) -> set[str]:
             return {name}
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return set()
-        case _:  # under a condition, perhaps
+        case _:  # for example a conditional definition
             inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
             names = [_bound(node) for node in inner if node is not statement]
             return {_LOOSE}.union(*names)
 
 
 def _named(node: ast.AST, shown: Collection[ast.AST]) -> Iterator[tuple[str, ...]]:
-    """Yield the names that code refers to, with the attributes taken of them."""
+    """Yield the names that code refers to, with their attribute chains."""
     path: list[str] = []
     inner = node
     while isinstance(inner, ast.Attribute):
@@ -223,7 +223,7 @@ def _named(node: ast.AST, shown: Collection[ast.AST]) -> Iterator[tuple[str, ...
 
 
 def _showing_methods(tree: ast.Module) -> list[ast.stmt]:
-    """Return the methods of experiments that only show what was found."""
+    """Return the methods of experiments that only present results."""
     return [
         child
         for owner in tree.body
@@ -235,7 +235,7 @@ def _showing_methods(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _first_row(statement: ast.stmt) -> int:
-    """Return the first line of a statement, its decorators included."""
+    """Return the first line of a statement, including its decorators."""
     decorators = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(each.lineno for each in decorators)])
 
@@ -243,7 +243,7 @@ def _first_row(statement: ast.stmt) -> int:
 def _lines_of_code(
     text: str, tree: ast.Module, shown: Collection[ast.stmt]
 ) -> list[str]:
-    """Return the lines of a file with what changes no number left empty."""
+    """Return the lines of a file, empty where they cannot change a number."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:

@@ -1,4 +1,4 @@
-"""Printed tables, made from tidy ones."""
+"""Printed tables from tidy tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,14 +29,14 @@ __all__ = [
 
 Records = Sequence[Mapping[str, Any]]
 Form = str | Callable[[Any], str]
-#: A key of the records, with how its value is written, or a function of the record.
+#: A key of the records, with the format of its value, or a function of the record.
 Column = str | tuple[str, Form] | Callable[[Any], str]
 
 
 class Fitted(str):
-    """A text of exponents or intervals, of which smoke runs print none.
+    """A text with exponents or intervals, which smoke runs do not print.
 
-    Their few small sizes show that an experiment runs, and nothing else.
+    Their few small sizes only show that an experiment runs.
     """
 
     __slots__ = ()
@@ -74,7 +74,7 @@ def of(records: Records, **named: Any) -> list[Any]:
 
 
 def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Yield the values of some keys that occur, and the records that have them.
+    """Yield the values of some keys, and the records with these values.
 
     Examples
     --------
@@ -100,25 +100,25 @@ def pivot(
     corner: str | None = None,
     label: Callable[..., str] | None = None,
 ) -> TextTable:
-    """Return a table: a row for each value of some keys, a column for another's.
+    """Return a table with a row per value of some keys, and a column per value of one.
 
     Parameters
     ----------
     title : str
     records : sequence of mapping
     row, column : str
-        Keys of the records; `row` may be several. Rows are sorted where they are
-        numbers, the exact kernel (None) last.
+        Keys of the records; `row` may be several. Numeric rows are sorted, with the
+        exact kernel (None) last.
     cell : (str, str or callable) or callable
-        A key, whose mean over the records of a row and column is written so; or their
-        text as of a dataframe.
+        A key, whose mean over the records of a row and column is formatted; or a
+        function of the dataframe of these records that returns a text.
     headings : mapping, optional
-        The values of `column` and their headings; by default those that occur. Columns
-        without records are left out.
+        The values of `column` and their headings; by default all values. Columns
+        without records are omitted.
     corner : str, optional
         Heading of the first column.
     label : callable, optional
-        Text of the values of `row`; by default :func:`count` of each.
+        Text of the values of `row`; by default, :func:`count` of each.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def pivot(
 def listing(
     title: str, records: Records, columns: Mapping[str, Column], caption: str = ""
 ) -> TextTable:
-    """Return a table with a row for each record; columns that are empty are left out.
+    """Return a table with a row per record, omitting empty columns.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def _corner(keys: Sequence[str]) -> str:
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sort numbers, None last; leave texts in their order."""
+    """Sort numbers, with None last; leave strings in their order."""
     return tuple(
         (value is None, value if isinstance(value, int | float) else 0)
         for value in place
@@ -206,7 +206,7 @@ def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def count(value: Any) -> str:
-    """Return a number of features or rows; None is the exact kernel.
+    """Format a number of features or rows; None is the exact kernel.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def count(value: Any) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return so many significant digits, with commas from 100 on; nothing for None."""
+    """Format with significant digits, and commas from 100 on; "" for None."""
     if value is None or value != value:
         return ""
     if abs(value) >= 100:
@@ -229,19 +229,19 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return seconds, or milliseconds below one; nothing for None."""
+    """Format seconds, or milliseconds below one; "" for None."""
     if value is None or value != value:
         return ""
     return f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 
 def megabytes(value: float | None) -> str:
-    """Return a number of bytes in megabytes; nothing for None."""
+    """Format a number of bytes in megabytes; "" for None."""
     return "" if value is None or value != value else f"{value / 1e6:,.0f} MB"
 
 
 def percent(value: float | None, spread: float | None = None) -> str:
-    """Return a share in percent, with its standard deviation where there is one.
+    """Format a share in percent, with its standard deviation if given.
 
     Examples
     --------
@@ -256,17 +256,17 @@ def percent(value: float | None, spread: float | None = None) -> str:
 
 
 def points(share: float) -> str:
-    """Return a share in percent without the sign, which the title has."""
+    """Format a share in percent without the sign, which is in the title."""
     return f"{100 * share:.2f}"
 
 
 def words(name: str) -> str:
-    """Return a name of an outcome as words."""
+    """Return the name of an outcome as words."""
     return name.replace("_", " ")
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
-    """Return a warning where what was chosen lies at an edge of its grid.
+    """Return a warning for each hyperparameter chosen at an edge of its grid.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
 
 
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
-    """Return a sentence for each reason for which cases were skipped.
+    """Return a sentence per reason for skipped cases.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def _sizes(sizes: Sequence[str]) -> str:
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return the power p of the curve y = c·xᵖ that fits best; None for a single x.
+    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x.
 
     Examples
     --------

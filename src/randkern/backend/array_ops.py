@@ -1,11 +1,11 @@
-"""Primitives of arrays: those that tensors share, by the array API, and NumPy's.
+"""Array primitives: those that follow the array API standard, and NumPy's.
 
-:class:`ArrayOps` is what the rooms above see of a library of arrays. What the array API
-standard says is written here, over the namespace ``xp`` of the library (of
-array-api-compat, as scikit-learn carries it); the rest each backend brings:
-:class:`NumpyOps` here, and those of :mod:`randkern.backend.torch_ops`.
-:func:`randkern.backend.namespace.ops_of` tells which an array has; their lists are in
-``docs/architecture.md``.
+:class:`ArrayOps` is the interface of an array library to the packages above. What the
+array API standard covers is written here, over the library's namespace ``xp`` (from
+the array-api-compat that scikit-learn vendors). Each backend adds the rest:
+:class:`NumpyOps` here, and the tensors' in :mod:`randkern.backend.torch_ops`.
+:func:`randkern.backend.namespace.ops_of` returns the primitives for an array;
+``docs/architecture.md`` lists them.
 """
 
 import math
@@ -34,19 +34,19 @@ from randkern.backend.compiled_loops import run_over_ranges
 from randkern.backend.pairwise import patch_products, scaled_squared_distances
 from randkern.backend.skinny_gemm import padded
 
-# Changes of a value of order one below this are lost in rounding errors.
+# Smaller changes of a value of order one are lost to rounding errors.
 LEAST_CHANGE = 64 * 2.0**-52
 
 
 class ArrayOps:
-    """Primitives of one library of arrays.
+    """Primitives of one array library.
 
-    `like` is always an array whose namespace, dtype and device the result takes.
+    The result takes its namespace, dtype and device from the array `like`.
 
     Attributes
     ----------
     xp : module
-        The library's namespace, by the array API standard.
+        The library's array API namespace.
     special : module
         Its special functions: expit, logsumexp, ndtr, softmax.
     algebra, duals, hadamard, sparse, skinny_gemm
@@ -61,7 +61,7 @@ class ArrayOps:
     hadamard: Any
     sparse: Any
     skinny_gemm: Any
-    # What the primitives below need of a library beyond the standard.
+    # What the primitives below need beyond the standard.
     placed: Any
     to_host: Any
     densified: Any
@@ -71,27 +71,27 @@ class ArrayOps:
     divide_rows: Any
 
     def float64_like(self, values, like):
-        """Return `values` in float64 where `like` lies."""
+        """Return `values` in float64 on the device of `like`."""
         return self.placed(values, self.xp.float64, like)
 
     def to_integers(self, values, like):
-        """Return integers where `like` lies."""
+        """Return integers on the device of `like`."""
         return self.placed(values, self.xp.int64, like)
 
     def asarray(self, values, like):
-        """Return `values` in the dtype of `like`, where it lies."""
+        """Return `values` in the dtype and on the device of `like`."""
         return self.placed(values, like.dtype, like)
 
     def as_float64(self, X):
-        """Return X in float64, itself if it is."""
+        """Return X in float64, or X itself if it is float64."""
         return self.xp.astype(X, self.xp.float64, copy=False)
 
     def as_integers(self, values):
-        """Return integers, for instance of booleans."""
+        """Return values, for instance booleans, as integers."""
         return self.xp.astype(values, self.xp.int64)
 
     def empty(self, shape, like):
-        """Return an array of unset values in the dtype of `like`."""
+        """Return an uninitialised array in the dtype of `like`."""
         return self.xp.empty(shape, dtype=like.dtype, device=_device(like))
 
     def zeros(self, shape, like):
@@ -107,15 +107,15 @@ class ArrayOps:
         return self.xp.arange(n, device=_device(like))
 
     def flatnonzero(self, values):
-        """Return where a vector is not 0."""
+        """Return the indices of the nonzero entries of a vector."""
         return self.xp.nonzero(values)[0]
 
     def largest(self, values):
-        """Return the largest value as a float, 0 if there is none above."""
+        """Return the largest value, or 0 if none is positive, as a float."""
         return max(float(self.xp.max(values)), 0.0) if 0 not in values.shape else 0.0
 
     def largest_code(self, codes):
-        """Return the largest of codes of categories, or of those that are known."""
+        """Return the largest category code, or the largest known one."""
         return self.largest(codes)
 
     def largest_value(self, dtype):
@@ -127,7 +127,7 @@ class ArrayOps:
         return float(self.xp.finfo(dtype).eps)
 
     def is_finite(self, values):
-        """Tell whether all values are finite."""
+        """Return whether all values are finite."""
         return bool(self.xp.all(self.xp.isfinite(values)))
 
     def average(self, values, weights):
@@ -142,7 +142,7 @@ class ArrayOps:
         values[diagonal, diagonal] = number
 
     def unique(self, values):
-        """Return the sorted different values of a vector, as a NumPy array."""
+        """Return the sorted distinct values of a vector as a NumPy array."""
         return self.to_host(self.xp.unique_values(values))
 
     def hstack(self, parts):
@@ -150,15 +150,15 @@ class ArrayOps:
         return self.xp.concat(parts, axis=-1)
 
     def concatenate(self, parts, axis=0):
-        """Return arrays one after the other along an axis."""
+        """Concatenate arrays along an axis."""
         return self.xp.concat(parts, axis=axis)
 
     def stacked_numbers(self, numbers):
-        """Return a vector of numbers that lie where their arrays did."""
+        """Stack zero-dimensional arrays into a vector on their device."""
         return self.xp.stack(numbers)
 
     def triu(self, matrix, diagonal):
-        """Return the upper triangle from a diagonal on, zeros below."""
+        """Return the upper triangle from a diagonal on, with zeros below."""
         return self.xp.triu(matrix, k=diagonal)
 
     def bincount(self, position, weights, n):
@@ -167,7 +167,7 @@ class ArrayOps:
         return self.xp.astype(counts, self.xp.float64)
 
     def numpy_dtype(self, array):
-        """Return the dtype of an array as one of NumPy."""
+        """Return the dtype of an array as a NumPy dtype."""
         return np.dtype(str(array.dtype).removeprefix("torch."))
 
     def softplus(self, values):
@@ -177,12 +177,12 @@ class ArrayOps:
     def codes(self, X, categories):
         """Return the positions of values in sorted categories, one array per column.
 
-        A value that is not there becomes the number of categories.
+        The code of an unknown value is the number of categories.
         """
         xp, X = self.xp, self.densified(X)
         positions = xp.empty(X.shape, dtype=xp.int64, device=_device(X))
         for j, values in enumerate(categories):
-            # Compared in the narrower dtype: 0.1 in float32 is another number.
+            # Compare in the narrower dtype: 0.1 in float32 is another number.
             single = values.dtype == np.float32 or X.dtype == xp.float32
             dtype = xp.float32 if single else xp.float64
             column = xp.astype(X[:, j], dtype, copy=True)
@@ -193,11 +193,11 @@ class ArrayOps:
         return positions
 
     def bounded_amplitudes(self, X, apply, power):
-        """Return rows whose squares stay in range, and what undoes it.
+        """Return rows whose squares stay in range, and factors that undo the scaling.
 
-        Rows of extreme size are divided by powers of two, which loses no bit;
-        |u·x|^power is to be multiplied by the second value. None where there is no such
-        row; otherwise ``apply(X)`` takes the place of X.
+        Rows of extreme size are divided by powers of two, which is exact; |u·x|^power
+        must be multiplied by the factors. The rows are those of ``apply(X)``. Return
+        None if no row is extreme.
         """
         xp = self.xp
         with np.errstate(over="ignore"):
@@ -209,7 +209,7 @@ class ArrayOps:
         block = apply(X)
         sizes = xp.frexp(self.as_float64(self.largest_of_rows(block)))[1]
         exponents = xp.where(extreme, sizes, 0)
-        # In two steps: the power of two of a subnormal row is out of range.
+        # In two steps: the power of two for a subnormal row is out of range.
         half = -exponents // 2
         for part in (half, -exponents - half):
             factors = xp.exp2(xp.astype(part, xp.float64))
@@ -218,7 +218,7 @@ class ArrayOps:
             return block, xp.exp2(xp.astype(exponents, xp.float64) * power)
 
     def unit_rows(self, X, bias):
-        """Return rows over their norms, and the norms, both with an entry √bias more.
+        """Return rows divided by their norms, and the norms, with an extra entry √bias.
 
         Rows are first divided by their largest entry, so that no square leaves the
         range of float64; a zero row stays zero.
@@ -237,18 +237,18 @@ class ArrayOps:
     binomial_squares = special.binomial_squares
     optical_angles = special.optical_angles
 
-    # Defaults for NumPy's arrays and most tensors.
+    # Defaults for NumPy arrays and most tensors.
 
     def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for the matrix of each key, if a kernel draws it itself."""
+        """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
         return None
 
     def memory_limit(self, like):
-        """Return the memory of a fit on the device of `like`; None is the host."""
+        """Return the memory limit on the device of `like`, None for the host."""
         return None
 
     def tile_rows(self, like):
-        """Return the most rows of a tile of phases.
+        """Return the largest number of rows of a tile of phases.
 
         1024 rows by 4096 frequencies are 16 MB in float32, large enough for the matrix
         product to run at its full speed.
@@ -256,12 +256,12 @@ class ArrayOps:
         return 1024
 
     def tile_size(self, like):
-        """Return the memory and the most rows of a tile of exact values."""
+        """Return the memory and largest number of rows of a tile of exact values."""
         return 32 * 2**20, 128
 
 
 class ArrayAlgebra:
-    """Dense linear algebra of one library, in float64 unless said otherwise."""
+    """Dense linear algebra of one library, in float64 unless stated otherwise."""
 
     xp: Any
 
@@ -290,37 +290,37 @@ class ArrayAlgebra:
 
 
 def _device(like):
-    """Return where an array lies, as its namespace names it; None: a sparse matrix."""
+    """Return the device of an array in its namespace, None for a sparse matrix."""
     return getattr(like, "device", None)
 
 
 _ROWS = 1024
-# Reflections that LAPACK applies at once.
+# Reflections per block in LAPACK.
 _REFLECTIONS = 32
 
 
 def _cubed(algebra, matrix, *args):
-    """Count the operations of a decomposition, but for a factor near 1."""
+    """Count the operations of a decomposition, up to a factor near 1."""
     return max(matrix.shape) * min(matrix.shape) ** 2
 
 
 def _eigen(algebra, matrix, *args):
-    """Count those of eigenvalues, singular values and what rests on them, roughly."""
+    """Count the operations of eigenvalue and singular value problems, roughly."""
     return 4 * _cubed(algebra, matrix)
 
 
 def _solved(algebra, factor, right, *args, **kwargs):
-    """Count those of one triangular solve."""
+    """Count the operations of one triangular solve."""
     return len(factor) * right.size
 
 
 class NumpyAlgebra(ArrayAlgebra):
-    """LAPACK, on one thread where that is short."""
+    """LAPACK, on one thread where that takes little time."""
 
     xp = array_namespace
 
     def column_products(self, X, Y):
-        """Return Σ_i x_ij y_ij of every column j."""
+        """Return Σ_i x_ij y_ij for every column j."""
         if sp.issparse(X):
             return np.asarray(X.multiply(Y).sum(axis=0)).ravel()
         return np.einsum("ij,ij->j", X, Y)
@@ -329,7 +329,7 @@ class NumpyAlgebra(ArrayAlgebra):
     def lower_factor(self, matrix):
         """Return the lower Cholesky factor of a matrix given by its upper triangle.
 
-        The matrix is used up.
+        The matrix is overwritten.
         """
         matrix = np.require(matrix, float, ["C", "W"])
         if not factorise_upper(matrix):
@@ -356,10 +356,9 @@ class NumpyAlgebra(ArrayAlgebra):
         )
 
     def extended_factor(self, factor, rows):
-        """Return the lower factor of LLᵀ + RᵀR for rows R, O(n²) operations each.
+        """Return the lower factor of LLᵀ + RᵀR in O(n²) operations per row of R.
 
-        By Householder's reflections of the rows of Lᵀ and of R, which keep Lᵀ
-        triangular.
+        Householder reflections of the rows of Lᵀ and of R keep Lᵀ triangular.
         """
         if not len(rows):
             return factor
@@ -376,7 +375,7 @@ class NumpyAlgebra(ArrayAlgebra):
         inverse, info = dpotri(factor, lower=1)
         if info:
             raise np.linalg.LinAlgError("the covariance is singular.")
-        # The upper triangle is filled in place: D x D matrices are what memory goes to.
+        # Fill the upper triangle in place: D x D matrices take most of the memory.
         for start in range(0, len(inverse), _ROWS):
             rows = slice(start, start + _ROWS)
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
@@ -386,31 +385,31 @@ class NumpyAlgebra(ArrayAlgebra):
 
     @short_on_one_thread(_eigen)
     def shortest_solution(self, matrix, right):
-        """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+        """Return the minimum-norm minimiser x of ‖Ax − b‖ for a symmetric A."""
         return scipy.linalg.lstsq(matrix, right)[0]
 
     @short_on_one_thread(_cubed)
     def pivoted_factor(self, gram):
-        """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+        """Return F with FFᵀ = K up to rounding, and its pivots, one per rank of K.
 
-        By Cholesky factorisation with pivoting: the rows of F at the pivots, in their
-        order, are lower triangular. Zeros fill up its width. The Gram matrix is
-        overwritten.
+        F comes from a pivoted Cholesky factorisation: its rows at the pivots, in their
+        order, are lower triangular, and columns beyond the rank are zero. The Gram
+        matrix is overwritten.
         """
-        # Of the transpose, which is Fortran-ordered, so that nothing is copied.
+        # The transpose is Fortran-ordered, so that nothing is copied.
         factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
         if info < 0:
             raise np.linalg.LinAlgError("the Gram matrix is not finite.")
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))
-        for start in range(0, len(gram), _ROWS):  # no third matrix is made
+        for start in range(0, len(gram), _ROWS):  # avoids a third matrix
             rows = slice(start, start + _ROWS)
             out[pivots[rows], :rank] = np.tril(factor[rows, :rank], start)
         return out, pivots[:rank]
 
     @short_on_one_thread(_eigen)
     def leading_eigenpairs(self, matrix, rank):
-        """Return leading eigenpairs, descending, of an upper triangle."""
+        """Return the leading eigenpairs, descending, of a matrix's upper triangle."""
         n = len(matrix)
         values, vectors = scipy.linalg.eigh(
             matrix.T, lower=True, subset_by_index=(max(0, n - rank), n - 1),
@@ -426,14 +425,14 @@ class NumpyAlgebra(ArrayAlgebra):
 
     @short_on_one_thread(_cubed)
     def qr(self, matrix):
-        """Return an orthonormal basis of the columns, and the upper triangle."""
+        """Return Q and R of the QR decomposition."""
         return scipy.linalg.qr(matrix, mode="economic", check_finite=False)
 
     @short_on_one_thread(_eigen)
     def symmetric_eigenpairs(self, matrix):
         """Return eigenvalues, ascending, and eigenvectors of a C-contiguous matrix.
 
-        It is in float64; its upper triangle is read, and it is overwritten.
+        The matrix is float64; only its upper triangle is read, and it is overwritten.
         """
         # The transpose of a C-ordered array is Fortran-ordered: LAPACK works in place
         # on its lower triangle, our upper one.
@@ -447,12 +446,12 @@ class NumpyAlgebra(ArrayAlgebra):
         return np.linalg.svd(matrix, compute_uv=False)
 
 
-# Rows of a tile of which the temporary arrays of a function stay in the cache.
+# Rows per tile, so that a function's temporary arrays stay in the cache.
 _MAPPED_ROWS = 32
 
 
 class NumpyOps(ArrayOps):
-    """NumPy's primitives, and loops that Numba compiles."""
+    """NumPy's primitives, and loops compiled by Numba."""
 
     xp, special = array_namespace, scipy.special
     algebra = NumpyAlgebra()
@@ -472,17 +471,17 @@ class NumpyOps(ArrayOps):
     bessel_k0 = staticmethod(scipy.special.k0)
 
     def key(self, like):
-        """Return what tells arrays apart that cannot stand for each other."""
+        """Return a key that distinguishes arrays that are not interchangeable."""
         return like.dtype.char, "host"
 
     def placed(self, values, dtype, like):
-        """Return values in a dtype."""
+        """Return values cast to a dtype."""
         return np.asarray(values, dtype=dtype)
 
     def constant(self, owner, name, like, make):
         """Return what `make` returns as an array like `like`.
 
-        On a device it is cached as long as `owner` lives, under `name`.
+        On a device it is cached under `name` for the lifetime of `owner`.
         """
         return np.asarray(make())
 
@@ -491,11 +490,11 @@ class NumpyOps(ArrayOps):
         return nullcontext()
 
     def lasting(self, make):
-        """Return what `make` returns, and whether later calls may use it too."""
+        """Return what `make` returns, and whether later calls may reuse it."""
         return make(), True
 
     def to_host(self, array):
-        """Return a NumPy array: the only way from a device to the host."""
+        """Return a NumPy array; this is the only transfer from a device to the host."""
         return np.asarray(array)
 
     def copy(self, array):
@@ -503,7 +502,7 @@ class NumpyOps(ArrayOps):
         return array.copy()
 
     def contiguous(self, array):
-        """Return an array whose rows lie one after the other."""
+        """Return a C-contiguous array."""
         return np.ascontiguousarray(array)
 
     def densified(self, X):
@@ -511,7 +510,7 @@ class NumpyOps(ArrayOps):
         return X.toarray() if sp.issparse(X) else X
 
     def take(self, X, rows):
-        """Return rows by their numbers, which are a NumPy array."""
+        """Return the rows at the indices in a NumPy array."""
         return X[rows]
 
     def multiply(self, values, factor, out):
@@ -527,7 +526,7 @@ class NumpyOps(ArrayOps):
         return np.log1p(values, out=values)
 
     def map_rows(self, function, values):
-        """Overwrite values by `function` of them, some rows at a time per thread."""
+        """Apply `function` to values in place, a few rows at a time per thread."""
 
         def task(start, stop):
             for first in range(start, stop, _MAPPED_ROWS):
@@ -564,13 +563,13 @@ class NumpyOps(ArrayOps):
         return self.largest_sizes(X.T)
 
     def scale_rows(self, X, factors):
-        """Return rows times a factor each."""
+        """Multiply each row by its factor."""
         if sp.issparse(X):
             return sp.csr_array(sp.diags_array(factors) @ X)
         return X * factors[:, None]
 
     def divide_rows(self, X, sizes):
-        """Return rows over a number each."""
+        """Divide each row by its size."""
         if sp.issparse(X):
             X = sp.csr_array(X, copy=True)
             X.data /= np.repeat(sizes, np.diff(X.indptr))
@@ -578,7 +577,7 @@ class NumpyOps(ArrayOps):
         return X / sizes[:, None]
 
     def with_bias(self, X, scale, bias):
-        """Return X·scale, with a last column `bias` if that is not 0."""
+        """Return X·scale, with a last column `bias` unless that is 0."""
         dtype = X.dtype
         scale = np.asarray(scale, dtype=dtype)
         if sp.issparse(X):
@@ -604,23 +603,23 @@ class NumpyOps(ArrayOps):
         return real
 
     def searchsorted(self, sorted_values, values):
-        """Return where values are among sorted ones, and whether they are there."""
+        """Return the positions of values in a sorted vector, and whether they match."""
         position = np.searchsorted(sorted_values, values)
         position = np.minimum(position, len(sorted_values) - 1)
         return position, sorted_values[position] == values
 
     def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
-        """Return where a smooth function is least, by L-BFGS, and the iterations.
+        """Minimise a smooth function by L-BFGS; return the minimiser and iterations.
 
-        It returns the value at a vector, a float, and the gradient there, of which no
-        entry is above `tolerance` at the end. `report` is called with the vector of
-        each iteration, and returns whether to stop.
+        `function` returns its value at a vector, a float, and its gradient, no entry of
+        which exceeds `tolerance` at the end. `report` is called with the vector of each
+        iteration, and returns whether to stop.
         """
         options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
         options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
 
         def callback(intermediate_result):
-            if report(intermediate_result.x.copy()):  # L-BFGS writes over it
+            if report(intermediate_result.x.copy()):  # L-BFGS overwrites it
                 raise StopIteration
 
         result = scipy.optimize.minimize(
@@ -633,7 +632,7 @@ class NumpyOps(ArrayOps):
         return result.x, int(result.nit)
 
     def log_matern(self, z, nu):
-        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); the value at z = 0 is arbitrary."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             bessel = scipy.special.kve(nu, z)
             log = nu * np.log(z) + np.log(bessel) - z

@@ -1,14 +1,14 @@
-"""BLAS and LAPACK on large matrices in place, and on small ones with one thread.
+"""BLAS and LAPACK, in place on large matrices and on one thread for small ones.
 
-LAPACK's decompositions hand BLAS thousands of small products. On a busy machine each
-waits for threads that are not scheduled: the eigenpairs of a 500 × 500 matrix take
+LAPACK's decompositions call BLAS for thousands of small products. On a busy machine
+each waits for threads that are not scheduled: the eigenpairs of a 500 × 500 matrix take
 0.1 s on one thread and more than a second on two. A decomposition that is short on one
-thread gains little from more where the machine is idle, and so gets one.
+thread gains little from more even on an idle machine, so it gets one.
 
-OpenBLAS on two threads reads beyond its buffers where it factorises more than about
+OpenBLAS on two threads reads beyond its buffers when it factorises more than about
 15,000 rows (version 0.3.30: ``numpy.linalg.cholesky`` of 16,000 rows ends the process
-with a segmentation fault). Larger matrices are factorised by panels here, whose
-products it computes well.
+with a segmentation fault). Larger matrices are therefore factorised here by panels,
+whose products OpenBLAS computes correctly.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import scipy.linalg
 from scipy.linalg.lapack import dpotrf
 from threadpoolctl import ThreadpoolController
 
-# Below the first, BLAS takes one thread of its own accord, and to set it (35 us) shows;
-# the second takes some 50 ms on one thread.
+# Below the first, BLAS uses one thread anyway, and setting it (35 us) would show in the
+# time; the second takes some 50 ms on one thread.
 _LEAST_OPERATIONS = 64**3 / 3
 _MOST_OPERATIONS = 1e9
 
@@ -35,20 +35,20 @@ _Result = TypeVar("_Result")
 
 @cache
 def _controller() -> ThreadpoolController:
-    # It takes milliseconds to find the libraries. They are loaded by then: NumPy's and
-    # SciPy's come with the imports of whoever calls.
+    # Finding the libraries takes milliseconds. They are loaded by now: callers have
+    # imported NumPy and SciPy.
     return ThreadpoolController()
 
 
 @contextmanager
 def one_thread_if_short(operations: float) -> Iterator[None]:
-    """Run what takes so many floating-point operations on one thread if they are few.
+    """Limit BLAS to one thread if the number of floating-point operations is small.
 
-    Never on more threads than it would have had. The number of threads belongs to the
-    process: while this lasts, BLAS has one in other threads of Python too. Outside the
-    main thread nothing is changed. Threads that overlap would put back what they found
-    of each other; and recent versions of threadpoolctl heed only the first thread that
-    sets a limit, as long as it lives, which should stay the user's.
+    The number of threads never increases. It is a property of the process: inside this
+    context BLAS has one thread in other Python threads too. Outside the main thread
+    nothing changes: overlapping threads would restore each other's limits, and recent
+    versions of threadpoolctl heed only the first thread that sets a limit, as long as
+    it lives, and that should stay the user's.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
 def short_on_one_thread(
     operations: Callable[..., float],
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorate a function of which `operations` counts the floating-point operations.
+    """Decorate a function whose floating-point operations `operations` counts.
 
     `operations` takes the same arguments.
     """
@@ -87,20 +87,20 @@ def short_on_one_thread(
     return decorate
 
 
-# Rows that LAPACK factorises at once, and rows of a panel beyond.
+# Rows that LAPACK factorises at once, and rows per panel of larger matrices.
 _MOST_ROWS = 12_000
 _PANEL = 1024
 
 
 def panel_bytes(n: int) -> int:
-    """Return the memory that the factorisation takes beside an n × n matrix."""
+    """Return the memory that the factorisation needs besides an n × n matrix."""
     return 0 if n <= _MOST_ROWS else 24 * _PANEL * n
 
 
 def factorise_upper(matrix: np.ndarray) -> bool:
-    """Replace the upper triangle of A by that of R, A = RᵀR; tell whether there is one.
+    """Overwrite the upper triangle of A by R, A = RᵀR; return whether R exists.
 
-    `matrix` is C-ordered float64. Its strict lower triangle stays as it is.
+    `matrix` is C-ordered float64. Its strict lower triangle is unchanged.
 
     Examples
     --------
@@ -165,15 +165,15 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
     Parameters
     ----------
     Z : ndarray of float32 or float64, shape (n, D)
-        The products are in its dtype, of at most 2048 rows at a time in float32, so
-        that the loss is that of short float32 sums.
+        Products are computed in its dtype, in float32 over at most 2048 rows at a
+        time, so that only short sums are rounded to float32.
     gram : ndarray of float64, shape (D, D)
-        Accumulated in float64. Below the diagonal it is left as it was.
+        Accumulated in float64. Entries below the diagonal are unchanged.
 
     Raises
     ------
     ValueError
-        On shapes that do not agree, or a `gram` that is not float64.
+        If the shapes do not agree, or `gram` is not float64.
 
     Notes
     -----
@@ -197,8 +197,8 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
             for right in _column_ranges(n_columns):
                 if right.start < left.start:
                     continue
-                # On the diagonal both factors are one array, and NumPy's product
-                # is BLAS's symmetric one, at half the cost.
+                # On the diagonal both factors are the same array, and NumPy calls
+                # BLAS's symmetric product, at half the cost.
                 product = block.T @ (block if right == left else Z[rows, right])
                 if right == left:
                     product = np.triu(product)

@@ -1,8 +1,8 @@
-"""What a camera makes of light: noise, rounding and saturation; and back.
+"""A camera's counts of light, with noise, rounding and saturation, and back.
 
-The noise of a count is a function of the key, its frame and its pixel, by the
-counter-based generator of :mod:`randkern.backend.counter`: the counts are the same
-bits however frames and pixels are divided among calls and threads.
+The noise of a count is a function of the key, the frame and the pixel, by the
+counter-based generator of :mod:`randkern.backend.counter`: the counts are bit-identical
+however frames and pixels are divided among calls and threads.
 """
 
 import math
@@ -13,7 +13,7 @@ from numba import njit
 from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
 from randkern.backend.counter import LAWS, fill_entries
 
-# Pixels that are worked on together, in the first cache.
+# Pixels per tile, which fits in the L1 cache.
 _TILE = 4096
 _NANOSECONDS_A_COUNT = 2.5
 _COUNTS = (np.uint8, np.uint16)
@@ -51,7 +51,7 @@ def expose(
     pixel: int,
     out: np.ndarray,
 ) -> None:
-    r"""Write the counts of a camera that sees some light.
+    r"""Write a camera's counts for given intensities of light.
 
     .. math:: out_{ij} = \mathrm{clip}\bigl(\mathrm{round}(g I_{ij}
               + \sqrt{r^2 + s\,g I_{ij}}\; z_{ij}),\, 0,\, \text{full scale}\bigr)
@@ -63,24 +63,24 @@ def expose(
     intensity : ndarray of float32, shape (n, m)
         I ≥ 0.
     gain : float
-        g, counts a unit of intensity.
+        g, counts per unit of intensity.
     read_noise : float
         r, standard deviation of the noise without light, in counts.
     shot_noise : float
-        s, variance of the noise of the light a count of it: one over the number
-        of electrons that make a count.
+        s, variance of the light's own noise per count: one over the number of
+        electrons per count.
     full_scale : int
         The largest count.
     key : int
         Names the noise; 0 <= key < 2^64.
     frame, pixel : int
-        Position of ``out[0, 0]`` in the endless matrix of noise.
+        Position of ``out[0, 0]`` in the infinite noise matrix.
     out : ndarray of uint8 or uint16, shape (n, m)
 
     Notes
     -----
-    The number of electrons is a Poisson variable; its normal approximation is
-    within the rounding of a count from a few dozen electrons a count on.
+    The number of electrons is a Poisson variable; from a few dozen electrons per count
+    on, the error of its normal approximation is below the rounding of a count.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def expose(
 
 
 def _divide(task, n: int, m: int, nanoseconds: float) -> None:
-    """Run a task on ranges of rows, or of columns where rows are few."""
+    """Run a task on ranges of rows, or of columns if there are few rows."""
     if n >= 16:
         run_over_ranges(lambda a, b: task(slice(a, b), slice(0, m)), n, nanoseconds)
     else:
@@ -139,7 +139,7 @@ def _look_up(counts, stride, table, out, out_stride, shape):
 
 
 def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
-    """Write the table's value for every count.
+    """Look up the table's value for every count.
 
     Parameters
     ----------

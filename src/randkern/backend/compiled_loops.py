@@ -1,15 +1,14 @@
-"""What compiled loops need: flat views of arrays, several threads, a clock.
+"""Helpers for compiled loops: flat views of arrays, threads, a clock.
 
-Through flat views compiled code sees contiguous memory, which vectorises, and one type
-whether or not the array is read-only or a slice of a wider one, so that it is compiled
-once.
+Through flat views, compiled code sees contiguous memory, which vectorises, and a single
+type, whether or not the array is read-only or a slice of a wider one, so that it is
+compiled once.
 
-The loops of this room release the interpreter's lock (``nogil=True``), so that
-plain Python threads run them side by side. Compared with ``parallel=True`` they
-compile one to two seconds faster, may be called from several threads at once
-(which kills the process under Numba's workqueue layer) and survive a fork (which
-does under GNU OpenMP). The number of threads is Numba's: ``NUMBA_NUM_THREADS``
-and :func:`numba.set_num_threads`.
+The compiled loops of this package release the GIL (``nogil=True``), so plain Python
+threads run them in parallel. Compared with ``parallel=True`` they compile one to two
+seconds faster, may be called from several threads at once (which kills the process
+under Numba's workqueue layer) and survive a fork (which kills it under GNU OpenMP). The
+number of threads is Numba's: ``NUMBA_NUM_THREADS`` and :func:`numba.set_num_threads`.
 """
 
 import itertools
@@ -27,14 +26,14 @@ from numpy.lib.stride_tricks import as_strided
 
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
-    """Return the dtype of `out`, or raise for another dtype or shape than allowed.
+    """Return the dtype of `out`, or raise if its dtype or shape is wrong.
 
     Raises
     ------
     TypeError
-        When it is neither float32 nor float64.
+        If it is neither float32 nor float64.
     ValueError
-        When its shape is not `shape`.
+        If its shape is not `shape`.
 
     Examples
     --------
@@ -53,8 +52,7 @@ def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
 def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     """Return a flat read-only view of `array` and the distance between its rows.
 
-    It is a view of a copy where the dtype differs, or where the elements of a row are
-    not contiguous.
+    The array is copied first if its dtype differs or its rows are not contiguous.
 
     Parameters
     ----------
@@ -82,7 +80,7 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     if rest or stride < 0 or not contiguous or not array.flags.aligned:
         array = array.copy()
         stride = n_cols
-    if array.flags.c_contiguous:  # as_strided does it too, and takes 10 us
+    if array.flags.c_contiguous:  # as_strided takes 10 us
         flat = array.reshape(-1)
         flat.flags.writeable = False
         return flat, n_cols
@@ -96,7 +94,7 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     Parameters
     ----------
     array : ndarray of shape (n, m), neither of them 0
-        With contiguous columns.
+        Its columns must be contiguous.
 
     Returns
     -------
@@ -106,7 +104,7 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     Raises
     ------
     ValueError
-        When the columns are not contiguous or the array is read-only.
+        If the columns are not contiguous or the array is read-only.
 
     Examples
     --------
@@ -136,9 +134,9 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     return as_strided(array, (size,), (itemsize,)), stride
 
 
-# Waking a thread takes some 0.1 ms: worth it from about this much work.
+# Waking a thread takes some 0.1 ms, which pays from about this much work.
 _NANOSECONDS_A_THREAD = 500_000
-# More ranges than threads, so that a thread that is held up does not hold up all.
+# More ranges than threads, so that one delayed thread does not delay all.
 _RANGES_A_THREAD = 4
 
 
@@ -153,12 +151,12 @@ def run_over_ranges(
     Parameters
     ----------
     task : callable
-        Work on the items start to stop - 1, releasing the interpreter's lock. What
-        it writes must not depend on where the ranges are cut.
+        Works on items start to stop - 1, releasing the GIL. What it writes must not
+        depend on where the ranges are cut.
     n : int
-        Number of items; nothing is called when it is 0.
+        Number of items; if 0, `task` is not called.
     nanoseconds : float
-        Rough time of the whole on one thread; small work stays on the caller's.
+        Rough total time on one thread; small work stays on the caller's thread.
     multiple : int
         Ranges start at multiples of this number.
 
@@ -188,14 +186,14 @@ def run_over_ranges(
     cuts = [n_items * i // n_ranges * multiple for i in range(n_ranges)] + [n]
     ranges = list(itertools.pairwise(cuts))
     helpers = min(n_threads, n_ranges) - 1
-    # The caller takes ranges too: it need not wait for a thread to wake up.
+    # The caller takes ranges too, rather than wait for a thread to wake up.
     waiting = [_pool().submit(_work, task, ranges) for _ in range(helpers)]
     try:
         _work(task, ranges)
     finally:
-        ranges.clear()  # after an error nothing more is begun
-        # A helper that has not begun has nothing left to do; waiting for it could
-        # last forever where a task of the pool runs ranges of its own.
+        ranges.clear()  # after an error, start no more ranges
+        # A helper that has not started has nothing left to do; waiting for it could
+        # deadlock if a task in the pool runs ranges of its own.
         started = [future for future in waiting if not future.cancel()]
         done = [future.exception() for future in started]
     for error in done:
@@ -204,9 +202,9 @@ def run_over_ranges(
 
 
 def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function whose compiled loops run on the caller's thread only.
+    """Call a function with its compiled loops on the calling thread only.
 
-    For workers of a pool or a cluster, of which there is one per core.
+    Use it in workers of a pool or cluster that has one worker per core.
 
     Examples
     --------
@@ -223,10 +221,10 @@ def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _work(task: Callable[[int, int], object], ranges: list[tuple[int, int]]) -> None:
-    """Take ranges until none is left."""
+    """Process ranges until none is left."""
     while True:
         try:
-            start, stop = ranges.pop(0)  # atomic under the interpreter's lock
+            start, stop = ranges.pop(0)  # atomic under the GIL
         except IndexError:
             return
         task(start, stop)
@@ -238,7 +236,7 @@ def _pool_of(process: int, n_threads: int) -> ThreadPoolExecutor:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """Return this process's threads: a fork does not inherit its parent's."""
+    """Return this process's thread pool: a fork does not inherit its parent's."""
     return _pool_of(os.getpid(), numba.config.NUMBA_NUM_THREADS)
 
 
@@ -247,10 +245,10 @@ event.register("numba:compile", _COMPILING)
 
 
 def working_seconds() -> float:
-    """Return the seconds of a clock that stands still while Numba compiles.
+    """Return the time in seconds on a clock that stops while Numba compiles.
 
-    Compiled code is cached, so that the first fit after an installation would find much
-    less in the same time than all others.
+    Compiled code is cached, so without this the first fit after an installation would
+    get much less done in the same time than later ones.
 
     Examples
     --------

@@ -1,15 +1,15 @@
 """Random matrices whose entries are a function of their position.
 
-Entry (i, j) depends on the key, the law and (i, j) alone, so that any rectangle of
-an endless matrix can be generated, again and again and in any order, without the
-rest of it: a projection too large to store is never stored.
+Entry (i, j) depends only on the key, the law and (i, j), so any rectangle of an
+infinite matrix can be generated, repeatedly and in any order, without the rest: a
+projection too large for memory is never stored.
 
 The bits are those of Philox4x32-10. The counter of entry (i, j) is, in 32-bit
 words, ``(16 * (j // 64) + j % 16, i mod 2^32, i div 2^32, law)``, and word
 ``(j % 64) // 16`` of its four outputs belongs to column j: the four words of
 neighbouring counters go to four runs of 16 neighbouring columns, which lets the
-compiler work on the counters side by side. The normals of columns j and j + 32 of a
-block of 64 are made of the two words of these columns.
+compiler vectorise over counters. The normals of columns j and j + 32 of a block of 64
+are computed from the two words of these columns.
 
 References
 ----------
@@ -28,8 +28,8 @@ from randkern.backend.compiled_loops import output_rows, run_over_ranges
 from randkern.backend.cpu import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
 
-# A law is a type, so that the loops are compiled for the laws that are used; it
-# holds the last word of its counters, which are never to be renumbered.
+# A law is a type, so that loops are compiled only for the laws in use; it holds the
+# last word of its counters, which must never be renumbered.
 class _Normal(NamedTuple):
     stream: int
 
@@ -58,10 +58,10 @@ LAWS: dict[str, Any] = {
     "sign": _Sign(4),
 }
 
-_LANES = 16  # counters side by side
+_LANES = 16  # counters per vector
 _BLOCK = 4 * _LANES  # columns of one block
 _HALF_BLOCK = 2 * _LANES
-_TILE = 16 * _BLOCK  # columns generated at a time, in the first cache
+_TILE = 16 * _BLOCK  # columns generated at a time, in the L1 cache
 _HALF_TILE = _TILE // 2
 _NANOSECONDS_AN_ENTRY = 2.0
 
@@ -94,7 +94,7 @@ _P5 = np.float32(-0.131601821616)
 _P6 = np.float32(0.127615775364)
 _P7 = np.float32(-0.07634497759)
 _SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
-# For other compilers, lowest powers first.
+# For other compilers (Triton), lowest powers first.
 LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)
 SQRT_HALF_BITS = _SQRT_HALF_BITS
 
@@ -106,7 +106,7 @@ _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")
 def _log_f32(u):
     """Return log u of a normal float32 0 < u < inf; relative error 2e-7."""
     bits = bits_of_f32(u)
-    # Numba widens integers to 64 bits; cut back, they stay in 32-bit vectors.
+    # Numba widens integers to 64 bits; the casts keep them in 32-bit vectors.
     exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
     f = f32_of_bits(bits - np.int32(exponent << 23)) - _ONE
     p = (((_P7 * f + _P6) * f + _P5) * f + _P4) * f + _P3
@@ -133,7 +133,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @_inline
 def _fill_words(counter, n_blocks, row, stream, k0, k1, words):
-    """Words 0 and 1 of a counter go to the first half of `words`, 2 and 3 behind."""
+    """Write words 0 and 1 of each counter to the first half, 2 and 3 to the second."""
     c1 = row & _LOW
     c2 = row >> _32
     for block in range(n_blocks):
@@ -149,12 +149,12 @@ def _fill_words(counter, n_blocks, row, stream, k0, k1, words):
 
 @_inline
 def _transform_normal(words, n, values):
-    """Box-Muller: a radius from one word, an angle from another."""
+    """Apply Box-Muller: a radius from one word, an angle from another."""
     for i in range(n):
         u = (np.float32(words[i]) + _ONE) * _TWO_TO_MINUS_32
         radius = math.sqrt(_MINUS_TWO * _log_f32(u))
-        # The low 31 bits are a signed fraction of a half turn, the top bit says
-        # which half.
+        # The low 31 bits are a signed fraction of a half turn; the top bit selects
+        # the half.
         word = np.int32(words[_HALF_TILE + i])
         fraction = np.float32(np.int32(word << 1)) * _TWO_TO_MINUS_32
         cosine, sine = cos_sin_half_turn_f32(fraction)
@@ -166,7 +166,7 @@ def _transform_normal(words, n, values):
 @_inline
 def _transform_cauchy(words, n, values):
     for i in range(_HALF_TILE + n):
-        # Odd, so never 0; near 0, where the value is large, it is exact.
+        # Odd, so never 0, and exact near 0, where the value is large.
         fraction = (
             np.float32(np.int32(np.int32(words[i]) | np.int32(1))) * _TWO_TO_MINUS_32
         )
@@ -197,7 +197,7 @@ def _transform_sign(words, n, values):
 
 
 def _transform(law, words, n, values):
-    """Turn the first n words of both halves to values of the law."""
+    """Transform the first n words of both halves to values of the law."""
     raise NotImplementedError("_transform is for compiled code.")
 
 
@@ -219,7 +219,7 @@ def _overload_transform(law, words, n, values):
 
 @njit(nogil=True, cache=True)
 def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
-    """Write some entries of a random matrix to a flat array, `stride` apart per row."""
+    """Write entries of a random matrix to a flat array with rows `stride` apart."""
     words = np.zeros(_TILE, dtype=np.uint32)
     values = np.empty(_TILE, dtype=np.float32)
     k0 = key & _LOW
@@ -227,7 +227,7 @@ def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
     stream = np.uint64(law.stream) & _LOW
     for i in range(n_rows):
         row = np.uint64(row_start + i)
-        # Columns 0-31 of the blocks of a tile lie in its first half, 32-63 behind.
+        # Columns 0-31 of a tile's blocks are in its first half, 32-63 in the second.
         for first in range(0, n_cols + col_start % _BLOCK, _TILE):
             start = first - col_start % _BLOCK  # in columns of out, may be < 0
             n_blocks = min(_TILE // _BLOCK, (n_cols - start + _BLOCK - 1) // _BLOCK)
@@ -255,7 +255,7 @@ def random_matrix_into(
         Names the matrix; 0 <= key < 2^64.
     law : {"normal", "cauchy", "laplace", "uniform", "sign"}
     row_start, col_start : int
-        Position of ``out[0, 0]`` in the endless matrix.
+        Position of ``out[0, 0]`` in the infinite matrix.
     out : ndarray of float32 or float64, shape (n_rows, n_columns)
 
     Examples
@@ -316,11 +316,11 @@ def random_matrix(
     col_stop: int,
     dtype: np.dtype | type = np.float32,
 ) -> np.ndarray:
-    """Return a rectangle of an endless random matrix of independent entries.
+    """Return a rectangle of an infinite random matrix of independent entries.
 
-    Entry (i, j) is a function of (key, law, i, j): rectangles that overlap agree bit
-    for bit, at any number of threads. Values are computed in float32; with
-    ``dtype=np.float64`` they are the same values.
+    Entry (i, j) is a function of (key, law, i, j): overlapping rectangles agree bit for
+    bit, with any number of threads. Values are computed in float32, also with
+    ``dtype=np.float64``.
 
     Parameters
     ----------

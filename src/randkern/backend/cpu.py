@@ -1,17 +1,17 @@
-"""The array primitives, compiled by Numba; products by NumPy's BLAS.
+"""Array primitives compiled by Numba; products by NumPy's BLAS.
 
-``math.cos`` and ``math.floor`` keep a compiled loop scalar, at some 10 ns an
-element. The functions here are branch-free polynomials on one element, inlined
-into the loop that calls them, where they become vector instructions (about
-0.1 ns an element a core with AVX-512 in float32).
+``math.cos`` and ``math.floor`` keep a compiled loop scalar, at some 10 ns per
+element. The functions here are branch-free polynomials of one element, inlined
+into the calling loop, where they become vector instructions (about 0.1 ns per
+element and core with AVX-512 in float32).
 
 Each comes in two ranges. The fast one (:func:`cos_sin_f32`,
 :func:`cos_sin_f64`) is accurate up to ``FAST_LIMIT_F32`` or ``FAST_LIMIT_F64``
 and wrong, though finite, beyond. The wide one (:func:`cos_sin_f32_wide`,
-:func:`cos_sin_f64_wide`) is accurate everywhere, and slow. A loop checks a tile
-of values once, by :func:`is_fast`, and then runs one of the two, so that the
-inner loop has no branch. Both give nan for inf and nan (a tile that holds one
-takes the wide range).
+:func:`cos_sin_f64_wide`) is accurate everywhere, but slow. A loop checks a tile
+of values once, with :func:`is_fast`, and then runs one of the two, so that the
+inner loop has no branch. Both return nan for inf and nan (a tile that contains one
+of these uses the wide range).
 
 References
 ----------
@@ -20,11 +20,11 @@ Manual for the Elementary Functions* (1980), section 8; the rounding to an
 integer by adding and subtracting 1.5·2^(p-1) (p = 24 or 53 bits) assumes the
 rounding mode of IEEE 754's default.
 
-Every function has its oracle, with the same signature, in
+Every function has an oracle with the same signature in
 ``tests/oracles/primitives.py``. All write into `out`, whose rows must be
-contiguous and may lie any distance apart (a range of columns of a wider array);
-inputs may be read-only. The results do not depend on the number of threads, but
-for the products by BLAS, which agree to rounding.
+contiguous but may be any distance apart (a range of columns of a wider array);
+inputs may be read-only. The results do not depend on the number of threads, except
+for BLAS products, which agree to rounding.
 """
 
 import math
@@ -58,8 +58,8 @@ __all__ = [
     "squared_distances",
 ]
 
-# Up to these the product of the quotient and the first constants of the
-# reduction is exact, with or without fused multiply-add.
+# Up to these limits, the products of the quotient with the first constants of the
+# reduction are exact, with or without fused multiply-add.
 FAST_LIMIT_F32 = np.float32(12800.0)
 FAST_LIMIT_F64 = np.float64(1.0e6)
 
@@ -87,7 +87,7 @@ _C3_F32 = np.float32(2.47618081e-05)
 _C4_F32 = np.float32(-2.60756625e-07)
 _ONE_F32 = np.float32(1.0)
 
-# For other compilers, lowest powers first.
+# For other compilers (Triton), lowest powers first.
 ROUND_F32, INVERSE_PI_F32 = _ROUND_F32, _INVERSE_PI_F32
 PI_PARTS_F32 = (_PI1_F32, _PI2_F32, _PI3_F32)
 SINE_F32 = (_S0_F32, _S1_F32, _S2_F32, _S3_F32)
@@ -115,12 +115,12 @@ _C5_F64 = np.float64(-1.13596475577881948265e-11)
 _HALF = np.float64(0.5)
 _ONE = np.float64(1.0)
 
-# "contract" alone: fused multiply-adds where the processor has them, and no
-# reassociation, which would cancel the rounding trick and the reduction.
+# Only "contract": fused multiply-adds where the processor has them, but no
+# reassociation, which would undo the rounding trick and the reduction.
 _inline = njit(forceinline=True, fastmath={"contract"})
 
 
-# Numba's `view` takes a variable that is made a NumPy scalar, and nothing else.
+# Numba's `view` only accepts a variable that was cast to a NumPy scalar.
 @_inline
 def bits_of_f32(x: Any) -> np.int32:
     """Return the bits of a float32."""
@@ -137,14 +137,14 @@ def bits_of_f64(x: Any) -> np.int64:
 
 @_inline
 def f32_of_bits(bits: Any) -> np.float32:
-    """Return the float32 of some bits, of which the lowest 32 are read."""
+    """Return the float32 with the lowest 32 of some bits."""
     value = np.int32(bits)
     return value.view(np.float32)
 
 
 @_inline
 def f64_of_bits(bits: Any) -> np.float64:
-    """Return the float64 of some bits."""
+    """Return the float64 with some bits."""
     value = np.int64(bits)
     return value.view(np.float64)
 
@@ -292,8 +292,8 @@ def cos_sin_f32_wide(x: Any) -> tuple[np.float32, np.float32]:
 def cos_sin(x: Any) -> Any:
     """Return (cos x, sin x) by :func:`cos_sin_f32` or :func:`cos_sin_f64`.
 
-    Called in compiled code, where the type of `x` chooses, once, at compile
-    time; called from Python it is NumPy's.
+    In compiled code the type of `x` selects the function at compile time; from
+    Python, NumPy computes the values.
 
     Examples
     --------
@@ -305,7 +305,7 @@ def cos_sin(x: Any) -> Any:
 
 
 def cos_sin_wide(x: Any) -> Any:
-    """Return (cos x, sin x) for any `x`; otherwise as :func:`cos_sin`.
+    """Return (cos x, sin x) for any `x`; otherwise like :func:`cos_sin`.
 
     Examples
     --------
@@ -317,12 +317,12 @@ def cos_sin_wide(x: Any) -> Any:
 
 
 def is_fast(values: Any) -> bool:
-    """Tell whether the fast range suffices for all of a one-dimensional array.
+    """Return whether all values of a one-dimensional array are in the fast range.
 
-    False when a value is above the fast limit of its dtype, inf or nan. The
-    largest absolute value is taken over the bit patterns as integers, which
-    order as the values do, with nan above inf: unlike a floating-point maximum,
-    that loop vectorises.
+    False if a value is above the fast limit of its dtype, inf or nan. The largest
+    absolute value is found on the bit patterns as integers, which have the order
+    of the values, with nan above inf: unlike a floating-point maximum, that loop
+    vectorises.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ _MAGNITUDE_F32 = np.int32(0x7FFFFFFF)
 _MAGNITUDE_F64 = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-# The functions' sources, compiled in the place of the general name.
+# Compiled code calls the function for its dtype by the general name.
 @overload(cos_sin, jit_options={"forceinline": True, "fastmath": {"contract"}})
 def _overload_cos_sin(x: Any) -> Callable[[Any], Any]:
     return cos_sin_f32.py_func if x == types.float32 else cos_sin_f64.py_func
@@ -382,7 +382,7 @@ def _overload_is_fast(values: Any) -> Callable[[Any], bool]:
     return _is_fast_f32 if values.dtype == types.float32 else _is_fast_f64
 
 
-_TILE = 1024  # phases between two checks of their range, in the first cache
+_TILE = 1024  # phases per range check, in the L1 cache
 
 _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
@@ -630,7 +630,7 @@ def modulus_power(
     Raises
     ------
     ValueError
-        On shapes that do not agree, or a power that is not positive.
+        If the shapes do not agree, or the power is not positive.
 
     Examples
     --------

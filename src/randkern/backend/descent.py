@@ -5,7 +5,7 @@ from numba import get_num_threads, njit
 
 from randkern.backend.compiled_loops import run_over_ranges
 
-# Gradients below this are rounding.
+# Smaller gradients are rounding errors.
 _TINY = 1e-12
 _MULTIPLIER = np.uint64(6364136223846793005)
 _INCREMENT = np.uint64(1442695040888963407)
@@ -39,10 +39,10 @@ def _shuffle(order, state):
 def _descend(
     Z, rows, squares, signs, upper, alpha, weights, tolerance, most_epochs, seed, epochs
 ):
-    """Algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
+    """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
-    A row is read from memory once for all problems. Each has rows at rest, of which it
-    expects no change, and ends on its own: what it does depends on no other.
+    A row is read from memory once for all problems. Each shrinks its own set of active
+    rows and stops on its own: no problem depends on another.
     """
     k, n = signs.shape
     order = np.arange(n)
@@ -123,32 +123,32 @@ def descend(
     ----------
     Z : ndarray of float32 or float64, shape (N, width), rows contiguous
     rows : ndarray of int64, shape (n,)
-        Which rows of `Z` take part.
+        Indices of the rows of `Z` to use.
     signs : ndarray of float64, shape (k, n)
         ±1, one problem per row.
     upper : ndarray of float64, shape (n,)
     alpha : ndarray of float64, shape (k, n)
-        Where to start; overwritten.
+        Starting point; overwritten by the solution.
     weights : ndarray of the dtype of `Z`, shape (k, width)
-        The w of `alpha`, which may hold contributions of other rows; overwritten.
+        The w of `alpha`, possibly with contributions of other rows; overwritten.
     tolerance : float
-        Difference of the largest and the least projected gradient at the end.
+        Difference between the largest and smallest projected gradient at which to stop.
     most_epochs : int
-        Passes over the rows, at most.
+        Largest number of passes over the rows.
     seed : int
-        Of the orders of the rows.
+        Seed of the random orders of the rows.
 
     Returns
     -------
     int
-        Passes that the slowest problem took; ``most_epochs + 1`` if it did not reach
-        the tolerance.
+        Passes of the slowest problem; ``most_epochs + 1`` if it did not reach the
+        tolerance.
 
     Notes
     -----
     Algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate
-    descent method for large-scale linear SVM". Problems visit rows in the same
-    orders, those of a thread together, so that a row is read once for all of them.
+    descent method for large-scale linear SVM". All problems visit rows in the same
+    order, those of one thread together, so that a row is read once for all of them.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dual activations, element by element.
+"""Elementwise dual activations.
 
 :mod:`randkern.backend.torch_duals` holds the same functions for tensors; both are
 ``ops_of(array).duals``.
@@ -27,8 +27,8 @@ def _relu(rho, out, start, stop):
     for i in range(start, stop):
         x = min(max(np.float64(rho[i]), -1.0), 1.0)
         size = abs(x)
-        # arccos|x| is π/2 − arcsin|x|, or 2 arcsin √((1 − |x|)/2) above 1/2: without
-        # a branch or a call, so that the loop becomes vector instructions.
+        # arccos|x| is π/2 − arcsin|x|, or 2 arcsin √((1 − |x|)/2) above 1/2, without
+        # branches or calls, so that the loop vectorises.
         large = size > 0.5
         square = 0.5 * (1.0 - size) if large else size * size
         root = math.sqrt(square) if large else size
@@ -38,7 +38,7 @@ def _relu(rho, out, start, stop):
         arcsin = root + root * (p / q)
         arccos = 2.0 * arcsin if large else _HALF_PI - arcsin
         turned = arccos if x < 0.0 else math.pi - arccos  # π − arccos x
-        # (1 − x)(1 + x) keeps its digits near ±1, unlike 1 − x².
+        # (1 − x)(1 + x) is accurate near ±1, unlike 1 − x².
         sine = math.sqrt((1.0 - x) * (1.0 + x))
         out[i] = _INVERSE_PI * (sine + turned * x)
 
@@ -71,7 +71,7 @@ def relu(rho: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     rho : ndarray of float32 or float64
-        Values beyond ±1 are taken as ±1.
+        Values beyond ±1 are clipped.
 
     Examples
     --------
@@ -93,8 +93,8 @@ def power_series(
     coefficients : ndarray of float64
     rho : ndarray of float32 or float64
     owner : object, optional
-        What has these coefficients and no others: for tensors they stay on the device
-        as long as it lives.
+        An object with only these coefficients: for tensors they are cached on the
+        device for its lifetime.
 
     Examples
     --------

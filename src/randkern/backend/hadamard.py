@@ -8,19 +8,18 @@ with H the orthonormal Walsh-Hadamard matrix of order p in natural (Sylvester)
 order, S₁, S₂, S₃ diagonal with random signs, and R diagonal with the norms that the
 caller gives; p is :func:`block_size`, and x is padded with zeros to p entries. In a
 unitary block S₂ and S₃ hold (±1 ± i)/√2. m rows are ⌈m/p⌉ independent blocks, the
-last one cut off. Each costs O(p log p) instead of O(p d), and no matrix is
-stored: the signs of block b are bits of SplitMix64 at a counter that b names.
+last one truncated. Each costs O(p log p) instead of O(p d), and no matrix is
+stored: the signs of block b are bits of SplitMix64 at a counter given by b.
 
 With norms χ_p the rows look like N(0, I) (F. X. Yu et al., *Orthogonal Random
 Features*, 2016, section 4, "SORF", with their √d replaced by exact norms); with
 squared norms Gamma(p, 1) the unitary rows look like CN(0, I). The fourth moments
 are those of Haar blocks up to terms of order 1/p.
 
-Every function here writes the same bits whatever the number of threads and however
-the rows of X or of the projection are cut into calls. The nonlinearity is fused
-with the store. Rows of X may be strided or read-only, of another dtype (converted
-in blocks, as `out` decides the precision) or those of a SciPy CSR matrix (made dense
-in blocks).
+Results are bit-identical for any number of threads and however the rows of X or of
+the projection are divided among calls. The nonlinearity is fused with the store. X
+may be strided or read-only, of another dtype (`out` decides the precision; X is
+converted in blocks) or a SciPy CSR matrix (densified in blocks).
 """
 
 import math
@@ -46,13 +45,13 @@ from randkern.backend.hadamard_kernels import (
 )
 from randkern.backend.hadamard_vectors import CACHE_LINE, ROWS, entries
 
-# Rows of X that are converted or made dense at a time.
+# Memory for rows of X that are converted or densified at a time.
 _BLOCK_BYTES = 1 << 23
 # Scratch memory of all threads together; a tile of p = 2^20 takes 64 MB.
 _SCRATCH_BYTES = 1 << 28
-# Rows times blocks from which an item of work is of several tiles.
+# Rows times blocks from which an item of work has several tiles.
 _MANY_ROWS = 256
-# About what one stage of a transform takes for one entry, to decide about threads.
+# Rough time of one stage of a transform per entry, to choose the number of threads.
 _NANOSECONDS_A_STAGE = 0.03
 
 _FAST_LIMITS = {"float32": FAST_LIMIT_F32, "float64": FAST_LIMIT_F64}
@@ -61,8 +60,8 @@ _FAST_LIMITS = {"float32": FAST_LIMIT_F32, "float64": FAST_LIMIT_F64}
 def block_size(n_features: int, bias: float | None = None) -> int:
     """Return p, the number of rows of a block and the padded length of x.
 
-    The least power of two that holds `n_features` entries and, unless `bias` is
-    None or 0, one more; at least 64, below which structured rows are visibly not
+    It is the smallest power of two that holds `n_features` entries and, unless `bias`
+    is None or 0, one more; at least 64, below which structured rows are visibly not
     Gaussian.
 
     Examples
@@ -88,20 +87,20 @@ class StructuredRows:
     row_start, row_stop : int
         Range of rows; it need not be aligned with the blocks.
     inverse_scale : float or ndarray of shape (d,)
-        What multiplies the columns of X first.
+        Factor of the columns of X, applied first.
     bias : float, optional
-        One more entry that every row of X gets, not scaled.
+        An extra, unscaled entry of every row of X.
 
     Notes
     -----
     X, an array or a CSR matrix of shape (n, d), has finite values; nan and inf spread
     over the whole row. The dtype of an output, float32 or float64, is that of the
-    computation; its columns must be contiguous, its rows may be further apart. Whatever
-    is not so raises a ValueError.
+    computation; its columns must be contiguous, its rows may be any distance apart.
+    Anything else raises a ValueError.
 
     Examples
     --------
-    The rows of one block are orthogonal, so that norms are kept:
+    The rows of one block are orthogonal, so norms are preserved:
 
     >>> import numpy as np
     >>> from randkern.backend.hadamard import StructuredRows
@@ -127,7 +126,7 @@ class StructuredRows:
         self._write(X, PROJECT, 1.0, (out,))
 
     def project_complex(self, X: Any, *, out_real: Any, out_imag: Any) -> None:
-        """Write the real and the imaginary part of X Ωᵀ, of unitary blocks."""
+        """Write the real and imaginary parts of X Ωᵀ, with unitary blocks."""
         self._write(X, PROJECT, 1.0, (out_real, out_imag))
 
     def pairs(self, X: Any, *, weight: float, out: Any) -> None:
@@ -150,7 +149,7 @@ class StructuredRows:
         self._write(X, COSINES, weight, (out,), offsets=offsets)
 
     def modulus(self, X: Any, *, power: float, weight: float, out: Any) -> None:
-        """Write weight·|u·x|^power, u of unitary blocks; 1, 2, 3 and 4 are fast."""
+        """Write weight·|u·x|^power, with unitary blocks; powers 1 to 4 are fast."""
         self._write(X, MODULUS, weight, (out,), power=power)
 
     def _write(
@@ -200,7 +199,7 @@ class StructuredRows:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Rows of a projection and what is made of them, in the dtype of the output."""
+    """Rows of a projection and their nonlinearity, in the dtype of the output."""
 
     key: np.uint64
     rows: tuple[int, int]
@@ -215,7 +214,7 @@ class _Draw:
     unitary: bool
 
     def run(self, X: np.ndarray, outs: tuple[np.ndarray, ...]) -> None:
-        """Write the features of a block of rows that :func:`_flatten` takes."""
+        """Write the features of a block of rows that :func:`_flatten` accepts."""
         n, d = X.shape
         group = entries(X.dtype)
         program = schedule((self.p // group).bit_length() - 1)
@@ -254,7 +253,7 @@ class _Draw:
             )
 
     def _scratch(self, n_vectors: int, d: int) -> tuple[np.ndarray, ...]:
-        """Return the work space of one task, every array at a cache line."""
+        """Return the workspace of one task; every array is aligned to a cache line."""
         dtype = self.scale.dtype
         n_parts = 1 + self.unitary
         width = ROWS * entries(dtype)
@@ -276,11 +275,11 @@ def _draw(
     weight: float,
     dtype: np.dtype,
 ) -> _Draw:
-    """Return what compiled code reads, for rows of d columns."""
+    """Return the arguments of compiled code for rows with d columns."""
     bias = named.bias
     p = block_size(d, bias)
-    # H is computed with entries ±1: a third of its scale, a power of two, goes to
-    # the input and keeps intermediate values in range, the rest to the norms.
+    # H is computed with entries ±1. A third of its scale, a power of two, is applied
+    # to the input to keep intermediate values in range, the rest to the norms.
     width = ROWS * entries(dtype)
     scale = np.zeros(-(-(d + bool(bias)) // width) * width)
     scale[:d] = np.divide(named.inverse_scale, p)
@@ -324,7 +323,7 @@ def _flatten(array: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _has_flat_rows(array: np.ndarray) -> bool:
-    """Tell whether :func:`_flatten` can express the array."""
+    """Return whether :func:`_flatten` can represent the array."""
     rows, columns = array.strides
     return (array.shape[1] <= 1 or columns == array.itemsize) and (
         array.shape[0] <= 1 or (rows >= 0 and rows % array.itemsize == 0)
@@ -350,9 +349,9 @@ def _is_csr(X: Any) -> bool:
 
 
 def _flat_blocks(X: Any, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows of `dtype` that :func:`_flatten` takes).
+    """Yield (first row, rows of `dtype` that :func:`_flatten` accepts).
 
-    Where a copy is needed, it is made of a few rows at a time.
+    If a copy is needed, it is made a few rows at a time.
     """
     n, d = X.shape
     if not _is_csr(X) and X.dtype == dtype and X.flags.aligned and _has_flat_rows(X):

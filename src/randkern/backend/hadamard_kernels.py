@@ -1,26 +1,24 @@
-"""Compiled kernels of Hadamard features: schedule, interpreter, driver.
+"""Compiled kernels for Hadamard features: schedule, interpreter, driver.
 
-A transform of 2^k vectors (and of the entries inside them) is k stages, one a bit of
+A transform of 2^k vectors (and of the entries inside them) has k stages, one per bit of
 the vector's index, in any order. Here consecutive bits form *steps* (a butterfly of
 radix 4, 8 or 16, in registers) and consecutive steps form *groups*, small enough for
-the first-level cache. The three transforms run through the bits down, up, and down
-again: so they meet once inside the vectors and once at the highest step, and all
-steps of a group around a meeting point run while its *panel* (the vectors that differ
-in the group's bits, a few columns wide) is in the cache. With two groups the tile is
-read four times in all.
+the L1 cache. The three transforms run through the bits down, up, and down again, so
+that they meet once inside the vectors and once at the highest step, and all steps of a
+group around a meeting point run while its *panel* (the vectors that differ in the
+group's bits, a few columns wide) is in the cache. With two groups the tile is read four
+times in all.
 
-The last transform starts at the highest bits, so that it is pruned to the rows that
-are wanted: later steps skip the blocks that hold none.
+The last transform starts at the highest bits, so that it can be pruned to the requested
+rows: later steps skip the blocks that hold none.
 
 Real blocks are R H S3 H S2 H S1 with random signs in S1, S2, S3; unitary ones have
 random phases (±1 ± i)/√2 in S2 and S3 instead, so that the first transform is real.
 Nothing is normalised here: H has entries ±1 and the phases are ±1 ± i.
 
-The functions are inlined before they are compiled, which compiles everything once.
-
-An item of work is one tile of X, or a few, and one block of p rows of the projection;
-those of the same rows of X follow one another. Every feature is computed by the same
-instructions wherever the ranges are cut, so that the bits do not depend on it.
+An item of work is one or a few tiles of X and one block of p rows of the projection;
+items with the same rows of X are consecutive. Every feature is computed by the same
+instructions wherever the ranges are cut, so its bits do not depend on them.
 
 The helpers are inlined before they are compiled, which compiles everything once.
 """
@@ -45,8 +43,8 @@ from randkern.backend.hadamard_vectors import (
 # Below 64 rows a product of signs and transforms is visibly not Gaussian.
 MIN_BLOCK = 64
 
-# Bits of the lowest group, whose panel is 2^bits consecutive vectors (16 KB at
-# most), and of the others.
+# Bits of the lowest group, whose panel is 2^bits consecutive vectors (at most 16 KB),
+# and of the others.
 _LOW_GROUP_BITS = (6, 7, 8)
 _HIGH_GROUP_BITS = (2, 3, 4, 5, 6, 7)
 _PANEL_VECTORS = 256
@@ -62,9 +60,8 @@ class Schedule(NamedTuple):
     Attributes
     ----------
     n_vectors : int
-        Vectors that a tile takes, with one of padding after every panel of each
-        group: otherwise panel rows are a power of two apart and share one set of the
-        cache.
+        Vectors per tile, including one of padding after every panel of each group:
+        otherwise panel rows would be a power of two apart and share a cache set.
     pads : ndarray
         Vector v of the block is vector v + Σ (v >> pads[i]) of the tile.
     visits : ndarray of shape (V, 5)
@@ -72,7 +69,7 @@ class Schedule(NamedTuple):
         and last + 1.
     operations : ndarray of shape (O, 5)
         Action, lowest bit of the step, bit above it, whether it may be pruned, and
-        which of the three transforms it is part of, or which of the three signs.
+        the number of its transform, or of its signs, of three.
     """
 
     n_vectors: int
@@ -82,7 +79,7 @@ class Schedule(NamedTuple):
 
 
 def _group_bits(k: int) -> tuple[int, ...]:
-    """Split k bits into as few, as equal groups as there can be, lowest first."""
+    """Split k bits into as few and as equal groups as possible, lowest first."""
     if k <= max(_LOW_GROUP_BITS):
         return (k,)
     n_high = -(-(k - max(_LOW_GROUP_BITS)) // max(_HIGH_GROUP_BITS))
@@ -95,7 +92,7 @@ def _group_bits(k: int) -> tuple[int, ...]:
 
 
 def _steps(first: int, bits: int) -> list[Step]:
-    """Split the bits of a group into as few steps as there can be."""
+    """Split the bits of a group into as few steps as possible."""
     splits = {2: [2], 3: [3], 4: [4], 5: [2, 3], 6: [3, 3], 7: [3, 4], 8: [4, 4]}
     split = splits[bits]
     lows = [first + sum(split[:i]) for i in range(len(split))]
@@ -103,7 +100,7 @@ def _steps(first: int, bits: int) -> list[Step]:
 
 
 def _butterflies(steps: list[Step], transform: int) -> list[Operation]:
-    # The action of a butterfly is its number of bits; the last ones are pruned.
+    # The action of a butterfly is its number of bits; the last transform is pruned.
     pruned = int(transform == 3)
     return [(above - low, low, above, pruned, transform) for low, above in steps]
 
@@ -149,8 +146,8 @@ def schedule(k: int) -> Schedule:
     )
 
 
-# Stages of signs a block: three, and three more for the imaginary parts, of which
-# the first is not used.
+# Stages of signs per block: three, and three more for the imaginary parts, the first of
+# which is not used.
 N_SIGN_STAGES = 6
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -161,7 +158,7 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @njit(inline="always")
 def tile_vector(v: int, pads: np.ndarray) -> int:
-    """Return where the tile keeps vector v of the block."""
+    """Return the position of the block's vector v in the tile."""
     position = v
     for i in range(pads.shape[0]):
         position += v >> pads[i]
@@ -180,12 +177,12 @@ def draw_signs(
     pads: np.ndarray,
     tile: np.ndarray,
 ) -> None:
-    """Write the signs of a block, placed as the tile's vectors are.
+    """Write the signs of a block in the layout of the tile's vectors.
 
     Word i of stage s is the output of SplitMix64 (Steele, Lea and Flood, 2014) in
-    its state number (block·N_SIGN_STAGES + s)·p/64 + i + 1, seeded by the key; its
-    bits, lowest first, are the signs of entries 64·i on. Stages 3 to 5 are the
-    imaginary parts. `group` is the number of entries a vector.
+    state number (block·N_SIGN_STAGES + s)·p/64 + i + 1, seeded by the key; its bits,
+    lowest first, are the signs of entries from 64·i on. Stages 3 to 5 are the
+    imaginary parts. `group` is the number of entries per vector.
     """
     for stage in range(3):
         for part in range(len(parts) if stage > 0 else 1):
@@ -218,19 +215,19 @@ def run_panel(
         low, above = operations[i, 1], operations[i, 2]
         free = visits[v, 1] - above
         first, stop = np.int64(0), np.int64(1) << free
-        if operations[i, 3] == 1:  # only the blocks that hold a wanted row
+        if operations[i, 3] == 1:  # only the blocks that hold a requested row
             base = outer << free
             if (first_vector >> above) > base:
                 first = (first_vector >> above) - base
             if (last_vector >> above) - base + 1 < stop:
                 stop = (last_vector >> above) - base + 1
         low, above = low - visits[v, 0], above - visits[v, 0]
-        # Rows of the lowest group are consecutive, as the columns of the others are:
-        # either way the inner loop is the long one.
+        # The lowest group's rows, and the other groups' columns, are consecutive:
+        # in both cases the inner loop is the long one.
         rows, columns = np.int64(1) << low, visits[v, 2]
         if visits[v, 0] == 0:
             rows, columns = np.int64(1), rows
-        # Of a unitary block the imaginary part comes with the second signs.
+        # In a unitary block the imaginary part starts with the second signs.
         action, transform = operations[i, 0], operations[i, 4]
         n_parts = len(parts) if action < SIGNS and transform > 1 else 1
         for part in range(n_parts):
@@ -241,9 +238,9 @@ def run_panel(
             )  # fmt: skip
 
 
-# What is made of a projection; MODULUS + m is the m-th power of the modulus.
+# Kinds of output; MODULUS + m is the m-th power of the modulus.
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
-# Columns of a projection that become features at a time: those of the least block.
+# Columns of a projection turned into features at a time: those of the smallest block.
 CHUNK = 64
 
 
@@ -258,9 +255,9 @@ def _load(
     tile: np.ndarray,
     tail: np.ndarray,
 ) -> None:
-    """Write columns j on of some rows of X, scaled and with the signs S1, to a tile.
+    """Write columns of some rows of X from j on, scaled and signed by S1, to a tile.
 
-    They are as many as a vector has lanes, and go to the tile's vectors from `at` on.
+    As many columns as a vector has lanes go to the tile's vectors from `at` on.
     """
     X, pitch, d, scale = rows
     width = 64 // tile.itemsize
@@ -269,7 +266,7 @@ def _load(
         return
     source, start, apart = X, first * pitch + j, pitch
     if j + width > d:
-        # The last columns, with zeros after them and the bias's one.
+        # The last columns, followed by the bias's one and zeros.
         for i in range(n_rows):
             vectors.copy_elements(X, start + i * pitch, tail, i * width, d - j)
         source, start, apart = tail, np.int64(0), width
@@ -330,10 +327,10 @@ def _store(
     results: Any,
     projected: np.ndarray,
 ) -> None:
-    """Make features of CHUNK projections of each row, and store some of them.
+    """Compute features from CHUNK projections of each row, and store some of them.
 
-    Of the columns from `column` on, those from `begin` to `end` are wanted. All are
-    computed, so that the bits of what is wanted do not depend on the range.
+    Of the columns from `column` on, only those from `begin` to `end` are stored. All
+    are computed, so that the stored bits do not depend on the range.
     """
     _, phases, weight, limit, outs, pitches = results
     each = 2 if kind == PAIRS else 1
@@ -377,7 +374,7 @@ def _transform(
     schedule: Any,
     scratch: Any,
 ) -> None:
-    """Compute rows `low` to `high` - 1 of a block for a tile, whose signs are drawn."""
+    """Compute rows `low` to `high` - 1 of a block, with drawn signs, for a tile."""
     _, pads, visits, operations = schedule
     tile, masks, tail, _ = scratch
     group = 16 // tile.itemsize
@@ -408,8 +405,8 @@ def _transform(
                 )
 
 
-# Without reference counts (_nrt), which would be taken around every vector loop:
-# the caller holds all arrays. Threads call this side by side, without the lock.
+# Without reference counting (_nrt), which would surround every vector loop: the caller
+# holds all arrays. Threads call this in parallel, without the GIL.
 @njit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False)
 def compute_features(
     parts: tuple[int, ...],
@@ -421,27 +418,27 @@ def compute_features(
     schedule: Any,
     scratch: Any,
 ) -> None:
-    """Run some items of a projection.
+    """Run a range of items of a projection.
 
     Parameters
     ----------
     parts : tuple of int
         (0,) for real blocks; (0, number of vectors of a tile) for unitary ones.
     items : tuple of three int
-        First item, last + 1, and rows of X an item. Item i is chunk i // n_blocks of
+        First item, last + 1, and rows of X per item. Item i is chunk i // n_blocks of
         the rows and block first_block + i % n_blocks.
     kind : int
         PROJECT, PAIRS, COSINES, or MODULUS + 1, ..., MODULUS + 4 (the power).
     rows : tuple
         X, flat; its number of rows, pitch (row r starts at r·pitch) and number of
-        columns; what multiplies the columns, with zeros up to whole vectors, after
-        that of the bias's one.
+        columns; the factors of the columns and of the bias's one, padded with zeros
+        to whole vectors.
     draws : tuple
         The key, first row of the projection and last + 1, and p.
     results : tuple
-        Norms and phases, from CHUNK rows before the first that is wanted to as many
-        after the last; the weight; the limit of the fast cosine; two outputs, flat
-        (the second takes imaginary parts), and their two pitches.
+        Norms and phases, from CHUNK rows before the first requested row to CHUNK rows
+        after the last; the weight; the limit of the fast cosine; two flat outputs
+        (the second for imaginary parts), and their pitches.
     schedule : Schedule
     scratch : tuple of ndarray
         Tile; masks of signs; the last columns of X (zeros, and ones for the bias);

@@ -1,18 +1,18 @@
-"""Vector instructions of the Walsh-Hadamard kernels, for compiled code only.
+"""Vector instructions for the Walsh-Hadamard kernels, for compiled code only.
 
 A tile holds the p entries of ``ROWS`` rows of X as vectors of 64 bytes, a cache line
 and an AVX-512 register: lane ROWS·k + r of vector v is entry G·v + k of row r, with
-G = 4 entries a vector in float32 and 2 in float64. So few rows keep the tile in the
-first-level cache up to p = 1,024, and in the second up to p = 32,768.
+G = 4 entries per vector in float32 and 2 in float64. So few rows keep the tile in the
+L1 cache up to p = 1,024, and in the L2 cache up to p = 32,768.
 
-Each function here emits straight-line LLVM vector code: it loads all its operands
-before it stores any, so that no alias check is left to the compiler, strides may be
-run-time values, and one compilation serves every p. On machines with shorter
-registers LLVM splits the vectors.
+Each function here emits straight-line LLVM vector code. It loads all its operands
+before it stores any, so the compiler needs no alias checks; strides may be run-time
+values, and one compilation serves every p. On machines with shorter registers LLVM
+splits the vectors.
 
-Positions of a tile count vectors, ``offset`` and ``pitch`` count elements. Signs are
-masks of 16 bits a vector, one a lane, set where the sign is minus. Nothing is
-checked: the callers keep within their buffers.
+Positions in a tile count vectors; ``offset`` and ``pitch`` count elements. Signs are
+masks of 16 bits per vector, one per lane, set for a minus. Nothing is checked: callers
+must stay within their buffers.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,17 +30,17 @@ CACHE_LINE = 64
 # Rows of X in a tile.
 ROWS = 4
 
-# What is done at a step: a butterfly of 2^2, 2^3 or 2^4 vectors (which leaves half of
+# Actions of a step: a butterfly of 2^2, 2^3 or 2^4 vectors (which leaves half of
 # AVX-512's 32 registers for intermediate values); signs; or, within each vector, a
-# transform, signs, and a transform. All else is these, as every radix lengthens the
-# compilation.
+# transform, signs, and a transform. There are no more because every radix lengthens
+# the compilation.
 BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16, SIGNS, SIGNS_WITHIN = 2, 3, 4, 5, 6
 
 Vectors = list[Any]
 
 
 def entries(dtype: Any) -> int:
-    """Return G, the entries of one row in a vector: 4 in float32, 2 in float64."""
+    """Return G, the entries of one row per vector: 4 in float32, 2 in float64."""
     return CACHE_LINE // (ROWS * np.dtype(dtype).itemsize)
 
 
@@ -85,7 +85,7 @@ class Memory:
 
 
 def memories(context: Any, builder: Any, signature: Any, args: Any) -> list[Memory]:
-    """Return vector access to those arguments that are arrays."""
+    """Return vector access to the arguments that are arrays."""
     return [
         Memory(context, builder, kind, value)
         for kind, value in zip(signature.args, args, strict=True)
@@ -109,7 +109,7 @@ def _vector_offsets(builder: Any, tile: Memory, positions: list[Any]) -> list[An
 
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """Return lanes of two vectors, those of the second counted on from the first."""
+    """Return lanes of two vectors; the second's numbers continue the first's."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(a, b, mask)
 
@@ -146,7 +146,7 @@ def _hadamard_within(builder: Any, value: Any) -> Any:
         swapped = shuffle(builder, value, value, [i ^ (ROWS * bit) for i in range(n)])
         signs = [-1.0 if i & (ROWS * bit) else 1.0 for i in range(n)]
         constants = [ir.Constant(value.type.element, sign) for sign in signs]
-        # The product is exact, so that fusing it changes no bit.
+        # The product is exact, so fusing it changes no bit.
         signed = builder.fmul(
             value, ir.Constant(value.type, constants), flags=("contract",)
         )
@@ -213,20 +213,19 @@ def panel_step(
 ) -> Any:
     """Run one step over a panel.
 
-    The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It is
-    done for `blocks`, `pitch` apart, of `rows`, `unit` apart, of `columns`, from
-    vector `start` of the tile on. The signs are of all `parts`, which say where these
-    start in the tile: (0,) in a real block; in a unitary one, whose signs are s + i·s',
-    those of the real and the imaginary part. Their masks start at `mask_origin` +
-    parts.
+    The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It runs
+    over `blocks`, `pitch` apart, of `rows`, `unit` apart, of `columns`, from vector
+    `start` of the tile on. Signs apply to all `parts`, the positions where the parts
+    start in the tile: (0,) in a real block; those of the real and imaginary parts in a
+    unitary one, whose signs are s + i·s'. Their masks start at `mask_origin` + parts.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         masks, tile = memories(context, builder, signature, args)
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
         panel = _Panel(builder, masks, tile, origins, *args[4:])
-        # Inside the loops only one action is left: with the choice in there the
-        # compiler would hoist the addresses of all of them, and spill.
+        # Choose the action outside the loops: inside, the compiler would hoist the
+        # addresses of all actions, and spill registers.
         actions: dict[int, Callable[[Any], None]] = {
             bits: partial(panel.butterfly, bits)
             for bits in (BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16)
@@ -241,7 +240,7 @@ def panel_step(
 
 
 class _Panel:
-    """What can be done to the vectors of a panel, and the loops over them."""
+    """The actions on the vectors of a panel, and the loops over them."""
 
     def __init__(
         self,
@@ -260,7 +259,7 @@ class _Panel:
         self._start, self._stride, self._counts = start, stride, counts
 
     def loop(self, emit: Callable[[Any], None]) -> None:
-        """Emit something for the position of every butterfly."""
+        """Call `emit` in the loops, at the position of every butterfly."""
         builder = self._builder
         blocks, pitch, rows, unit, columns = self._counts
         with for_range(builder, blocks) as block:
@@ -281,7 +280,7 @@ class _Panel:
     def signs(self, within: bool, position: Any) -> None:
         """Multiply by the signs; if `within`, between two transforms in a vector.
 
-        What stands before the latter is real.
+        The input of the latter is real.
         """
         builder, tile = self._builder, self._tile
         at = [builder.add(position, origin) for origin in self._origins]
@@ -299,7 +298,7 @@ class _Panel:
 
 
 def _turn(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
-    """Return the values times the signs; with two parts, the complex product."""
+    """Return values times signs, or the complex product if there are two parts."""
     if len(values) == 1:
         return _negate(builder, values, masks)
     (x, y), (c, s) = values, masks
@@ -333,7 +332,7 @@ def expand_signs(
         shifts = splat(wide, [group * i for i in range(n)])
         bits = builder.trunc(builder.lshr(words, shifts), narrow)
         bits = builder.and_(bits, splat(narrow, [(1 << group) - 1] * n))
-        # Bit k to bit ROWS·k, and from there to the bits of all rows.
+        # Move bit k to bit ROWS·k, and copy it from there to the bits of all rows.
         spread = bits
         for k in range(1, group):
             shifted = builder.shl(bits, splat(narrow, [(ROWS - 1) * k] * n))
@@ -413,8 +412,8 @@ def project_rows(
     """Write ROWS·G columns of a transform in row order, times their norms.
 
     The entries of ROWS vectors from `position` on are transformed inside the vectors
-    and multiplied by the norms from `column` on; row r goes to target[offset + r·pitch]
-    on, those of the imaginary part, if there is one, ROWS rows later.
+    and multiplied by the norms from `column` on. Row r is written from
+    target[offset + r·pitch] on, its imaginary part, if any, ROWS rows later.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

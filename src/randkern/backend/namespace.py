@@ -1,4 +1,4 @@
-"""Which primitives work on an array: NumPy's, or PyTorch's."""
+"""Selects the primitives for an array: NumPy's or PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from randkern._validation import is_tensor
 
 
 def ops_of(array: Any) -> Any:
-    """Return the primitives that work on arrays like this one.
+    """Return the primitives for arrays of this kind.
 
-    They are :class:`randkern.backend.array_ops.ArrayOps`: those of
-    :mod:`randkern.backend.torch_ops` for a tensor, of
-    :mod:`randkern.backend.array_ops` for everything else. Other arrays bring theirs as
-    the attribute `array_ops`.
+    They are a subclass of :class:`randkern.backend.array_ops.ArrayOps`: that of
+    :mod:`randkern.backend.torch_ops` for tensors, of
+    :mod:`randkern.backend.array_ops` for everything else. Other array types provide
+    theirs as the attribute `array_ops`.
 
     Examples
     --------
@@ -35,16 +35,16 @@ def ops_of(array: Any) -> Any:
 
 
 def empty_on(device: str, dtype: Any) -> Any:
-    """Return an empty tensor of a dtype of NumPy on a device, by its name.
+    """Return an empty tensor on a named device, with a NumPy dtype.
 
-    What lies there is made with it: ``ops_of(like).asarray(X, like)``.
+    It serves to move arrays there: ``ops_of(like).asarray(X, like)``.
 
     Raises
     ------
     ValueError
         If there is no such device.
     ImportError
-        Without PyTorch; the extra ``gpu`` brings it.
+        If PyTorch is missing; the extra ``gpu`` installs it.
     """
     import_extra("torch", "computing on a device", "gpu")
     from randkern.backend import torch_constants

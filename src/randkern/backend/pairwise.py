@@ -1,8 +1,8 @@
 """Distances and kernels of all pairs of rows; products of patches of columns.
 
-A library of linear algebra would set threads of its own to work on each product of
-a patch, inside a task that is one of several threads already: they wait for one
-another for longer than they compute.
+Products of patches do not use BLAS, which would start its own threads for each product
+inside a task that already is one of several threads: they would wait for each other
+longer than they compute.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from scipy.spatial.distance import cdist
 
 from randkern.backend.compiled_loops import check_out, output_rows, run_over_ranges
 
-# In so few columns differences cost no more than a matrix product.
+# With at most so many columns, differences cost no more than a matrix product.
 _FEW_COLUMNS = 16
-# ‖x‖² + ‖y‖² − 2x·y has lost three digits or more where it is this much smaller.
+# ‖x‖² + ‖y‖² − 2x·y below this share of ‖x‖² + ‖y‖² has lost at least three digits.
 CANCELLED = 1e-3
 _PAIRS = 4096
 
@@ -26,8 +26,8 @@ def _dense(X):
 def scaled_squared_distances(X, Y, scale, same):
     """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
 
-    Dense rows are first shifted by the mean of Y, so that data far from the
-    origin does not cancel; where it still does, rows are subtracted instead.
+    Dense rows are first shifted by the mean of Y, to avoid cancellation in data far
+    from the origin; where digits still cancel, rows are subtracted instead.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def scaled_squared_distances(X, Y, scale, same):
 
 
 def _subtract(squared, X, Y, first, second):
-    """Take the squared distances of some pairs from differences of rows."""
+    """Compute the squared distances of some pairs from differences of rows."""
     for start in range(0, len(first), _PAIRS):
         part = slice(start, start + _PAIRS)
         difference = X[first[part]] - Y[second[part]]
@@ -95,7 +95,7 @@ def _patch_products(a, b, rows, columns, out):
             row = out[v, i - rows[0]]
             for j in range(len(row)):
                 row[j] = 0
-            # Four at a time: a row is then read and written a fourth as often.
+            # Four at a time: rows are then read and written a fourth as often.
             whole = size - size % 4
             for k in range(0, whole, 4):
                 a0, a1 = a[v, k, i], a[v, k + 1, i]
@@ -116,14 +116,14 @@ def _patch_products(a, b, rows, columns, out):
 def patch_products(
     a: np.ndarray, b: np.ndarray, rows: slice, columns: slice
 ) -> np.ndarray:
-    """Return the sums over k of ``a[v, k, i] * b[v, k, j]``, on the caller's thread.
+    """Return the sums over k of ``a[v, k, i] * b[v, k, j]``, on the calling thread.
 
     Parameters
     ----------
     a, b : ndarray of one dtype, C-contiguous, shapes (n_patches, size, n) and \
 (n_patches, size, m)
     rows, columns : slice
-        Of i and j.
+        Ranges of i and j.
 
     Returns
     -------
@@ -144,8 +144,8 @@ def patch_products(
     return out
 
 
-_ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile: in the second cache
-_BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a copy in float64, at most 8 MB
+_ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile, in the L2 cache
+_BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a float64 copy, at most 8 MB
 _NANOSECONDS_A_TERM = 0.3
 _NANOSECONDS_A_PAIR = 0.5
 
@@ -230,7 +230,7 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
         )
     if out.size == 0:
         return
-    # Blocks are copied to float64, which spares compiled versions for float32.
+    # Blocks are copied to float64, to avoid compiling versions for float32.
     step = max(1, min(_BLOCK_ROWS, _BLOCK_SIZE // max(d, 1)))
 
     def task(start: int, stop: int) -> None:
@@ -283,7 +283,7 @@ def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
         Already divided by the lengthscales.
     Y : ndarray of float32 or float64, shape (m, d)
     out : ndarray of float32 or float64, shape (n, m)
-        The products are accumulated in float64; where they overflow it is 0.
+        The products are accumulated in float64; if one overflows, the value is 0.
 
     Raises
     ------
@@ -318,23 +318,23 @@ def _expand(x_norms, y_norms, start, stop, share, values, stride, near):
 def squared_distances(
     x_norms: np.ndarray, y_norms: np.ndarray, share: float, out: np.ndarray
 ) -> np.ndarray:
-    r"""Make squared distances of products of rows, :math:`\|x\|^2 + \|y\|^2 - 2xy`.
+    r"""Turn products of rows into squared distances, :math:`\|x\|^2 + \|y\|^2 - 2xy`.
 
     Parameters
     ----------
     x_norms : ndarray of shape (n,)
     y_norms : ndarray of shape (m,)
-        Squared norms, of the dtype of `out`.
+        Squared norms, in the dtype of `out`.
     share : float
-        Pairs are near if their squared distance is at most this share of the sum of
-        their squared norms: their digits have cancelled.
+        A pair is near if its squared distance is at most this share of the sum of the
+        squared norms: digits have cancelled.
     out : ndarray of float32 or float64, shape (n, m)
-        The products; overwritten.
+        The products; overwritten by the squared distances.
 
     Returns
     -------
     near : ndarray of int64, shape (n,)
-        How many near pairs each row has.
+        Number of near pairs of each row.
 
     Examples
     --------

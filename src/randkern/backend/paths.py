@@ -1,9 +1,9 @@
 """Random paths through a graph: Algorithm 1 of compositional random features.
 
 A draw walks down from the output of a graph: at an internal node it draws a number and
-follows that many random edges, at an input it writes a *symbol* and an exponent. What
-a draw leaves behind is a sorted list of (symbol, exponent), packed into one integer
-each. Draw i depends on the key and on i alone: its words are those of Philox4x32-10
+follows that many random edges, at an input it writes a *symbol* and an exponent. The
+result of a draw is a sorted list of pairs (symbol, exponent), each packed into one
+integer. Draw i depends only on the key and on i: its words are those of Philox4x32-10
 with the counters (0, i, 0, tag), (1, i, 0, tag), ....
 
 References
@@ -20,40 +20,40 @@ from numba import njit
 
 from randkern.backend.counter import philox
 
-#: What becomes of equal symbols of one draw: their exponents add, add modulo a number,
-#: are counted; or the symbols stay apart.
+#: How equal symbols of one draw merge: their exponents add, add modulo a number, or are
+#: counted; or the symbols stay separate.
 ADD, CYCLE, COUNT, SEPARATE = 0, 1, 2, 3
 
-_PATH_TAG = np.uint64(16)  # beside the laws of `counter`
+_PATH_TAG = np.uint64(16)  # distinct from the laws of `counter`
 _NORMAL_TAG = np.uint64(17)
 _LOW = np.uint64(0xFFFFFFFF)
 _11, _21, _32 = np.uint64(11), np.uint64(21), np.uint64(32)
 _ZERO = 2**31  # an exponent of 0, packed
-_LINEAR_STEPS = 6  # of a search, before it halves
+_LINEAR_STEPS = 6  # of a search before it bisects
 
 
 class PathTables(NamedTuple):
-    """A graph as walks read it.
+    """A graph in the form that walks read.
 
     Node v < ``len(first_symbol)`` is an input; the last node is the output.
     """
 
-    starts: np.ndarray  # of every internal node, where its sources begin
+    starts: np.ndarray  # per internal node, where its sources begin
     sources: np.ndarray
-    law: np.ndarray  # of every internal node, its law of degrees
+    law: np.ndarray  # per internal node, its law of degrees
     law_starts: np.ndarray
-    cumulative: np.ndarray  # the laws' distribution functions, one after the other
-    first_symbol: np.ndarray  # of every input
-    n_symbols: np.ndarray  # of every input: one of them is drawn
-    exponents: np.ndarray  # of every input: 1 is 1, -1 a sign, n a number 1, ..., n
-    merging: np.ndarray  # of every symbol
+    cumulative: np.ndarray  # the laws' distribution functions, concatenated
+    first_symbol: np.ndarray  # per input
+    n_symbols: np.ndarray  # per input: one of them is drawn
+    exponents: np.ndarray  # per input: 1 is 1, -1 a sign, n a number 1, ..., n
+    merging: np.ndarray  # per symbol
     modulus: np.ndarray
     conjugate: np.ndarray
-    continuous: np.ndarray  # 1: equal symbols stand for different features
+    continuous: np.ndarray  # 1 if equal symbols stand for different features
 
 
 class Draws(NamedTuple):
-    """What :func:`collect` drew.
+    """Result of :func:`collect`.
 
     Attributes
     ----------
@@ -62,14 +62,14 @@ class Draws(NamedTuple):
     packed : ndarray of int64
         See :func:`unpack`.
     first : ndarray of int64, shape (n,)
-        The number of the draw that gave entry i.
+        The number of the draw that produced entry i.
     counts : ndarray of int64, shape (n,)
-        How many draws gave it.
+        Number of draws that produced entry i.
     is_real : ndarray of bool, shape (n,)
     n_kept : int
-        Number of draws that count, those without symbols among them.
+        Number of draws that count, including those without symbols.
     n_empty : int
-        Number of draws without symbols, which are no entries.
+        Number of draws without symbols, which are not entries.
     n_factors : int
         Number of symbols before equal ones were merged.
     """
@@ -84,7 +84,7 @@ class Draws(NamedTuple):
     n_factors: int
 
 
-# Of Shell's method, by Ciura.
+# Gaps of Shell's method, by Ciura.
 _GAPS = (701, 301, 132, 57, 23, 10, 4, 1)
 
 _inline = njit(forceinline=True, error_model="numpy")
@@ -93,7 +93,7 @@ _compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 @njit(nogil=True, cache=True)
 def _refill(state, draw, k0, k1):
-    """Make the next four words; not inlined, as it is long and called often."""
+    """Generate the next four words; not inlined, as it is long and often called."""
     w0, w1, w2, w3 = philox(
         state[0] & _LOW, draw & _LOW, draw >> _32, _PATH_TAG, k0, k1
     )
@@ -122,7 +122,7 @@ def _below(n, state, draw, k0, k1):
 
 @_inline
 def _degree(cumulative, start, stop, floor, state, draw, k0, k1):
-    """Return a random degree by inversion of its distribution function, from floor."""
+    """Return a random degree, at least `floor`, by inverting its distribution."""
     if stop - start == 1:
         return 0
     high = _word(state, draw, k0, k1)
@@ -146,7 +146,7 @@ def _degree(cumulative, start, stop, floor, state, draw, k0, k1):
 
 @_inline
 def _copy(values, n, out, begin):
-    """Copy n values; the check of an assignment of slices takes seconds to compile."""
+    """Copy n values; the check in a slice assignment takes seconds to compile."""
     for i in range(n):
         out[begin + i] = values[i]
 
@@ -162,7 +162,7 @@ def _grown(array, size):
 def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
     """Write the symbols of one walk; return their number and the two arrays.
 
-    If `conditional`, of a walk that leaves the output.
+    If `conditional`, the walk is one that leaves the output.
     """
     n_inputs = len(tables.first_symbol)
     n = 0
@@ -212,7 +212,7 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
 
 @_compiled
 def _sort(packed, n):
-    """Sort by insertion with decreasing gaps: symbols of a draw are few."""
+    """Sort by insertion with decreasing gaps: a draw has few symbols."""
     for gap in _GAPS:
         for i in range(gap, n):
             value = packed[i]
@@ -225,7 +225,7 @@ def _sort(packed, n):
 
 @_compiled
 def _merge(tables, packed, n):
-    """Sort symbols and merge equal ones, in place; return how many are left."""
+    """Sort symbols and merge equal ones in place; return how many remain."""
     _sort(packed, n)
     kept = 0
     i = 0
@@ -248,7 +248,7 @@ def _merge(tables, packed, n):
 
 @_compiled
 def _canonical(tables, packed, n, other):
-    """Replace a draw by its conjugate if that comes first; return (real, array)."""
+    """Replace a draw by its conjugate if that sorts first; return (real, array)."""
     if n > len(other):
         other = _grown(other, n)
     for i in range(n):
@@ -285,7 +285,7 @@ def _hash(packed, n):
 
 @_compiled
 def _find(table, hashed, packed, n, starts, known):
-    """Return (the slot of a list in the table, its entry or -1)."""
+    """Return the slot of a list in the table, and its entry or -1."""
     mask = np.uint64(len(table) - 1)
     slot = hashed & mask
     while table[slot] >= 0:
@@ -351,8 +351,8 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
             counts[entry] += 1
         else:
             columns = 1 if real else width
-            # The first draw that finds no room is discarded: then the draws before
-            # it are exchangeable, and their mean is unbiased.
+            # Discard the first draw that does not fit: then the draws before it are
+            # exchangeable, and their mean is unbiased.
             if used + columns > n_columns:
                 break
             if hashable:
@@ -383,7 +383,7 @@ def collect(
     canonical: bool = True,
     width: int = 2,
 ) -> Draws:
-    """Draw until columns are full.
+    """Draw until the columns are full.
 
     Parameters
     ----------
@@ -391,17 +391,17 @@ def collect(
     key : int
         Names the draws; 0 <= key < 2^64.
     n_columns : int
-        A complex entry takes `width` columns, a real one takes one. The first draw for
-        which there is no room ends the drawing and does not count.
+        A complex entry takes `width` columns, a real one takes one. The first draw that
+        does not fit ends the drawing and does not count.
     max_draws : int
-        At most so many draws are made.
+        Largest number of draws.
     conditional : bool
-        Draw only walks that meet an input.
+        Draw only walks that reach an input.
     merge : bool
         Count equal draws as one entry.
     canonical : bool
-        Take a draw and its conjugate as equal, and leave out draws without symbols.
-        Otherwise every draw is an entry, as it was drawn.
+        Treat a draw and its conjugate as equal, and omit draws without symbols.
+        Otherwise every draw is an entry, as drawn.
     width : int
 
     Returns
@@ -410,7 +410,7 @@ def collect(
 
     Examples
     --------
-    See :mod:`randkern.skeletons.paths`, which makes the tables.
+    See :mod:`randkern.skeletons.paths`, which builds the tables.
     """
     *arrays, sizes = _collect(
         tables,
@@ -426,7 +426,7 @@ def collect(
 
 
 def unpack(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the symbols and the exponents of packed ones.
+    """Return the symbols and exponents of packed pairs.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Products of many features with few columns: what an iterative solver repeats.
+"""Products of many features with few columns, as in iterative solvers.
 
-Each feature is read once for all the columns of P, whose entries of ROWS_ADDED rows are
-in registers: twice as fast as what a compiler makes of the same loops. Features may be
-16-bit integers, which become floating-point numbers in registers.
+Each feature is read once for all columns of P, whose entries of ROWS_ADDED rows stay in
+registers: twice as fast as compiled plain loops. Features may be 16-bit integers, which
+are converted to floating point in registers.
 
-A library's matrix product packs its factors first, which costs more than a product
-with ten columns. These loops read the features where they are, in 32, 64 or 16 bits.
+BLAS packs its factors first, which costs more than a product with ten columns. These
+loops read the features in place, in 32, 64 or 16 bits.
 """
 
 from typing import Any
@@ -20,15 +20,15 @@ from numba.extending import intrinsic
 from randkern.backend.compiled_loops import run_over_ranges
 from randkern.backend.hadamard_vectors import Memory, count, memories
 
-# Features beyond the last may be read up to a multiple of this number.
+# Rows may be read past the last feature, up to a multiple of this number.
 COLUMNS = 64
-# Rows whose features are in registers together.
+# Rows whose features are in registers at a time.
 ROWS_ADDED = 8
 _FUSED = ("contract",)
 
 
 def _load_features(features: Memory, offset: Any, like: Memory) -> Any:
-    """Load as many features as a vector of `like` has lanes, as its numbers."""
+    """Load one vector of features, converted to the dtype of `like`."""
     kind = ir.VectorType(features.element, like.lanes)
     pointer = features.builder.bitcast(features.pointer(offset), kind.as_pointer())
     value = features.builder.load(pointer, align=features.item_bytes)
@@ -58,7 +58,7 @@ def add_rows(
 
     sums[s_start + t·s_pitch + j - begin] += Σ_r Z[r·pitch + j]·P[p_start + r·p_pitch +
     t] for j from `begin` to `end`, a multiple of the lanes of a vector apart. Row
-    `last` stands for those after it, for which P is zero.
+    `last` is read in place of those after it, for which P is zero.
     """
     n_targets = targets.count
 
@@ -96,35 +96,34 @@ def add_rows(
     ), generate
 
 
-# A block of features stays in the last level of the cache between the two products
-# that it takes part in.
+# A block of features stays in the last-level cache between its two products.
 BLOCK_BYTES = 16 * 2**20
 
-# Columns of V that stay in the second-level cache, eight rows of them.
+# Columns of V of which eight rows stay in the L2 cache.
 _TILE = 2048
-# Tiles of all rows of V together that stay in the second-level cache.
+# Tiles, over all rows of V, that stay in the L2 cache.
 _MOST_TILES = 16
-# Columns of sums over rows: in the first-level cache with ten targets.
+# Columns of sums over rows: in the L1 cache with ten targets.
 _SUMS = 512
-# Rows whose products are summed in the dtype of the factors.
+# Rows whose products are accumulated in the dtype of the factors.
 _ROWS = 128
-# Features that are read twice while they are in the cache.
+# Features that are read twice while in the cache.
 _CHUNK_BYTES = 2 * 2**20
-# Rows for which the sums are worth reading.
+# Rows from which reading the sums pays.
 _LEAST_CHUNK = 64
-# Rows that a thread takes at least.
+# Smallest number of rows per thread.
 _LEAST_PART = 32
 _LARGEST = 32767.0
-# Columns of the other factor that are taken at a time.
+# Columns of the other factor per step.
 _10, _4, _2, _1 = ((0,) * size for size in (10, 4, 2, 1))
-# Sums of products, in any order.
+# Sums of products may be reordered.
 _SUMMED = {"reassoc", "contract", "nsz"}
-# Nanoseconds a multiplication, roughly.
+# Rough nanoseconds per multiplication.
 _COST = 0.04
 
 
 def padded(n_columns: int) -> int:
-    """Return the width of rows that hold `n_columns` features and zeros after them.
+    """Return the width of rows of `n_columns` features, padded with zeros.
 
     Examples
     --------
@@ -136,12 +135,12 @@ def padded(n_columns: int) -> int:
 
 
 def empty_padded(n_rows: int, n_columns: int, like: np.ndarray) -> np.ndarray:
-    """Return zeros in the dtype of `like`, for rows as these functions take them."""
+    """Return zeros in the dtype of `like`, of the padded width."""
     return np.zeros((n_rows, padded(n_columns)), like.dtype)
 
 
 def pack(values: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return values in the dtype and order of a factor of Z."""
+    """Return values in the dtype and memory order of a factor of Z."""
     wide = Z.dtype == np.float64
     return np.ascontiguousarray(values, np.float64 if wide else np.float32)
 
@@ -158,7 +157,7 @@ def _four_rows(values, pitch, first, last, begin, n):
 
 @njit(nogil=True, cache=True, fastmath=_SUMMED, error_model="numpy")
 def _four_by_four(z, v, kind):
-    """Return the products of four rows with four others, a tuple a row."""
+    """Return the products of four rows with four others, one tuple per row."""
     z0, z1, z2, z3 = z
     v0, v1, v2, v3 = v
     zero = kind(0)
@@ -177,7 +176,7 @@ def _four_by_four(z, v, kind):
 
 @njit(nogil=True, cache=True, fastmath=_SUMMED, error_model="numpy")
 def _eight_by_one(z, v, kind):
-    """Return the products of twice four rows with one other."""
+    """Return the products of two groups of four rows with one other row."""
     (z0, z1, z2, z3), (y0, y1, y2, y3) = z
     a, b, c, d = kind(0), kind(0), kind(0), kind(0)
     e, f, g, h = kind(0), kind(0), kind(0), kind(0)
@@ -198,14 +197,14 @@ def _eight_by_one(z, v, kind):
 def _multiply_tile(Z, pitch, first, last, begin, n, V, width, k, sums):
     """Write the products of eight rows with k others, over some columns, to `sums`.
 
-    The row `last` stands in for those after it.
+    Row `last` is read in place of those after it.
     """
     kind = V.dtype.type
     z = (
         _four_rows(Z, pitch, first, last, begin, n),
         _four_rows(Z, pitch, min(first + 4, last), last, begin, n),
     )
-    # One that is left over goes alone; two or three go as four, some of them twice.
+    # One row left over is done alone; two or three as four, some of them twice.
     whole = k - 1 if k % 4 == 1 else k
     for t in range(0, whole, 4):
         v = _four_rows(V, width, t, k - 1, begin, n)
@@ -226,7 +225,7 @@ def _multiply_tile(Z, pitch, first, last, begin, n, V, width, k, sums):
 def _multiply(Z, pitch, start, stop, V, width, k, out, n_rows):
     """Add the products of rows `start` to `stop` with the k rows of V to `out`, flat.
 
-    Rows are read over as many columns as leave V in the cache, a tile after the other.
+    Rows are read tile by tile, over as many columns as leave V in the cache.
     """
     sums = np.empty((8, k), V.dtype)
     panel = _TILE * max(1, _MOST_TILES // k)
@@ -243,9 +242,9 @@ def _multiply(Z, pitch, start, stop, V, width, k, out, n_rows):
 
 @njit(nogil=True, cache=True)
 def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
-    """Add Zᵀ P over a few rows, `sums` being room for a tile of it.
+    """Add Zᵀ P over a few rows; `sums` is a buffer for one tile.
 
-    P has zeros for rows up to a multiple of ROWS_ADDED.
+    The rows of P are padded with zeros to a multiple of ROWS_ADDED.
     """
     last = n_rows - 1
     for begin in range(start, stop, _SUMS):
@@ -286,10 +285,10 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
 def _gram_product(
     Z, pitch, start, stop, factors, V, width, k, chunk, inner, products, sums, out
 ):
-    """Add Σ f_r z_r (z_r V) over some rows, a chunk that stays in the cache at a time.
+    """Add Σ f_r z_r (z_r V) over some rows, in chunks that stay in the cache.
 
-    The last arguments but one are buffers for a chunk: products in the dtype of V and
-    in float64; and for sums over rows, in the dtype of V.
+    `inner` and `products` are buffers for the products of a chunk, in the dtype of V
+    and in float64, and `sums` for sums over rows, in the dtype of V.
     """
     for first in range(start, stop, chunk):
         n = min(chunk, stop - first)
@@ -307,8 +306,8 @@ def _gram_product(
 def _quantize(Z, bits, mask, pitch, start, stop, n_columns, out, out_pitch, scales):
     for r in range(start, stop):
         row = Z[r * pitch : r * pitch + n_columns]
-        # The bits of numbers without their signs are in the order of the numbers, and
-        # the largest of integers is found by vector instructions.
+        # Without signs, floats have the order of their bits, and the maximum of
+        # integers vectorises.
         magnitudes = bits[r * pitch : r * pitch + n_columns]
         largest, place = magnitudes[0] & mask, 0
         for j in range(n_columns):
@@ -336,13 +335,13 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     Z : ndarray of shape (n, width), float32, float64 or int16
         Rows contiguous; the width a multiple of 64 (:func:`padded`).
     V : ndarray of shape (k, width), C-ordered
-        The factor, transposed: float64 if Z is, else float32. It must be zero in the
-        columns that only fill up the width.
+        The factor, transposed: float64 if Z is, else float32. Its padding must be
+        zero.
 
     Returns
     -------
     ndarray of shape (n, k), float64
-        Sums over 2,048 columns are taken in the dtype of V, their sums in float64.
+        Sums over 2,048 columns are accumulated in the dtype of V, then in float64.
 
     Examples
     --------
@@ -378,7 +377,7 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
     P : ndarray of shape (n, k), C-ordered
         float64 if Z is, else float32.
     out : ndarray of shape (k, width), float64, C-ordered
-        Sums over 128 rows are taken in the dtype of P.
+        Sums over 128 rows are accumulated in the dtype of P.
 
     Examples
     --------
@@ -416,7 +415,7 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
 def add_gram_product(
     Z: np.ndarray, factors: np.ndarray, V: np.ndarray, out: np.ndarray
 ) -> None:
-    """Add Zᵀ diag(factors) Z V, transposed, to `out`: Z is read from memory once.
+    """Add Zᵀ diag(factors) Z V, transposed, to `out`, reading Z from memory once.
 
     Parameters
     ----------
@@ -477,7 +476,7 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     ----------
     Z : ndarray of shape (n, D), float32 or float64, finite
     out : ndarray of shape (n, at least D), int16
-        The error of an entry is at most 1.6e-5 of the largest of its row.
+        The error of an entry is at most 1.6e-5 times the largest of its row.
     scales : ndarray of shape (n,), of the dtype of Z
 
     Examples
@@ -534,7 +533,7 @@ def _check_sums(out: np.ndarray, shape: tuple[int, int]) -> None:
 
 
 def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat view that reaches to the end of the last row, and the pitch."""
+    """Return a flat view up to the end of the last row, and the pitch."""
     n, width = array.shape
     if array.strides[1] != array.itemsize or array.strides[0] % array.itemsize:
         raise ValueError("the rows of features must be contiguous.")

@@ -4,10 +4,9 @@ Entry i of a map has the value
 
     ψᵢ(x) = Πₖ (aₖ·x + i bₖ·x)^{eₖ} · exp(i Σⱼ cᵢⱼ xⱼ)
 
-with sparse c, a and b; most maps have no factors but the phase. Rows are packed 64 at a
-time with their columns outermost, so that every step of every entry is one run of
-vector instructions over rows, whatever the columns it reads. Columns that no entry
-reads are not touched.
+with sparse c, a and b; most maps have only the phase. Rows are packed 64 at a time,
+columns outermost, so that every step of every entry is one run of vector instructions
+over rows, whichever columns it reads. Columns that no entry reads are not touched.
 
 :mod:`randkern.backend.torch_sparse` holds the same functions for tensors; both are
 ``ops_of(array).sparse``.
@@ -26,19 +25,19 @@ from randkern.backend.compiled_loops import (
 )
 from randkern.backend.cpu import cos_sin, cos_sin_wide, is_fast
 
-_ROWS = 64  # packed side by side
-_TILE = 32  # entries between two writes to the output
-_COLUMNS = 128  # read of one row after the other
+_ROWS = 64  # packed together
+_TILE = 32  # entries per write to the output
+_COLUMNS = 128  # read row by row
 
 
 class SparseEntries(NamedTuple):
-    """Entries of a sparse map; their arrays are those of a CSR matrix.
+    """Entries of a sparse map, stored like CSR matrices.
 
     The phase of entry i is the sum of ``coefs[p] * x[slots[p]]`` over p from
-    ``starts[i]`` to ``starts[i + 1] - 1``, plus ``shifts[i]``. Its factors are those
-    from ``factor_starts[i]`` on, with exponents ``powers``; the real part of factor k
-    is the sum of ``real_coefs * x[real_slots]`` from ``real_starts[k]`` on, its
-    imaginary part ``imag_coefs[k] * x[imag_slots[k]]``, none if that slot is -1.
+    ``starts[i]`` to ``starts[i + 1] - 1``, plus ``shifts[i]``. Its factors start at
+    ``factor_starts[i]`` and have exponents ``powers``; the real part of factor k is the
+    sum of ``real_coefs * x[real_slots]`` from ``real_starts[k]`` on, its imaginary part
+    ``imag_coefs[k] * x[imag_slots[k]]``, or 0 if that slot is -1.
     """
 
     starts: np.ndarray
@@ -46,7 +45,7 @@ class SparseEntries(NamedTuple):
     coefs: np.ndarray
     weights: np.ndarray
     shifts: np.ndarray
-    columns: np.ndarray  # where the one or two columns of every entry begin
+    columns: np.ndarray  # where the one or two columns of each entry begin
     factor_starts: np.ndarray
     powers: np.ndarray
     real_starts: np.ndarray
@@ -56,7 +55,7 @@ class SparseEntries(NamedTuple):
     imag_coefs: np.ndarray
 
     def compact(self) -> "tuple[SparseEntries, np.ndarray]":
-        """Return the entries over the slots that they read, and which these are."""
+        """Return the entries restricted to the slots they read, and these slots."""
         imaginary = self.imag_slots >= 0
         read = self.slots, self.real_slots, self.imag_slots[imaginary]
         used, position = np.unique(np.concatenate(read), return_inverse=True)
@@ -69,7 +68,7 @@ class SparseEntries(NamedTuple):
         return self._replace(**parts), used.astype(np.int64)
 
     def astype(self, dtype: np.dtype) -> "SparseEntries":
-        """Return entries whose numbers are of `dtype`."""
+        """Return the entries with their numbers cast to `dtype`."""
         return self._replace(
             **{
                 name: np.ascontiguousarray(getattr(self, name), dtype=dtype)
@@ -151,7 +150,7 @@ def _times_factors(entries, i, packed, real, imag, cosine, sine):
 
 @_compiled
 def _store(tile, n_columns, n_rows, out, position, stride):
-    """Write a tile of columns by rows to rows by columns."""
+    """Write a tile, stored as columns by rows, to rows by columns."""
     for r in range(n_rows):
         row = out[position + r * stride : position + r * stride + n_columns]
         for c in range(n_columns):
@@ -219,9 +218,9 @@ def _run(function, X, reads, entries, first, last, out):
 
 
 def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.ndarray:
-    """Return matrix·values for a CSR matrix, the one called `name` of `owner`.
+    """Return matrix·values for a CSR matrix, which `owner` knows as `name`.
 
-    Tensors keep it on their device as long as `owner` lives.
+    For tensors the matrix is cached on the device for the lifetime of `owner`.
     """
     return matrix.astype(values.dtype, copy=False) @ values
 
@@ -229,7 +228,7 @@ def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.
 def sparse_map(
     entries: SparseEntries, like: np.ndarray
 ) -> tuple[SparseEntries, np.ndarray]:
-    """Return entries for rows like `like`, over the slots that they read; and these."""
+    """Return entries for rows like `like`, restricted to the slots read, and these."""
     return entries.astype(like.dtype).compact()
 
 
@@ -243,8 +242,8 @@ def sparse_features(
 ) -> None:
     """Write the columns of entries `first` to `last` for every row.
 
-    An entry of two columns writes its real and imaginary part times its weight, one of
-    one column its real part.
+    An entry with two columns writes its real and imaginary parts times its weight, one
+    with a single column its real part.
 
     Parameters
     ----------
@@ -252,13 +251,13 @@ def sparse_features(
     reads : ndarray of int64, shape (n_slots,)
         The column of X that every slot reads.
     entries : SparseEntries
-        With numbers of the dtype of `out`.
+        Their numbers are of the dtype of `out`.
     first, last : int
     out : ndarray of float32 or float64, shape (n, number of columns)
 
     Examples
     --------
-    See :mod:`randkern.skeletons.paths`, which makes the entries.
+    See :mod:`randkern.skeletons.paths`, which builds the entries.
     """
     check_out(out, (len(X), int(entries.columns[last] - entries.columns[first])))
     _run(_features, X, reads, entries, first, last, out)
@@ -287,7 +286,7 @@ def sparse_phases(
 def sparse_polar(
     X: np.ndarray, reads: np.ndarray, entries: SparseEntries, first: int, last: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return moduli and phases of entries of two columns, (n, last - first) each.
+    """Return moduli and phases of entries with two columns, (n, last - first) each.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Matérn correlations and optical kernels of angles, on arrays of any library.
+"""Matérn correlations and optical kernels of angles, for arrays of any library.
 
-``ops`` is :class:`randkern.backend.array_ops.ArrayOps`. Bessel and hypergeometric
-functions are its own: SciPy has them, PyTorch has quadratures in
+``ops`` is a :class:`randkern.backend.array_ops.ArrayOps`, which provides Bessel and
+hypergeometric functions: SciPy's, or the quadratures of
 :mod:`randkern.backend.torch_ops`.
 """
 
@@ -10,7 +10,7 @@ import math
 import numpy as np
 from scipy.special import binom, gamma
 
-# Above this ν the Bessel function is taken from Debye's expansion, whose first
+# Above this ν the Bessel function is computed from Debye's expansion, whose first
 # omitted term is then below 1e-14.
 _DEBYE_NU = 200.0
 _DEBYE_POLYNOMIALS = (
@@ -37,7 +37,7 @@ def matern_correlation(ops, squared, nu):
         return ops.exp_of(-0.5 * squared)
     if nu == 0.5:
         return ops.exp_of(-xp.sqrt(squared))
-    # Beyond this the correlation is 0 in float64, and infinity spoils products.
+    # Beyond this the correlation is 0 in float64; infinity would make products nan.
     most = 1e5 + 1e3 * nu
     z = (math.sqrt(2 * nu) * xp.sqrt(squared)).clip(max=most)
     if nu in (1.5, 2.5):
@@ -65,7 +65,7 @@ def matern_slope(ops, squared, nu):
             factor = 2 * nu * 2 ** (1 - 2 * nu) * gamma(other) / gamma(nu)
             correlation = matern_correlation(ops, squared * (nu / other), other)
             slope = factor * (2 * nu * squared) ** (nu - 1) * correlation
-    # Infinite where rows are equal, whose difference it is multiplied by.
+    # The slope is infinite where rows are equal; it is multiplied by their difference.
     return ops.xp.where(squared > 0, slope, 0.0)
 
 
@@ -81,8 +81,8 @@ def _debye(xp, z, nu):
     series = xp.ones_like(z)
     for k, coefficients in enumerate(_DEBYE_POLYNOMIALS, start=1):
         series = series + (-1 / nu) ** k * t**k * polynomial(coefficients, t * t)
-    # The large logarithms of ν η, ln Γ(ν) by Stirling's series and ν ln z cancel;
-    # what is left of them, with e = √(1 + s²) − 1, is ν (ln(1 + e/2) − e).
+    # The large terms of ν η, ln Γ(ν) by Stirling's series and ν ln z cancel; what
+    # remains, with e = √(1 + s²) − 1, is ν (ln(1 + e/2) − e).
     excess = s * s / (1 + root)
     stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5)
     exponent = nu * (xp.log1p(excess / 2) - excess) - stirling
@@ -92,7 +92,7 @@ def _debye(xp, z, nu):
 def binomial_squares(ops, cosine, m):
     """Return Σ_j C(m/2, j)² c^{2j} = ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1].
 
-    A polynomial in c² for even m.
+    It is a polynomial in c² for even m.
     """
     if m % 2 == 0 and m <= 60:
         s = int(m) // 2

@@ -1,4 +1,4 @@
-"""What depends on the device of tensors: constants, precision, memory, tiles."""
+"""Device-dependent settings of tensors: constants, precision, memory, tiles."""
 
 import weakref
 from contextlib import nullcontext
@@ -12,14 +12,14 @@ _CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def key(like):
-    """Return what tells tensors apart that cannot stand for each other."""
+    """Return a key that distinguishes tensors that are not interchangeable."""
     return like.dtype, like.device
 
 
 def full_precision(like):
     """Return a context in which products keep the precision of `like`.
 
-    ``torch.autocast`` would make phases of three digits.
+    ``torch.autocast`` would leave phases three digits.
     """
     kind = like.device.type
     if not torch.amp.is_autocast_available(kind):
@@ -30,18 +30,18 @@ def full_precision(like):
 
 
 def _is_traced():
-    """Tell whether a graph is being recorded: tensors made now hold no values."""
+    """Return whether a graph is being traced, so that new tensors hold no values."""
     if torch.compiler.is_compiling():
         return True
     return type(torch.empty(0)) is not torch.Tensor
 
 
 def lasting(make):
-    """Return what `make` returns, and whether later calls may use it too.
+    """Return what `make` returns, and whether later calls may reuse it.
 
-    Not what is made while a graph is recorded (``torch.export``, ``torch.compile``).
-    Under ``torch.inference_mode`` it is made as outside, so that later calls may ask
-    for gradients.
+    They may not if a graph is being traced (``torch.export``, ``torch.compile``).
+    ``torch.inference_mode`` is left while `make` runs, so that later calls may compute
+    gradients.
     """
     if _is_traced():
         return make(), False
@@ -50,7 +50,7 @@ def lasting(make):
 
 
 def cached(maxsize):
-    """Return a decorator: ``functools.lru_cache`` of what may last."""
+    """Return a decorator: ``functools.lru_cache`` of values that may be reused."""
 
     def decorate(function):
         kept = lru_cache(maxsize)(function)
@@ -70,14 +70,14 @@ def cached(maxsize):
 def constant(owner, name, like, make):
     """Return what `make` returns on the device of `like`, reals in its dtype.
 
-    It is copied there once, and cached as long as `owner` lives.
+    It is copied there once and cached for the lifetime of `owner`.
     """
     kept = _CONSTANTS.setdefault(owner, {})
     tensor = kept.get((name, *key(like)))
     if tensor is None:
         values = make()
         if isinstance(values, torch.Tensor):
-            return values  # not constant: it may take part in a gradient
+            return values  # not constant: it may be part of a gradient
         tensor, lasts = lasting(lambda: _placed(values, like))
         if lasts:
             kept[name, *key(like)] = tensor
@@ -91,10 +91,10 @@ def _placed(values, like):
 
 
 def empty_on(device, dtype):
-    """Return an empty tensor of a dtype of NumPy on a device, by its name."""
+    """Return an empty tensor on a named device, with a NumPy dtype."""
     dtype = getattr(torch, np.dtype(dtype).name)
     try:
-        # One number, since none would be made on a device that is not there.
+        # One number, since an empty tensor does not touch a missing device.
         return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
@@ -105,26 +105,26 @@ def empty_on(device, dtype):
 
 
 def memory_limit(like):
-    """Return what a fit may take on the device of `like`: half of what is free there.
+    """Return half of the free memory of the device of `like`, for a fit.
 
-    None: what the host has.
+    It is None for tensors of the host.
     """
     if (device := like.device).type != "cuda":
         return None
-    # PyTorch keeps blocks that it has freed for later tensors.
+    # PyTorch keeps freed blocks for later tensors.
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return (int(torch.cuda.mem_get_info(device)[0]) + kept) // 2
 
 
 def tile_rows(like):
-    """Return the most rows of a tile of phases: of a GPU, enough for all its units."""
+    """Return the largest number of rows of a tile of phases, enough to fill a GPU."""
     return 1024 if like.device.type == "cpu" else 8192
 
 
 def tile_size(like):
-    """Return the memory and the most rows of a tile of exact values.
+    """Return the memory and largest number of rows of a tile of exact values.
 
-    A GPU takes large tiles: for each it starts some ten kernels a level.
+    Tiles are large on a GPU, which launches some ten kernels per tile and level.
     """
     if like.device.type == "cpu":
         return 32 * 2**20, 128

@@ -1,4 +1,4 @@
-"""Dual activations on tensors: those of :mod:`randkern.backend.duals`."""
+"""The dual activations of :mod:`randkern.backend.duals` for tensors."""
 
 import math
 
@@ -22,7 +22,7 @@ def relu(rho):
     tensor([0.3183, 1.0000])
     """
     x = rho.clip(-1.0, 1.0)
-    # (1 − x)(1 + x) keeps its digits near ±1, unlike 1 − x².
+    # (1 − x)(1 + x) is accurate near ±1, unlike 1 − x².
     sine = (1.0 - x).mul_(1.0 + x).sqrt_()
     return torch.acos(x).neg_().add_(math.pi).mul_(x).add_(sine).div_(math.pi)
 
@@ -30,9 +30,9 @@ def relu(rho):
 def power_series(coefficients, rho, owner):
     """Return the sum of ``coefficients[k] * rho**k``, computed in float64.
 
-    With B about the root of their number, n: powers below B, a matrix product that
-    makes polynomials of them, and Horner's rule in ρ^B. That is 3√n kernels, where
-    Horner's rule alone would start n of them, up to 10,000.
+    With B ≈ √n for n coefficients, it computes the powers below B, combines them into
+    polynomials by a matrix product, and applies Horner's rule in ρ^B. That launches 3√n
+    kernels; Horner's rule alone would launch n, up to 10,000.
 
     Examples
     --------

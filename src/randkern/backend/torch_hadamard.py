@@ -1,10 +1,10 @@
 """Structured projections of tensors: :mod:`randkern.backend.hadamard` on a device.
 
-Blocks R·H S₃ H S₂ H S₁ with the same signs and norms. H is applied as products with
-Hadamard matrices of order at most 64, one a run of bits of the index: additions with
-signs, so that their rounding is that of a fast transform. Signs are made anew on the
-device; nothing is copied to it. Where Triton is installed and no gradient is wanted,
-:mod:`randkern.backend.triton_kernels` does all steps at once.
+The blocks R·H S₃ H S₂ H S₁ have the same signs and norms. H is applied as products with
+Hadamard matrices of order at most 64, one per run of bits of the index: these are
+signed additions, so their rounding is that of a fast transform. Signs are regenerated
+on the device; nothing is copied to it. If Triton is installed and no gradient is
+needed, :mod:`randkern.backend.triton_kernels` fuses all steps.
 """
 
 import math
@@ -19,7 +19,7 @@ from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, cosines, modulus_power
 
 _FACTOR_BITS = 6
-# Signs that are in memory at a time.
+# Signs in memory at a time.
 _SIGNS = 2**20
 # Entries of a tile of transformed rows, by the kind of device.
 _TILE_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
@@ -34,7 +34,7 @@ def _hadamard_matrix(bits, dtype, device):
 
 
 def transform(X):
-    """Return rows transformed by the Sylvester-Hadamard matrix, not normalised.
+    """Return rows transformed by the unnormalised Sylvester-Hadamard matrix.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _prepared(X, inverse_scale, bias, dtype):
 
 @cached(maxsize=8)
 def _kept_signs(key, first, count, p, device):
-    """Return signs of blocks, 6 MB of them at most, which the next rows need too."""
+    """Return signs of blocks, at most 6 MB, cached for the next rows."""
     return torch_random.signs(key, first, count, 6, p, device)
 
 
@@ -89,7 +89,7 @@ def _real(block, signs):
 
 
 def _complex(block, signs):
-    """Return the real and imaginary parts, S₂ and S₃ holding (±1 ± i)/√2."""
+    """Return the real and imaginary parts for S₂ and S₃ with entries (±1 ± i)/√2."""
     real, imag = block[:, None, :] * signs[:, 0], None
     for stage in (1, 2):
         real = transform(real)
@@ -125,7 +125,7 @@ class StructuredRows(hadamard.StructuredRows):
                 modulus_power(real, imag, power, weight, out[rows, columns])
 
     def _fused(self, kind, X, weight, out, offsets, power):
-        """Write features by the fused kernel; return whether there is one."""
+        """Write features with the fused kernel; return whether there is one."""
         scale, bias = self.inverse_scale, self.bias
         row_start, row_stop = self.row_start, self.row_stop
         tensors = [each for each in (scale, bias) if torch.is_tensor(each)]
@@ -154,7 +154,7 @@ class StructuredRows(hadamard.StructuredRows):
         return True
 
     def _tiles(self, X, is_complex, out):
-        """Yield (rows, columns, parts): projections of some rows by whole blocks."""
+        """Yield (rows, columns, parts), projections of some rows by whole blocks."""
         n, p = X.shape[0], block_size(X.shape[1], self.bias)
         row_start, row_stop = self.row_start, self.row_stop
         entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])

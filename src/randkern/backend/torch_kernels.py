@@ -1,4 +1,4 @@
-"""Whether the fused kernels of :mod:`.triton_kernels` run on tensors."""
+"""Access to the fused kernels of :mod:`.triton_kernels` if they can run."""
 
 import os
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 
 @cache
 def fused_kernels():
-    """Return the module of fused kernels, None where Triton is not installed."""
+    """Return the module of fused kernels, None if Triton is not installed."""
     try:
         from randkern.backend import triton_kernels
     except ImportError:

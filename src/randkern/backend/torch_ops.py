@@ -1,11 +1,11 @@
-"""The primitives on PyTorch tensors, of the CPU or of a GPU.
+"""The primitives for PyTorch tensors, on CPU or GPU.
 
-The integral of the Bessel function K_ν is summed node by node: a quadrature that
-converges exponentially, of a fixed number of steps, in the memory of a few tensors.
+The integral of the Bessel function K_ν is summed node by node: the quadrature converges
+exponentially, in a fixed number of steps and in the memory of a few tensors.
 
-:class:`TorchOps` is what :func:`randkern.backend.namespace.ops_of` returns for them.
-Nothing is copied to the host but by its `to_host` and by what returns a Python number;
-what is constant is copied to the device once and kept there.
+:func:`randkern.backend.namespace.ops_of` returns :class:`TorchOps` for tensors. Only
+`to_host` and functions that return Python numbers copy to the host; constants are
+copied to the device once and cached there.
 """
 
 import math
@@ -32,8 +32,8 @@ from randkern.backend.pairwise import CANCELLED
 
 # Nodes of the integral of K_ν.
 _NODES = 160
-# Where the logarithm of that integrand is below its largest value by so much, the
-# rest does not matter in float64.
+# Where the integrand's logarithm is this far below its largest value, the rest is
+# negligible in float64.
 _DECAY = 38.0
 _LEAST_ARGUMENT = 1e-15
 _ANGLE_NODES = 128
@@ -42,9 +42,9 @@ _ANGLE_NODES = 128
 def log_matern(z, nu):
     """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)).
 
-    K_ν(z) = ∫ exp(−z cosh t) cosh(νt) dt over t > 0, half the integral of exp(νt −
-    z cosh t) over all t, whose integrand is largest at sinh t = ν/z; by the trapezoidal
-    rule, which converges exponentially on the whole line.
+    K_ν(z) = ∫ exp(−z cosh t) cosh(νt) dt over t > 0 is half the integral of exp(νt −
+    z cosh t) over all t, whose integrand is largest at sinh t = ν/z. The trapezoidal
+    rule converges exponentially on the whole line.
     """
     z = z.double().clip(min=_LEAST_ARGUMENT)
     peak = torch.asinh(nu / z)
@@ -60,7 +60,7 @@ def log_matern(z, nu):
 
 
 def _reach(z, nu, peak, top, side):
-    """Return how far from its peak the integrand matters, by doubling and halving."""
+    """Return how far from its peak the integrand matters, by doubling and bisection."""
     high = torch.full_like(z, 1e-4)
     for _ in range(22):
         t = peak + side * high
@@ -73,7 +73,7 @@ def _angle_nodes():
     """Return nodes φ in (0, π) and weights of the tanh-sinh rule, divided by π."""
     t = np.linspace(-3.6, 3.6, _ANGLE_NODES)
     inner = 0.5 * np.pi * np.sinh(t)
-    # (1 + tanh u)/2 without cancellation where u is far below 0.
+    # (1 + tanh u)/2 without cancellation for u far below 0.
     share = 1.0 / (1.0 + np.exp(-2 * inner))
     weights = 0.25 * np.pi * np.cosh(t) / np.cosh(inner) ** 2
     return np.pi * share, weights * (t[1] - t[0])
@@ -82,9 +82,9 @@ def _angle_nodes():
 def hypergeometric(cosine, m):
     """Return ₂F₁(−m/2, −m/2; 1; c²) = Σ_j C(m/2, j)² c^{2j} for c in [0, 1].
 
-    The series is that of the mean of |1 + c e^{iθ}|^m over the circle (Parseval's
-    identity), an integral over φ = π − θ of ((1 − c)² + 4c sin²(φ/2))^{m/2}, whose
-    singularity at c = 1 lies at an end.
+    By Parseval's identity, this is the mean of |1 + c e^{iθ}|^m over the circle, an
+    integral over φ = π − θ of ((1 − c)² + 4c sin²(φ/2))^{m/2}, whose singularity at
+    c = 1 lies at an endpoint.
 
     Examples
     --------
@@ -102,12 +102,12 @@ def hypergeometric(cosine, m):
 
 
 _EPS = 2.0**-52
-# Columns, and rows, that are reflected at once.
+# Columns and rows per block of reflections.
 _REFLECTIONS = 64
 
 
 def _columns(solve, right):
-    """Return what `solve` makes of a matrix, or of a vector as one."""
+    """Apply `solve` to a matrix, or to a vector as a one-column matrix."""
     return solve(right[:, None])[:, 0] if right.ndim == 1 else solve(right)
 
 
@@ -117,13 +117,13 @@ class TorchAlgebra(ArrayAlgebra):
     xp = array_namespace
 
     def column_products(self, X, Y):
-        """Return Σ_i x_ij y_ij of every column j."""
+        """Return Σ_i x_ij y_ij for every column j."""
         return (X * Y).sum(dim=0)
 
     def lower_factor(self, matrix):
         """Return the lower Cholesky factor of a matrix given by its upper triangle.
 
-        The matrix is used up.
+        The matrix is overwritten.
         """
         factor, info = torch.linalg.cholesky_ex(matrix.T)
         if int(info):
@@ -146,10 +146,9 @@ class TorchAlgebra(ArrayAlgebra):
         return _columns(solve, right)
 
     def extended_factor(self, factor, rows):
-        """Return the lower factor of LLᵀ + RᵀR for rows R, O(n²) operations each.
+        """Return the lower factor of LLᵀ + RᵀR in O(n²) operations per row of R.
 
-        By reflections of blocks of columns of Lᵀ and of blocks of R, which keep Lᵀ
-        triangular.
+        Reflections of blocks of columns of Lᵀ and of blocks of R keep Lᵀ triangular.
         """
         upper, n = factor.T.clone(), len(factor)
         for part in rows.split(_REFLECTIONS):
@@ -168,7 +167,7 @@ class TorchAlgebra(ArrayAlgebra):
         return torch.cholesky_inverse(factor)
 
     def shortest_solution(self, matrix, right):
-        """Return the shortest x of the least ‖Ax − b‖ for a symmetric A."""
+        """Return the minimum-norm minimiser x of ‖Ax − b‖ for a symmetric A."""
         if not len(matrix):
             return right
         values, vectors = torch.linalg.eigh(matrix)
@@ -178,9 +177,9 @@ class TorchAlgebra(ArrayAlgebra):
         return vectors @ (inverse * (vectors.T @ right))
 
     def pivoted_factor(self, gram):
-        """Return F with FFᵀ = K up to rounding, and its pivots, as many as K has rank.
+        """Return F with FFᵀ = K up to rounding, and its pivots, one per rank of K.
 
-        By Cholesky factorisation with pivoting, column by column: the rows of F at the
+        F comes from a pivoted Cholesky factorisation, column by column: its rows at the
         pivots, in their order, are lower triangular. It stops where LAPACK's does.
         """
         n = len(gram)
@@ -197,7 +196,7 @@ class TorchAlgebra(ArrayAlgebra):
                 return factor[:, :rank].clone(), pivots[:rank]
             row = factor.index_select(0, pivot[None])[0, :rank]
             column = gram.index_select(1, pivot[None])[:, 0] - factor[:, :rank] @ row
-            # Rows that are pivots already, and what is left of them, are exactly 0.
+            # Rows that are already pivots, and what remains of them, are exactly 0.
             column = torch.where(torch.isinf(left), 0.0, column / largest.sqrt())
             factor[:, rank] = column
             pivots[rank] = pivot
@@ -206,7 +205,7 @@ class TorchAlgebra(ArrayAlgebra):
         return factor, pivots
 
     def cholesky(self, matrix):
-        """Return the lower Cholesky factor, None where there is none."""
+        """Return the lower Cholesky factor, or None if there is none."""
         factor, info = torch.linalg.cholesky_ex(matrix)
         return factor if int(info) == 0 else None
 
@@ -218,7 +217,7 @@ class TorchAlgebra(ArrayAlgebra):
         return torch.linalg.solve_triangular(factor, identity, upper=True)
 
     def leading_eigenpairs(self, matrix, rank):
-        """Return leading eigenpairs, descending, of an upper triangle."""
+        """Return the leading eigenpairs, descending, of a matrix's upper triangle."""
         values, vectors = torch.linalg.eigh(matrix, UPLO="U")
         return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
 
@@ -227,7 +226,7 @@ class TorchAlgebra(ArrayAlgebra):
         return torch.linalg.svdvals(matrix)
 
     def smallest_eigenvalue(self, factor):
-        """Return an estimate of the least eigenvalue of LLᵀ, by inverse iteration."""
+        """Estimate the smallest eigenvalue of LLᵀ by inverse iteration."""
         where = {"dtype": factor.dtype, "device": factor.device}
         generator = torch.Generator(device=factor.device).manual_seed(0)
         v = torch.randn(len(factor), 1, generator=generator, **where)
@@ -240,29 +239,28 @@ class TorchAlgebra(ArrayAlgebra):
     def symmetric_eigenpairs(self, matrix):
         """Return eigenvalues, ascending, and eigenvectors of a matrix.
 
-        Its upper triangle is read.
+        Only its upper triangle is read.
         """
         return torch.linalg.eigh(matrix, UPLO="U")
 
     def qr(self, matrix):
-        """Return an orthonormal basis of the columns, and the upper triangle."""
+        """Return Q and R of the QR decomposition."""
         return torch.linalg.qr(matrix)
 
 
-# In so few columns differences are taken, which cost no more than a product.
+# With at most so many columns, differences cost no more than a product.
 _FEW_COLUMNS = 16
 # Entries of a temporary array of differences.
 _DIFFERENCES = 2**24
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 
-# PyTorch's L-BFGS learns nothing from steps s that change the gradient by y with
-# s·y < 1e-10, as those near the minimum of a function of order one do: it gets one that
-# is so many times larger.
+# PyTorch's L-BFGS ignores steps s whose change y of the gradient has s·y < 1e-10, which
+# is usual near the minimum of a function of order one, so the function is scaled up.
 _UNIT = 1e10
 
 
 class TorchOps(ArrayOps):
-    """PyTorch's primitives, and fused kernels where there are some for the device."""
+    """PyTorch's primitives, and fused kernels where the device has them."""
 
     xp, special = array_namespace, torch.special
     algebra = TorchAlgebra()
@@ -289,16 +287,16 @@ class TorchOps(ArrayOps):
     def placed(self, values, dtype, like):
         """Return values in a dtype on the device of `like`."""
         frozen = isinstance(values, np.ndarray) and not values.flags.writeable
-        # PyTorch has no arrays that are only read, and shares the others.
+        # PyTorch has no read-only tensors, and shares memory with other arrays.
         values = values.copy() if frozen else values
         return torch.as_tensor(values, dtype=dtype, device=like.device)
 
     def densified(self, X):
-        """Return rows, which are a dense tensor."""
+        """Return the rows unchanged: they are a dense tensor."""
         return X
 
     def to_host(self, array):
-        """Return a NumPy array: the only way from a device to the host."""
+        """Return a NumPy array; this is the only transfer from a device to the host."""
         return array.detach().cpu().numpy()
 
     def copy(self, array):
@@ -306,11 +304,11 @@ class TorchOps(ArrayOps):
         return array.clone()
 
     def contiguous(self, array):
-        """Return a tensor whose rows lie one after the other."""
+        """Return a contiguous tensor."""
         return array.contiguous()
 
     def take(self, X, rows):
-        """Return rows by their numbers, which are a NumPy array or a tensor."""
+        """Return the rows at the indices in a NumPy array or a tensor."""
         return X[torch.as_tensor(rows, device=X.device)]
 
     def multiply(self, values, factor, out):
@@ -326,7 +324,7 @@ class TorchOps(ArrayOps):
         return torch.log1p(values)
 
     def map_rows(self, function, values):
-        """Return `function` of values."""
+        """Apply a function to values."""
         return function(values)
 
     def matern_correlation(self, squared, nu):
@@ -357,15 +355,15 @@ class TorchOps(ArrayOps):
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
 
     def scale_rows(self, X, factors):
-        """Return rows times a factor each."""
+        """Multiply each row by its factor."""
         return X * factors[:, None]
 
     def divide_rows(self, X, sizes):
-        """Return rows over a number each."""
+        """Divide each row by its size."""
         return X / sizes[:, None]
 
     def with_bias(self, X, scale, bias):
-        """Return X·scale, with a last column `bias` if that is not 0."""
+        """Return X·scale, with a last column `bias` unless that is 0."""
         if isinstance(scale, torch.Tensor):
             X = X * scale.to(X.dtype)
         elif scale != 1.0:
@@ -373,17 +371,17 @@ class TorchOps(ArrayOps):
         return torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1) if bias else X
 
     def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
-        """Return entries in float32, made on the device of `like`."""
+        """Return entries in float32, generated on the device of `like`."""
         rectangle = row_start, row_stop, col_start, col_stop
         if like.device.type == "cpu":
             return torch.from_numpy(counter.random_matrix(key, law, *rectangle))
         return torch_random.random_matrix(key, law, *rectangle, like.device)
 
     def searchsorted(self, sorted_values, values):
-        """Return where values are among sorted ones, and whether they are there."""
+        """Return the positions of values in a sorted vector, and whether they match."""
         sorted_values = torch.as_tensor(sorted_values, device=values.device)
         dtype = torch.promote_types(sorted_values.dtype, values.dtype)
-        if dtype == torch.bool:  # which searchsorted does not take
+        if dtype == torch.bool:  # which searchsorted does not accept
             dtype = torch.uint8
         sorted_values, values = sorted_values.to(dtype), values.to(dtype)
         position = torch.searchsorted(sorted_values, values.contiguous())
@@ -391,18 +389,18 @@ class TorchOps(ArrayOps):
         return position, sorted_values[position] == values
 
     def entries_at(self, values, position):
-        """Return the entries of a vector at positions, on the device of those.
+        """Return the entries of a vector at positions, on the positions' device.
 
-        Those of a NumPy array of texts are a NumPy array.
+        The entries of a NumPy array of strings are a NumPy array.
         """
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biuf":
             return values[self.to_host(position)]
         return torch.as_tensor(values, device=position.device)[position]
 
     def minimise(self, function, start, tolerance, max_iter, n_pairs, report):
-        """Return where a smooth function is least, by L-BFGS, and the iterations.
+        """Minimise a smooth function by L-BFGS; return the minimiser and iterations.
 
-        `report` is called with the best vector so far before each iteration but the
+        `report` is called with the best vector so far before each iteration except the
         first, and returns whether to stop.
         """
         at = start.clone().requires_grad_()
@@ -438,7 +436,7 @@ class TorchOps(ArrayOps):
         return at.detach(), optimiser.state[at]["n_iter"]
 
     def generated_products(self, X, keys, start, stop, scale):
-        """Return scale·XΩᵀ for the matrix of each key, made in a kernel, or None."""
+        """Return scale·XΩᵀ for each key's matrix, drawn in a kernel, or None."""
         kernels = torch_kernels.kernels_for(X)
         if kernels is None:
             return None
@@ -446,10 +444,10 @@ class TorchOps(ArrayOps):
         return tuple(product(X, key, start, stop, scale) for key in keys)
 
     def scaled_squared_distances(self, X, Y, scale, same):
-        """Return ‖(x − y)·scale‖² of all pairs of rows.
+        """Return ‖(x − y)·scale‖² for all pairs of rows.
 
-        By ‖x‖² + ‖y‖² − 2x·y about the mean of Y; where that cancels, or in few
-        columns, from differences.
+        It is ‖x‖² + ‖y‖² − 2x·y about the mean of Y, or computed from differences
+        where that cancels or if there are few columns.
         """
         X = X * scale
         Y = X if same else Y * scale
@@ -460,7 +458,7 @@ class TorchOps(ArrayOps):
         x_norms, y_norms = (x * x).sum(dim=1), (y * y).sum(dim=1)
         norms = x_norms[:, None] + y_norms
         squared = torch.addmm(norms, x, y.T, alpha=-2.0)
-        # Infinite norms make nan, which is not above the bound.
+        # Infinite norms give nan, which is not above the bound.
         near = torch.nonzero(~(squared > CANCELLED * norms))
         if len(near) > squared.numel() // 20:
             return _differences(X, Y, _add_square)
@@ -473,28 +471,27 @@ class TorchOps(ArrayOps):
         return squared
 
     def manhattan_distances(self, X, Y, out):
-        """Write the L1 distances of all pairs of rows."""
+        """Write the L1 distances between all pairs of rows."""
         X, Y = X.to(out.dtype), Y.to(out.dtype)
         out[...] = torch.cdist(X, Y, p=1.0)
 
     def cauchy_kernel(self, X, Y, out):
-        """Write Π_k 1/(1 + (x_k − y_k)²) of all pairs of rows."""
+        """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
         X, Y = X.to(out.dtype), Y.to(out.dtype)
         product = _differences(X, Y, lambda total, d: total * (1.0 + d * d), 1.0)
         out[...] = 1.0 / product
 
     def add_gram(self, Z, gram):
-        """Add ZᵀZ of a block of rows to `gram`, float64, the whole of it.
+        """Add ZᵀZ of a block of rows to all of `gram`, in float64.
 
-        Products of float32 rows, at most 2048 of them, take 64 MiB, or 512 rows of
-        `gram`.
+        Products of at most 2048 float32 rows take 64 MiB, or 512 rows of `gram`.
         """
         if Z.dtype == gram.dtype:
             gram.addmm_(Z.T, Z)
             return
         step = max(
             512, 2**26 // (12 * max(len(gram), 1))
-        )  # a product, and it in float64
+        )  # a product, and its float64 copy
         for part in Z.split(_ROWS_F32):
             for columns, rows in zip(
                 part.split(step, dim=1), gram.split(step), strict=True
@@ -506,7 +503,7 @@ class TorchOps(ArrayOps):
         return a[:, :, rows].transpose(1, 2) @ b[:, :, columns]
 
     def run_over_ranges(self, task, n, nanoseconds):
-        """Call ``task(0, n)``: PyTorch divides each step of it among threads itself."""
+        """Call ``task(0, n)``: PyTorch parallelises each of its steps."""
         task(0, n)
 
 
@@ -515,7 +512,7 @@ def _add_square(total, difference):
 
 
 def _differences(X, Y, add, total=0.0):
-    """Return `add` of the differences in every column, one after the other."""
+    """Accumulate `add` over the differences in every column."""
     total = torch.full((len(X), len(Y)), total, dtype=X.dtype, device=X.device)
     for x, y in zip(X.T, Y.T, strict=True):
         total = add(total, x[:, None] - y)

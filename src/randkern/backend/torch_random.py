@@ -1,9 +1,9 @@
-"""Entries of the random matrices, and random signs, made where tensors lie.
+"""Entries of random matrices and random signs, generated on a tensor's device.
 
 The bits are those of :mod:`randkern.backend.counter` (Philox4x32-10) and of
 :mod:`randkern.backend.hadamard` (SplitMix64). 32-bit words are held in int64, whose
-products and sums wrap around modulo 2^64; a shift to the right copies the sign bit,
-which is masked off.
+products and sums wrap around modulo 2^64; a right shift copies the sign bit, which is
+masked off.
 """
 
 import math
@@ -16,7 +16,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def _signed(value):
-    """Return a 64-bit word as the int64 of the same bits."""
+    """Return a 64-bit word as the int64 with the same bits."""
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -81,7 +81,8 @@ def _transformed(law, words):
 def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
     """Return a rectangle of the random matrix as a float32 tensor on a device.
 
-    The values of :func:`randkern.backend.counter.random_matrix` to float32 rounding.
+    They are the values of :func:`randkern.backend.counter.random_matrix`, to float32
+    rounding.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
 def signs(key, first_block, n_blocks, n_stages, p, device):
     """Return the ±1 of stages of Hadamard blocks, int8, (blocks, stages, p).
 
-    Bit j of a word of SplitMix64 is the sign of entry j of its run of 64.
+    Bit j of a SplitMix64 word is the sign of entry j of its run of 64.
 
     Examples
     --------

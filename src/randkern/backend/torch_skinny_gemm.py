@@ -1,24 +1,24 @@
-"""Products of many features with few columns, on tensors.
+"""Products of many features with few columns, for tensors.
 
-The functions of :mod:`randkern.backend.skinny_gemm`, with the same meaning. Rows need
-no zeros after their features, and are not kept in 16 bits.
+These are the functions of :mod:`randkern.backend.skinny_gemm`, but rows need no padding
+and are not stored in 16 bits.
 """
 
 import torch
 
 # A block of features, long enough for products at full speed.
 BLOCK_BYTES = 512 * 2**20
-# Rows whose products are summed in the dtype of the factors.
+# Rows whose products are accumulated in the dtype of the factors.
 _ROWS = 4096
 
 
 def padded(n_columns):
-    """Return the width of rows that hold `n_columns` features: no more."""
+    """Return the width of rows with `n_columns` features: tensors need no padding."""
     return n_columns
 
 
 def empty_padded(n_rows, n_columns, like):
-    """Return unset values in the dtype and on the device of `like`."""
+    """Return uninitialised values in the dtype and on the device of `like`."""
     return torch.empty((n_rows, n_columns), dtype=like.dtype, device=like.device)
 
 

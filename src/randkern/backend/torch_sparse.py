@@ -1,12 +1,12 @@
-"""Features whose phases are sparse sums of the columns of a row, on tensors.
+"""Features whose phases are sparse sums of the columns of a row, for tensors.
 
-The functions of :mod:`randkern.backend.sparse_phases`, with the same meaning. What was
-drawn lies on the device; a block of features is a few products of sparse matrices with
-the columns that they read, cosines and sines, and, where base features are not of
-modulus 1, products over segments. On a GPU these are some ten to twenty kernels for a
-block of eight million numbers, none of which does more than a few operations a number:
-what bounds them is reading and writing the temporary arrays of a block, some four times
-what the features take, and more where features have factors.
+These are the functions of :mod:`randkern.backend.sparse_phases`. The draws are on the
+device; a block of features takes a few products of sparse matrices with the columns
+that they read, cosines and sines, and, if base features do not have modulus 1, products
+over segments. On a GPU these are some ten to twenty kernels per block of eight million
+numbers, each with only a few operations per number: they are bound by reading and
+writing the temporary arrays of a block, some four times the size of the features, and
+more if features have factors.
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,22 @@ from randkern.backend.sparse_phases import SparseEntries
 from randkern.backend.torch_constants import constant
 from randkern.backend.torch_trig import is_tracked
 
-# Numbers of a temporary array: of entries, or factors, by rows. On a processor it need
-# not keep thousands of units busy, and had better be short.
+# Size of a temporary array of entries, or factors, by rows. On a CPU, with no thousands
+# of units to keep busy, small ones are better.
 _BLOCK, _CPU_BLOCK = 2**23, 2**20
 _FEW_RUNS = 4
 
 
 class TensorEntries:
-    """Entries of a sparse map: what is read on the device lies there.
+    """Entries of a sparse map, stored on a device.
 
-    Where entries, factors and terms begin is known to the host, too, which cuts blocks
-    out of them.
+    The host also stores where entries, factors and terms begin, to slice blocks.
 
     Parameters
     ----------
     entries : SparseEntries
     like : Tensor
-        Names the dtype and the device.
+        Gives the dtype and the device.
     """
 
     def __init__(self, entries: SparseEntries, like: Any):
@@ -54,7 +53,7 @@ class TensorEntries:
         self.has_phases = len(entries.coefs) + self.shift_starts[-1] > 0
         powered = entries.powers != 1
         self.powered_starts = _counts_before(powered)
-        #: Where entries of one column follow some of two, or the other way round.
+        #: Where entries of one column follow entries of two, or the reverse.
         self.changes = np.flatnonzero(np.diff(widths)) + 1
 
         def integers(values: np.ndarray) -> Any:
@@ -93,7 +92,8 @@ class TensorEntries:
     def runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges of entries that are written at once.
 
-        Those of as many columns lie side by side; if such runs are many, all are one.
+        A range has entries with the same number of columns; if there are too many such
+        ranges, they are joined into one.
         """
         start = int(np.searchsorted(self.changes, first, side="right"))
         stop = int(np.searchsorted(self.changes, last, side="left"))
@@ -103,7 +103,7 @@ class TensorEntries:
 
 
 class _Terms:
-    """A sparse matrix whose rows are cut out of it in ranges."""
+    """A sparse matrix that is multiplied by ranges of its rows."""
 
     def __init__(self, rows: Any, columns: Any, values: Any):
         self.rows, self.columns, self.values = rows, columns, values
@@ -116,9 +116,9 @@ class _Terms:
         terms: tuple[int, int],
         column: int = 0,
     ) -> Any:
-        """Return rows `first` to `last`, which have the `terms`, times `dense`.
+        """Return rows `first` to `last`, whose entries are `terms`, times `dense`.
 
-        The first row of `dense` belongs to the column `column`.
+        The first row of `dense` belongs to column `column`.
         """
         chosen = slice(*terms)
         places = torch.stack([self.rows[chosen] - first, self.columns[chosen] - column])
@@ -127,13 +127,13 @@ class _Terms:
 
 
 def _matrix(places: Any, values: Any, size: tuple[int, int]) -> Any:
-    """Return a sparse matrix whose entries are sorted by rows."""
+    """Return a sparse matrix from entries sorted by row."""
     options: dict[str, Any] = {"is_coalesced": True, "check_invariants": False}
     return torch.sparse_coo_tensor(places, values, size, **options)
 
 
 def _owners(starts: np.ndarray) -> np.ndarray:
-    """Return the number of the segment of every item."""
+    """Return the index of each item's segment."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
@@ -142,12 +142,12 @@ def _counts_before(flags: np.ndarray) -> np.ndarray:
 
 
 def _cut(starts: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Return where the items of the segments `first` to `last` begin and end."""
+    """Return where the items of segments `first` to `last` begin and end."""
     return int(starts[first]), int(starts[last])
 
 
 def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
-    """Return matrix·values for a CSR matrix, the one called `name` of `owner`."""
+    """Return matrix·values for a CSR matrix, which `owner` knows as `name`."""
 
     def places() -> np.ndarray:
         return np.stack([_owners(matrix.indptr), matrix.indices]).astype(np.int64)
@@ -158,7 +158,7 @@ def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
 
 
 def sparse_map(entries: SparseEntries, like: Any) -> tuple[TensorEntries, np.ndarray]:
-    """Return entries for rows like `like`, over the slots that they read; and these."""
+    """Return entries for rows like `like`, restricted to the slots read, and these."""
     compact, used = entries.compact()
     return TensorEntries(compact, like), used
 
@@ -168,13 +168,13 @@ def _blocks(
 ) -> Iterator[tuple[slice, int, int, Any, Any]]:
     """Yield (rows, first entry, last entry, amplitudes, phases) of blocks of entries.
 
-    Amplitudes and phases are (entries, rows), or None where there are none.
+    Amplitudes and phases are (entries, rows), or None if there are none.
     """
     size = _BLOCK if X.device.type != "cpu" else min(_BLOCK, _CPU_BLOCK)
     n_rows = max(1, size // max(entries.most_factors, len(reads), 1))
     for start in range(0, len(X), n_rows):
         rows = slice(start, min(start + n_rows, len(X)))
-        # Columns outermost: a term of a sparse sum is then a run of rows.
+        # Columns outermost, so that a term of a sparse sum is a run of rows.
         table = torch.index_select(X[rows].T, 0, reads).contiguous()
         most = max(size // table.shape[1], 1)
         begin = first
@@ -219,9 +219,9 @@ def _amplitudes_and_phases(
 def _turning(
     table: Any, entries: TensorEntries, factors: Any, low: int, spins: tuple[int, int]
 ) -> tuple[Any, Any]:
-    """Return factors with moduli in place of real parts, and angles where complex.
+    """Return factors with complex ones replaced by their moduli, and their angles.
 
-    The first of the factors has the number `low`.
+    The index of the first factor is `low`.
     """
     chosen = slice(*spins)
     imag = table[entries.imag_slots[chosen]] * entries.imag_coefs[chosen]
@@ -233,7 +233,7 @@ def _turning(
 
 
 def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
-    """Return moduli and angles; their gradients are 0 at 0, where they have none."""
+    """Return moduli and angles; at 0, where they have no gradient, it is set to 0."""
     if not is_tracked(real, imag):
         return torch.hypot(real, imag), torch.atan2(imag, real)
     zero = (real == 0) & (imag == 0)
@@ -249,7 +249,7 @@ def sparse_features(
 
     Examples
     --------
-    See :mod:`randkern.skeletons.paths`, which makes the entries.
+    See :mod:`randkern.skeletons.paths`, which builds the entries.
     """
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):

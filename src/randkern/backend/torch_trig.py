@@ -1,6 +1,6 @@
-"""From projections to features, on tensors.
+"""Features from projections, for tensors.
 
-Where a gradient is wanted nothing is written in place, but for the last copy to the
+If a gradient is needed, nothing is written in place except the final copy to the
 output, which PyTorch can differentiate.
 """
 
@@ -10,14 +10,14 @@ from randkern.backend.torch_kernels import kernels_for
 
 
 def is_tracked(*tensors):
-    """Tell whether a gradient may be asked for with respect to one of the tensors."""
+    """Return whether a gradient may be computed with respect to one of the tensors."""
     return torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
 
 
 def _fused(phase, out, weight, amplitude, offsets=None):
-    """Write features by the fused kernel; return whether there is one."""
+    """Write features with the fused kernel; return whether there is one."""
     if amplitude is not None or isinstance(weight, torch.Tensor):
         return False
     given = [phase, out] if offsets is None else [phase, out, offsets]
@@ -83,7 +83,7 @@ def _power(real, imag, power):
     if power == 4:
         return square * square
     if is_tracked(square):
-        # The slope of a root at 0 is infinite, and times 0 it is no number.
+        # The derivative of a root is infinite at 0, and times 0 gives nan.
         positive = square > 0
         powers = torch.where(positive, square, 1.0) ** (power / 2)
         return torch.where(positive, powers, 0.0)

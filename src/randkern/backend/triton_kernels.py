@@ -1,23 +1,24 @@
 """Fused kernels for GPUs, in Triton.
 
-The polynomials of :mod:`randkern.backend.cpu` and :mod:`randkern.backend.counter`,
-which have no slow branch: with the functions of the CUDA library each of thousands of
-entries brings the code of a reduction for huge arguments with it.
+They use the polynomials of :mod:`randkern.backend.cpu` and
+:mod:`randkern.backend.counter`, which have no slow branch: with the functions of the
+CUDA library, each of thousands of entries would carry the code that reduces huge
+arguments.
 
 The kernel of Hadamard features is bound by instructions rather than memory: transforms
-are additions alone, log2 p of them an entry.
+are only additions, log2 p of them per entry.
 
 Matrices whose entries are functions of their position are never in memory. Every tile
-makes its entries itself, so that the product is bound by the instructions that this
-takes, which its rows share.
+generates its entries, so the product is bound by these instructions, whose cost is
+shared by its rows.
 
-They give what :mod:`randkern.backend.torch_hadamard`,
-:mod:`randkern.backend.torch_trig` and :mod:`randkern.backend.torch_random` give, to
-rounding; these take over where Triton is not installed, for sizes that do not fit, and
-where a gradient is wanted.
+The results equal those of :mod:`randkern.backend.torch_hadamard`,
+:mod:`randkern.backend.torch_trig` and :mod:`randkern.backend.torch_random` to rounding;
+these modules are used if Triton is not installed, for sizes that do not fit, and if a
+gradient is needed.
 
-With ``TRITON_INTERPRET=1`` in the environment Triton interprets the kernels on the
-processor: slowly, for tests.
+With ``TRITON_INTERPRET=1`` in the environment Triton interprets the kernels on the CPU:
+slowly, for tests.
 """
 
 import math
@@ -44,7 +45,7 @@ __all__ = [
 
 #: Options of every kernel: the reductions are written for fused multiply-adds.
 LAUNCH = {"enable_fp_fusion": True}
-# Phases of a tile.
+# Phases per tile.
 _MOST_PHASES = 1024
 
 _S0, _S1, _S2, _S3 = (tl.constexpr(float(each)) for each in cpu.SINE_F32)
@@ -85,15 +86,15 @@ def _reduced(x):
 
 @triton.jit
 def _reduced_wide(x):
-    """Return what :func:`_reduced` does, for all numbers, in float64.
+    """Return the same as :func:`_reduced` for all numbers, in float64.
 
-    Not by tl.cos: for each entry that brings the code of a reduction in integers, and
-    registers for it, which the fast path goes without.
+    tl.cos is avoided: for each entry it would add the code and registers of an integer
+    reduction, which the fast path does not need.
     """
     wide = x.to(tl.float64)
     k = tl.floor(wide * _INVERSE_PI_F64 + 0.5)
     r = tl.fma(-k, _PI_REST_F64, tl.fma(-k, _PI_F64, wide)).to(tl.float32)
-    # Larger numbers are multiples of 2^30: one phase is as good as another. inf is nan.
+    # Larger numbers are multiples of 2^30, where any phase will do. inf gives nan.
     r = tl.where(tl.abs(x) < _LARGEST, r, 0.0 * x)
     return r, k.to(tl.int64).to(tl.uint32) << 31
 
@@ -167,7 +168,7 @@ def cos_sin_features(phase, weight, out, offsets=None):
     if n * m == 0:
         return
     width = min(_MOST_PHASES, triton.next_power_of_2(m))
-    with torch.cuda.device_of(phase):  # where Triton launches
+    with torch.cuda.device_of(phase):  # Triton launches on the current device
         _cos_sin_kernel[(n * triton.cdiv(m, width),)](
             *(phase, phase if offsets is None else offsets.contiguous(), out),
             *(m, phase.stride(0), out.stride(0), float(weight)),
@@ -179,12 +180,12 @@ def cos_sin_features(phase, weight, out, offsets=None):
 
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 TILE_ENTRIES = 4096
-# Least and largest blocks of a transform that is done in registers.
+# Smallest and largest blocks transformed in registers.
 _LEAST_BLOCK, _LARGEST_BLOCK = 64, 8192
 
 
 def takes_block(p):
-    """Tell whether a transform of p entries is done in registers."""
+    """Return whether transforms of p entries are done in registers."""
     return _LEAST_BLOCK <= p <= _LARGEST_BLOCK
 
 
@@ -192,8 +193,8 @@ def takes_block(p):
 def _transform(Y, R: tl.constexpr, P: tl.constexpr, BITS: tl.constexpr):
     """Transform rows of (R, P).
 
-    Each step adds and subtracts neighbours and turns the lowest bit of the index into
-    the highest: after all of them the order is that of the beginning.
+    Each step adds and subtracts neighbours and moves the lowest bit of the index to the
+    top: after all steps the original order is restored.
     """
     for _ in tl.static_range(BITS):
         a, b = tl.split(tl.reshape(Y, (R, P // 2, 2)))
@@ -224,7 +225,7 @@ def _signs(stage):
 
 @triton.jit
 def _unitary(Y, stage, R: tl.constexpr, P: tl.constexpr, BITS: tl.constexpr):
-    """Return the parts of H S₃ H S₂ Y, the entries of S being (a + ib)/√2."""
+    """Return the parts of H S₃ H S₂ Y, where S has entries (a + ib)/√2."""
     real = _transform(Y * _signs(stage + P), R, P, BITS)
     imag = _transform(Y * _signs(stage + 4 * P), R, P, BITS)
     a, b = 0.5 * _signs(stage + 2 * P), 0.5 * _signs(stage + 5 * P)
@@ -236,7 +237,7 @@ def _unitary(Y, stage, R: tl.constexpr, P: tl.constexpr, BITS: tl.constexpr):
 def _store(
     to, value, inside, first, low, high, EACH: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Write features, EACH a draw from draw `first` on, of the draws low to high."""
+    """Write features from draw `first` on, EACH per draw, of the draws low to high."""
     entry = tl.arange(0, WIDTH)
     draw = first + entry // EACH
     wanted = (draw >= low) & (draw < high)
@@ -268,7 +269,7 @@ def _hadamard_kernel(
     P: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    # Programs that share their rows run one after the other: those stay in the cache.
+    # Programs that share rows run consecutively, so that the rows stay in the cache.
     block = tl.program_id(0) % n_blocks
     rows = (tl.program_id(0) // n_blocks).to(tl.int64) * R + tl.arange(0, R)
     entry = tl.arange(0, P)
@@ -302,7 +303,7 @@ def _hadamard_kernel(
 
 
 def warps(p):
-    """Return the warps of a tile of transforms of p entries."""
+    """Return the number of warps for a tile of transforms of p entries."""
     return max(4, p // 1024)
 
 
@@ -326,16 +327,16 @@ def hadamard_features(
     Parameters
     ----------
     X : float32 tensor of shape (n, d), contiguous along its columns
-        Column d is `bias`, and further ones up to p are 0.
+        Column d is taken to be `bias`, and further columns up to p to be 0.
     signs : int8 tensor of shape (blocks, 6, p)
-        From :func:`randkern.backend.torch_random.signs`, of the blocks that hold rows
+        From :func:`randkern.backend.torch_random.signs`, for the blocks that hold rows
         `row_start` to `row_stop` of the projection.
     norms : float32 tensor of shape (row_stop - row_start,)
-        Of these rows, divided by p^(3/2).
+        Norms of these rows, divided by p^(3/2).
     kind : int
         PROJECT, PAIRS, COSINES or MODULUS.
     weight : float
-        Of the features; those of PROJECT have none.
+        Weight of the features, not used by PROJECT.
     out : float32 tensor, contiguous along its columns
     scale : float
         Multiplies X.
@@ -345,7 +346,7 @@ def hadamard_features(
         return
     R = max(1, TILE_ENTRIES // p)
     grid = (triton.cdiv(n, R) * len(signs),)
-    with torch.cuda.device_of(X):  # where Triton launches
+    with torch.cuda.device_of(X):  # Triton launches on the current device
         _hadamard_kernel[grid](
             *(X, signs, norms, norms if offsets is None else offsets, out),
             *(n, d, len(signs), X.stride(0), out.stride(0)),
@@ -361,16 +362,16 @@ def hadamard_features(
         )
 
 
-#: Rows, draws, warps and stages of tiles, by what they multiply in: the most rows that
-#: registers hold.
+#: Rows, draws, warps and stages of tiles, by the dtype of the product: as many rows as
+#: fit in registers.
 TILES = {
     "ieee": (128, 64, 4, 3),
     "tf32x3": (256, 64, 8, 2),
     "tf32": (256, 64, 8, 2),
 }
 _LEAST_ROWS = 16
-# GPUs whose tensor cores multiply in TF32 at eight times the speed of their float32
-# units; on the others three products in TF32 take longer than one in float32.
+# GPUs whose tensor cores multiply in TF32 eight times as fast as their float32 units;
+# on others three TF32 products take longer than one in float32.
 _FAST_TF32 = {(8, 0), (9, 0), (10, 0), (10, 3)}
 _TWO_TO_MINUS_32 = tl.constexpr(2.0**-32)
 _PI_OF_WORD = tl.constexpr(math.pi * 2.0**-32)
@@ -394,10 +395,10 @@ def _philox(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def _normals(radius_word, angle_word):
-    """Return the two normals of the words of columns j and j + 32."""
+    """Return the two normals from the words of columns j and j + 32."""
     u = (radius_word.to(tl.float32) + 1.0) * _TWO_TO_MINUS_32
     radius = tl.sqrt(-2.0 * log(u))
-    # The low 31 bits are a signed fraction of a half turn, the top bit says which half.
+    # The low 31 bits are a signed fraction of a half turn, the top bit the half.
     fraction = (angle_word << 1).to(tl.int32, bitcast=True).to(tl.float32)
     cosine, sine = cos_sin_reduced(fraction * _PI_OF_WORD)
     radius = radius.to(tl.uint32, bitcast=True) | (angle_word & 0x80000000)
@@ -407,7 +408,7 @@ def _normals(radius_word, angle_word):
 
 @triton.jit
 def _leading(x):
-    """Return the 11 leading bits of float32 numbers: what TF32 holds."""
+    """Return float32 numbers cut to their 11 leading bits, the precision of TF32."""
     bits = x.to(tl.uint32, bitcast=True) & 0xFFFFE000
     return bits.to(tl.float32, bitcast=True)
 
@@ -416,7 +417,7 @@ def _leading(x):
 def _add_product(
     total, at, column, d, w, PRECISION: tl.constexpr, MASKED: tl.constexpr
 ):
-    """Return total + x w, x being what lies at `at`: columns below d."""
+    """Return total + x w, where x is loaded from `at`, in columns below d."""
     if MASKED:
         x = tl.load(at, mask=column < d, other=0.0)
     else:
@@ -449,8 +450,8 @@ def _generated_kernel(
     PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    # Programs that share their draws run one after the other: their rows of X stay in
-    # the cache, and every program makes its entries itself.
+    # Programs that share draws run consecutively, so that their rows of X stay in the
+    # cache; every program generates its entries itself.
     n_tiles = tl.cdiv(n, ROWS)
     rows = (tl.program_id(0) % n_tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     draws = start + (tl.program_id(0) // n_tiles) * DRAWS + tl.arange(0, DRAWS)
@@ -481,11 +482,11 @@ def _generated_kernel(
 
 
 def product_precision(device):
-    """Return what products are computed in on a device: a key of Triton's tiles.
+    """Return the precision of products on a device, a key of `TILES`.
 
-    ``torch.set_float32_matmul_precision`` decides: "highest" is float32, ``"ieee"``,
-    or the sum of three products of leading and trailing parts in TF32, ``"tf32x3"``,
-    whose rounding is no larger, where tensor cores are faster; others are ``"tf32"``.
+    ``torch.set_float32_matmul_precision`` decides: "highest" is float32, ``"ieee"``, or
+    ``"tf32x3"`` if tensor cores are faster, the sum of three TF32 products of leading
+    and trailing parts, with no larger rounding error; other settings are ``"tf32"``.
     """
     if torch.get_float32_matmul_precision() != "highest":
         return "tf32"
@@ -499,7 +500,7 @@ def generated_product(X, key, start, stop, scale=1.0, precision=None):
     """Return scale·XΩᵀ for rows `start` to `stop` of a matrix of standard normals.
 
     The entries are those of :func:`randkern.backend.counter.random_matrix` for this
-    key, to float32 rounding; they are made in registers.
+    key, to float32 rounding, and are generated in registers.
 
     Parameters
     ----------
@@ -508,7 +509,7 @@ def generated_product(X, key, start, stop, scale=1.0, precision=None):
     start, stop : int
         Below 2³¹.
     precision : {"ieee", "tf32x3", "tf32"}, optional
-        None is :func:`product_precision`.
+        If None, :func:`product_precision`.
     """
     X = X if X.stride(1) == 1 else X.contiguous()
     n, d = X.shape
@@ -520,7 +521,7 @@ def generated_product(X, key, start, stop, scale=1.0, precision=None):
     if n <= rows // 2:
         rows, warps = max(_LEAST_ROWS, triton.next_power_of_2(n)), 4
     grid = (triton.cdiv(n, rows) * triton.cdiv(stop - start, draws),)
-    with torch.cuda.device_of(X):  # where Triton launches
+    with torch.cuda.device_of(X):  # Triton launches on the current device
         _generated_kernel[grid](
             *(X, out, n, d, start, stop, X.stride(0), out.stride(0)),
             *(key & 0xFFFFFFFF, key >> 32, float(scale)),
@@ -539,7 +540,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def runs_on(*tensors):
-    """Tell whether the kernels run on these tensors, none of which is tracked."""
+    """Return whether the kernels run on these tensors, none of which is tracked."""
     tracked = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     on_gpu = all(each.is_cuda for each in tensors) or _INTERPRETED
     return on_gpu and not tracked and all(e.dtype == torch.float32 for e in tensors)

@@ -1,9 +1,9 @@
 """The command line: ``randkern COMMAND``.
 
 A subcommand is a module here with a function `command`, and a line in
-:func:`_build_app`; those of other packages are found by entry points of the group
-``randkern.commands``. What the commands need beyond the library itself (typer, rich)
-is an extra, so it is imported only once `main` runs.
+:func:`_build_app`; subcommands of other packages are found through entry points of the
+group ``randkern.commands``. Typer and rich, which commands need, are an extra, so they
+are imported only when `main` runs.
 """
 
 import sys
@@ -18,7 +18,7 @@ _MISSING_EXTRA = (
     "randkern: the command line needs {name}, which is not installed; "
     'run: pip install "randkern[cli,plot]"\n'
 )
-# What the package randkern_lab of the same wheel brings.
+# Commands of the package randkern_lab in the same wheel.
 _LAB = {
     "reproduce": "Run a published experiment, and print its numbers beside those.",
     "bench": "Time and accuracy of random features, beside peers.",
@@ -26,10 +26,10 @@ _LAB = {
 
 
 def main() -> None:
-    """Run the command line, and exit with its status.
+    """Run the command line and exit with its status.
 
-    Exits with 1 if the packages of the ``cli`` extra are missing (only ``--version``
-    does without them), with 2 if the arguments or the data are not usable.
+    The status is 1 if the packages of the ``cli`` extra are missing (only ``--version``
+    works without them), 2 if the arguments or the data are invalid.
     """
     try:
         app = _build_app()
@@ -72,7 +72,7 @@ def _build_app() -> Any:
 
 
 def _add_command(app: Any, name: str, entry: EntryPoint | None) -> None:
-    """Add a command of another package, or one that says what it lacks."""
+    """Add a command of another package, or one that reports what is missing."""
     reason = "is not installed"
     if entry is not None:
         try:

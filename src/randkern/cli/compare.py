@@ -99,11 +99,11 @@ def command(
 
 
 def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
-    """Return the records as a table: a row for each kernel and number of features.
+    """Return the records as a table, one row per kernel and number of features.
 
-    Baselines stand first. Errors are means over seeds, ± their standard deviation, and
-    beside them ± the standard error of the test rows; seconds are medians, memory the
-    largest.
+    Baselines come first. Errors are means over seeds, ± their standard deviation,
+    followed by ± the standard error of the test rows; times are medians, memory the
+    maximum.
     """
     described = results["dataset"]
     share = described["task"] == "classification"
@@ -133,12 +133,12 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     kernels = list(dict.fromkeys(kernel for kernel, _ in groups))
     for kernel in kernels:
         own = [size for name, size in groups if name == kernel]
-        # The exact kernel last: it is where the others are going.
+        # The exact kernel comes last, as the limit of the others.
         own.sort(key=lambda size: size or float("inf"))
         rows += [((kernel, size), groups[kernel, size]) for size in own]
     for position, ((kernel, size), records) in enumerate(rows):
         following = rows[position + 1][0] if position + 1 < len(rows) else (kernel, 1)
-        # A rule between kernels, none between baselines.
+        # Draw a rule between kernels, but not between baselines.
         ends = following[0] != kernel and following[1] != 0
         table.add_row(kernel, *_cells(records, size, share), end_section=ends)
     return table
@@ -147,11 +147,11 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
 def _cells(
     records: Sequence[Mapping[str, Any]], size: int | None, share: bool
 ) -> list[str]:
-    """Return the cells of one kernel and number of features; 0 is a baseline."""
+    """Return the cells for one kernel and number of features, 0 for a baseline."""
     errors = [record["test_error"] for record in records]
     scale, digits = (100, 2) if share else (1, 4)
     error = f"{scale * fmean(errors):.{digits}f}"
-    if len(errors) > 1:  # of one seed nothing is known
+    if len(errors) > 1:  # one seed has no deviation
         error += f" ± {scale * pstdev(errors):.{digits}f}"
     of_rows = fmean(record["standard_error"] for record in records)
     cells = [
@@ -171,7 +171,7 @@ def _cells(
 
 
 def _bytes(limit: str | None) -> int | str | None:
-    """Return a plain number of bytes as one; the models read the rest."""
+    """Return a plain number of bytes as an int; the models parse other texts."""
     return int(limit) if limit is not None and limit.isdecimal() else limit
 
 
@@ -181,11 +181,11 @@ def _seconds(values: Sequence[float]) -> str:
 
 
 def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write the figure; return nothing where matplotlib or records are missing."""
+    """Write the figure; return no path if matplotlib or records are missing."""
     from ..plots import plot_compare, save_figure
 
     path = out / "compare.png"
-    path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
+    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
     if not results["records"]:
         return []
     described = results["dataset"]
@@ -206,7 +206,7 @@ def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def _print(console: Console, results: Mapping[str, Any]) -> None:
-    """Print how data were prepared, the table, what was chosen and what skipped."""
+    """Print how data were prepared, the table, and what was chosen and skipped."""
     described = results["dataset"]
     prepared = f"test rows: {described['split']}; {described['preprocessing']}"
     console.print(prepared, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How commands speak: one-line errors, a progress bar, tables of 100 columns."""
+"""Console output of commands: one-line errors, a progress bar, 100 columns."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ MAX_COLUMNS = 100
 
 
 def output() -> Console:
-    """Return the console of results: standard output, plain when redirected."""
+    """Return the console for results: standard output, plain if redirected."""
     console = Console(highlight=False)
     if not console.is_terminal or console.width > MAX_COLUMNS:
         console = Console(highlight=False, width=MAX_COLUMNS)
@@ -47,12 +47,12 @@ def error_exit(message: str) -> typer.Exit:
 
 
 class NamingGroup(TyperGroup):
-    """A group of commands, which names them when it is asked for another.
+    """A group of commands that lists them when an unknown one is called.
 
     Attributes
     ----------
     kind : str
-        What its commands are.
+        What its commands are called.
     """
 
     kind = "command"
@@ -68,12 +68,12 @@ class NamingGroup(TyperGroup):
 
 @contextmanager
 def user_messages() -> Iterator[None]:
-    """Turn the library's complaints about arguments and data into single lines."""
+    """Turn the library's errors and warnings into single lines."""
     told: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         line = f"randkern: warning: {_one_line(message)}"
-        if line not in told:  # a search fits many models, which warn of the same
+        if line not in told:  # the models of a search repeat the same warnings
             typer.echo(line, err=True)
         told.add(line)
 
@@ -81,7 +81,7 @@ def user_messages() -> Iterator[None]:
         warnings.showwarning = show
         try:
             yield
-        except BrokenPipeError:  # whoever read the output, as head, has enough
+        except BrokenPipeError:  # the reader, such as head, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
@@ -93,7 +93,7 @@ def user_messages() -> Iterator[None]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on standard error while the block runs, if that is a terminal."""
+    """Show a bar on standard error, if that is a terminal, while the block runs."""
     console = Console(stderr=True)
     columns: tuple[Any, ...] = (
         BarColumn(bar_width=24),

@@ -16,14 +16,14 @@ from .tables import described, load, trial_progress
 
 __all__ = ["command"]
 
-# Rows held out are this share of all, and at most so many.
+# Held-out rows are this share of all rows, and at most so many.
 _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8
-# Rows of a table without which nothing can be said.
+# Smallest number of rows of a table.
 _LEAST = 10
-# Of the time that is left when rows are read the model that is judged has this share,
-# with a refit and without; the refit, which searches for no kernel, has what that and
-# the report have left. Neither has less than a share of the limit.
+# Share of the time that remains after reading that the evaluated model gets, with a
+# refit and without. The refit, which does not search for a kernel, gets what this model
+# and the report leave. Both get at least a share of the limit.
 _JUDGED_SHARES, _LEAST_SHARE = {True: 0.5, False: 0.85}, 0.2
 
 
@@ -80,11 +80,11 @@ def command(
         console.print(_leaderboard(model, plain))
         console.print(_scores(judged.evaluation, judged.others, plain))
         written = [out / name for name in ("model.skops", "report.html")]
-        model.set_params(time_limit=time_limit)  # what was asked for
-        randkern.save(model, written[0])  # should the report or the refit fail
+        model.set_params(time_limit=time_limit)  # as the user set it
+        randkern.save(model, written[0])  # in case the report or the refit fails
         page, record = judged.page(table, target), judged.record()
         if refit:
-            # The kernels that were judged: none are searched for again.
+            # Refit the kernels that were evaluated, without a new search.
             model.set_params(time_limit=left(1), warm_start=True)
             with trial_progress(model, "fitting all rows"):
                 model.fit(table.X_train, table.y_train)
@@ -134,7 +134,7 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A model fitted to training rows, and how it and others do on test rows."""
+    """A model fitted to training rows, and its and other models' test scores."""
 
     model: Any
     train: tuple[Any, Any]
@@ -170,7 +170,7 @@ class _Judged:
             "training rows": f"{len(self.train[1]):,}",
         }
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fits to few rows
+            warnings.simplefilter("ignore")  # from fits to few rows
             return render(
                 self.model,
                 summarise(table.X_train, table.y_train, table.task),
@@ -181,7 +181,7 @@ class _Judged:
             )
 
     def record(self) -> dict[str, Any]:
-        """Return what results.json tells of it."""
+        """Return its entry in results.json."""
         model, names = self.model, self.train[0].columns
         return {
             "n_train": len(self.train[1]),
@@ -203,7 +203,7 @@ class _Judged:
 
 
 def _defined(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with None where one is not defined, as JSON has no NaN."""
+    """Return values with NaN replaced by None, as JSON has no NaN."""
     return {name: None if value != value else value for name, value in values.items()}
 
 

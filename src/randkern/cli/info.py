@@ -1,4 +1,4 @@
-"""``randkern info``: what a file of a model holds."""
+"""``randkern info``: a summary of a model file."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how their texts are read."""
+"""Options that several commands share, and their parsers."""
 
 from pathlib import Path
 from typing import Annotated

@@ -15,7 +15,7 @@ from .tables import naming, read
 __all__ = ["command"]
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
-# Rows predicted at once: what progress is told of.
+# Rows predicted per step of the progress bar.
 _BLOCK = 10_000
 
 
@@ -59,7 +59,7 @@ def command(
 
 
 def _check_out(out: str) -> None:
-    """Raise if predictions could not be written, before there are any."""
+    """Raise if predictions could not be written, before computing any."""
     path = Path(out)
     if out == "-":
         return
@@ -74,7 +74,7 @@ def _check_out(out: str) -> None:
 
 
 def _texts(fitted: Any) -> set[str]:
-    """Return the columns that the model takes as categories."""
+    """Return the columns that the model treats as categories."""
     first = fitted.steps[0][1] if hasattr(fitted, "steps") else fitted
     if hasattr(first, "model_"):
         first = first.model_.members[0].encoder
@@ -100,7 +100,7 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
 def _predictions(
     fitted: Any, frame: Any, interval: float | None, probabilities: bool
 ) -> Any:
-    """Return a column per thing that was asked for."""
+    """Return one column per requested quantity."""
     import numpy as np
     import pandas as pd
 
@@ -129,7 +129,7 @@ def _predictions(
 
 
 def _in_blocks(function: Callable[[Any], Any], rows: Any) -> list[Any]:
-    """Return what a function makes of blocks of rows, and show how many are done."""
+    """Apply a function to blocks of rows, and show the progress."""
     n, parts = len(rows), []
     with progress_bar() as report:
         for start in range(0, max(n, 1), _BLOCK):
@@ -137,7 +137,7 @@ def _in_blocks(function: Callable[[Any], Any], rows: Any) -> list[Any]:
             try:
                 parts.append(function(rows[start : start + _BLOCK]))
             except ValueError:
-                function(rows)  # whose error counts rows from the first of the file
+                function(rows)  # so that errors count rows from the start of the file
                 raise
     return parts
 

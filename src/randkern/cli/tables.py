@@ -1,4 +1,4 @@
-"""Tables that commands are given, and models that they fit to them."""
+"""Input tables of commands, and the models fitted to them."""
 
 import shutil
 import sys
@@ -26,9 +26,9 @@ def load(
     data_dir: Path | None = None,
     test: Path | None = None,
 ) -> Any:
-    """Return a data set by name, of a file, or of standard input where it is ``-``.
+    """Load a data set by name, from a file, or from standard input if it is ``-``.
 
-    Columns of texts that hardly repeat are left out; test rows are those of a file.
+    Columns of free text are dropped; `test` is a file with the test rows.
     """
     from ..datasets import load_dataset
     from ..datasets.frames import without_free_texts
@@ -58,7 +58,7 @@ def load(
 
 
 def described(table: Any, task: str | None) -> str:
-    """Say what the data are taken for, and, of a guess, why and what changes it."""
+    """Describe the task, and if it was inferred, why and how to change it."""
     if task is not None:
         return table.description
     y = table.y_train
@@ -87,7 +87,7 @@ def keep(
     draw: Callable[[Mapping[str, Any], Path], list[Path]],
     show: Callable[[Console, Mapping[str, Any]], None],
 ) -> None:
-    """Save the best model if that is asked for; write the results; print them all."""
+    """Save the best model if requested; write the results; print them all."""
     from ..study.records import write_results
 
     saved = "" if save is None else _save_winner(dataset, results, save)
@@ -100,7 +100,7 @@ def keep(
 
 
 def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
-    """Fit and save the best model; say which it is."""
+    """Fit and save the best model; return a line that describes it."""
     import randkern
 
     from ..study.winner import fit_winner, winner
@@ -117,7 +117,7 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
 
 
 def read(data: str) -> Any:
-    """Return the dataframe of a file, or of standard input where it is ``-``."""
+    """Return the dataframe in a file, or in standard input if it is ``-``."""
     from ..datasets import read_table
 
     with _file_of(data) as path:
@@ -126,7 +126,7 @@ def read(data: str) -> Any:
 
 @contextmanager
 def naming(data: str) -> Iterator[None]:
-    """Name the file in errors about a column of it."""
+    """Name the file in errors about one of its columns."""
     try:
         yield
     except ValueError as error:
@@ -138,9 +138,10 @@ def naming(data: str) -> Iterator[None]:
 
 @contextmanager
 def _file_of(data: str) -> Iterator[str | Path]:
-    """Yield what is given, or a file that holds standard input.
+    """Yield the argument, or a temporary file with the contents of standard input.
 
-    A table is read twice, and tells its kind by name: here by its first bytes.
+    A table is read twice, and its format follows from the file's extension, here
+    guessed from the first bytes.
     """
     from ..datasets.tables import guess_suffix
 
@@ -155,7 +156,7 @@ def _file_of(data: str) -> Iterator[str | Path]:
 
 
 class _Trials:
-    """A callback of scikit-learn that counts the tasks of a fit."""
+    """A scikit-learn callback that counts the tasks of a fit."""
 
     def __init__(self, tell: Callable[[int], None]):
         self._tell, self._n = tell, 0
@@ -174,7 +175,7 @@ class _Trials:
 
 @contextmanager
 def trial_progress(model: Any, doing: str) -> Iterator[None]:
-    """Show the seconds of the model's limit, and the kernels tried, in the block."""
+    """Show time against the model's limit, and the kernels tried, during a block."""
     began, limit = time.perf_counter(), int(model.time_limit)
     with progress_bar() as report:
 

@@ -165,7 +165,7 @@ def parse_size(text: str) -> int | None:
 
 
 def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
-    """Return a table with a row for each lengthscale or bias: its best cell."""
+    """Return a table with the best cell for each lengthscale or bias."""
     from ..study.tune import preference
 
     described = results["dataset"]
@@ -217,11 +217,11 @@ def _error(value: float, share: bool) -> str:
 
 
 def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write the figure; return nothing where matplotlib or records are missing."""
+    """Write the figure; return no path if matplotlib or records are missing."""
     from ..plots import plot_tune, save_figure
 
     path = out / "tune.png"
-    path.unlink(missing_ok=True)  # of an earlier run: it would not be of these results
+    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
     if not results["records"]:
         return []
     described = results["dataset"]
@@ -267,7 +267,7 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
 
 
 def _scores(results: Mapping[str, Any], share: bool, *, plain: bool) -> Table:
-    """Return a table of the best of each kernel on the test rows, and of baselines."""
+    """Return a table of test scores of the best of each kernel and of baselines."""
     table = Table(
         title=f"the best on {results['dataset']['n_test']:,} test rows "
         "(± one standard error)",

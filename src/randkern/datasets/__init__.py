@@ -1,11 +1,11 @@
-"""Loaders: bundled, image and table data sets as arrays ready for the models.
+"""Loaders of bundled, image and table data sets, as arrays ready for the models.
 
 `load_dataset` takes a name or a table file and returns a `Dataset`;
 `read_table` reads a table alone; `read_idx` reads one IDX file of any type and
 rank; `fetch_openml` downloads.
-Nothing that a data file holds is ever executed, and damaged, truncated or
-mislabelled files raise `randkern.exceptions.DataFileError`, which names the
-file, what was expected, what was found, and what to try.
+No content of a data file is ever executed. Damaged, truncated or mislabelled
+files raise `randkern.exceptions.DataFileError`, which names the file, what was
+expected, what was found, and what to try.
 """
 
 from randkern.datasets.mnist import read_idx

@@ -1,8 +1,8 @@
-"""CIFAR-10 in whichever of its forms is there; pickles run nothing.
+"""CIFAR-10 in any of its formats; pickles are read without running code.
 
-A pickle is a program. This one is run with stand-ins for the few names that a
-batch needs, which collect bytes and shapes and call nothing: a file that names
-anything else is refused.
+A pickle is a program. Here it runs with stand-ins for the few names that a batch
+needs, which collect bytes and shapes and call nothing; a file that names
+anything else is rejected.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from randkern.datasets.image_folder import read_image_folder
 from randkern.datasets.record import Dataset, Splits, image_dataset, unit_pixels
 from randkern.exceptions import DataFileError
 
-# What Unpickler documents, or was seen, to raise on damaged data; a MemoryError
-# comes from a damaged length or memo index.
+# Errors that Unpickler raises on damaged data, documented or observed; a
+# MemoryError comes from a damaged length or memo index.
 _UNPICKLING_ERRORS = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),
     *(KeyError, TypeError, ValueError, OverflowError, MemoryError),
@@ -61,7 +61,7 @@ class _ByteArray:
 
 
 def _reconstruct(*_: Any) -> _ByteArray:
-    """Stand in for NumPy's function of that name (its state follows)."""
+    """Stand in for NumPy's function of that name (the state comes later)."""
     return _ByteArray()
 
 
@@ -73,7 +73,7 @@ def _from_buffer(content: Any, dtype: Any, shape: Any, order: str) -> _ByteArray
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Stand in for ``_codecs.encode``, by which Python 3 writes protocol 2 bytes."""
+    """Stand in for ``_codecs.encode``, with which Python 3 writes protocol 2 bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
     return text.encode("latin1")
@@ -90,11 +90,11 @@ _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-# The one in Python, not the one in C, which allocates what a file declares: the length
-# of a text, or as many memo entries as the largest index.
+# The Python version: the C version allocates whatever a file declares as the length of
+# a string or the largest memo index.
 class _BatchUnpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        """Return the stand-in for a name, or refuse it."""
+        """Return the stand-in for a name, or raise."""
         if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(
                 f"it names {module}.{name}, which a CIFAR-10 batch does not need and "
@@ -109,23 +109,23 @@ def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarr
     Parameters
     ----------
     path : Path
-        Named in errors.
+        Used in error messages.
     content : bytes
-        Of the file: a pickle (any protocol) of a dict with ``data``, uint8 of
-        shape (n, 3072), and ``labels``, n integers.
+        Content of the file: a pickle (any protocol) of a dict with ``data``, uint8
+        of shape (n, 3072), and ``labels``, n integers.
 
     Returns
     -------
     planes : ndarray of uint8, shape (n, 3072)
         Red, green and blue planes of each image, rows within them.
     labels : ndarray of int64, shape (n,)
-        Unchecked but for their count.
+        Only their count is checked.
 
     Raises
     ------
     DataFileError
-        Where the pickle is damaged, names anything but byte arrays, dicts,
-        lists and numbers (nothing of it is run), or is not such a dict.
+        If the pickle is damaged, names anything other than byte arrays, dicts,
+        lists and numbers (no code is run), or is not such a dict.
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -167,7 +167,7 @@ _BINARY_FILES = tuple(f"{batch}.bin" for batch in _BATCHES)
 _RECORD_BYTES = 1 + 3 * 32 * 32
 _ARCHIVES = ("cifar10.zip", "cifar-10.zip")
 
-# Of the files inside the published cifar-10-python.tar.gz.
+# Checksums of the files inside the published cifar-10-python.tar.gz.
 _PICKLE_MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -186,11 +186,11 @@ _BatchReader = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 
 
 def load_cifar10(place: Path) -> Dataset | None:
-    """Load CIFAR-10 from a folder or a zip archive, if it is there.
+    """Load CIFAR-10 from a folder or a zip archive, if it exists.
 
     Looks, in this order, for the binary version, the python version, image
-    folders and a zip archive of image folders; the batches may lie in
-    ``place`` or in the sub-folder of their published name.
+    folders and a zip archive of image folders; the batches may be in ``place``
+    or in a sub-folder with their published name.
 
     Parameters
     ----------
@@ -202,19 +202,19 @@ def load_cifar10(place: Path) -> Dataset | None:
     -------
     Dataset or None
         X float32 of shape (n, 3072) in [0, 1] in (height, width, channel)
-        order, y int64; None where no form of CIFAR-10 is there. Batches keep
-        their order; image folders are ordered by file name, then class.
+        order, y int64; None if no form of CIFAR-10 is found. Batches keep their
+        order; image folders are sorted by file name, then class.
 
     Raises
     ------
     DataFileError
-        Missing or damaged batches, a wrong number of records, labels out of
-        0..9, unreadable images.
+        If batches are missing or damaged, the number of records is wrong, labels
+        are outside 0..9, or images are unreadable.
 
     Warns
     -----
     UserWarning
-        Where a batch of the python version has not the published checksum.
+        If a batch of the python version does not have the published checksum.
     """
     for folder in (place, place / "cifar-10-batches-bin"):
         if any((folder / name).is_file() for name in _BINARY_FILES):

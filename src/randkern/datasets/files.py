@@ -1,4 +1,4 @@
-"""Opening data files by their content."""
+"""Opens data files by their content."""
 
 import bz2
 import gzip
@@ -20,9 +20,9 @@ def _open_zstd(raw: Any) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(stream))
 
 
-# What a failing stream raises: cut short, bad data, bad header or checksum.
+# Errors of a damaged stream: truncated, bad data, bad header or checksum.
 STREAM_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
-# How compressed files begin, what opens them, and their checker.
+# First bytes of compressed files, what opens them, and what checks them.
 _COMPRESSED: dict[bytes, tuple[Any, str]] = {
     b"\x1f\x8b": (gzip.open, "gzip"),
     b"BZh": (bz2.open, "bzip2"),
@@ -44,17 +44,17 @@ _SIGNATURES = {
 
 @contextmanager
 def open_data(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for binary reading, unpacked where gzip, bzip2, xz or zstd packed it.
+    """Open a file for binary reading, decompressing gzip, bzip2, xz or zstd.
 
-    The first bytes decide, not the suffix: browsers and mirrors unpack ``.gz`` files,
-    or pack them, without renaming.
+    The first bytes decide, not the suffix: browsers and mirrors decompress ``.gz``
+    files, or compress others, without renaming them.
 
     Raises
     ------
     FileNotFoundError
-        Where ``path`` is not a file.
+        If ``path`` is not a file.
     DataFileError
-        Where a compressed stream turns out to be damaged while it is read.
+        If a compressed stream turns out to be damaged while it is read.
     """
     if not path.is_file():
         kind = "is a folder, not a file" if path.is_dir() else "does not exist"
@@ -71,7 +71,7 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, stream)
         except STREAM_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # of the disk
+                raise  # an error of the disk
             raise DataFileError(
                 f"{path}: the {name} stream is damaged ({error}); copy or download the "
                 f"file again (`{name} -t` checks it)"
@@ -79,7 +79,7 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
 
 
 def guess_content(head: bytes) -> str:
-    r"""Name what the first bytes look like, as a clause for an error, or "".
+    r"""Return a clause for an error on what the first bytes look like, or "".
 
     Examples
     --------

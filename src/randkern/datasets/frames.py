@@ -1,4 +1,4 @@
-"""From a data frame to a `Dataset`: target, task, and types of columns."""
+"""Turns dataframes into a `Dataset`: target, task, and types of columns."""
 
 import difflib
 import re
@@ -41,7 +41,7 @@ def dataset_from_frame(
     source: str,
     task: str | None = None,
 ) -> Dataset:
-    """Split the target off a table and bring its columns to types that models know.
+    """Split the target off a table and convert columns to types that models accept.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def dataset_from_frame(
     target : str
         Name of the column to predict.
     name, source : str
-        The `Dataset`'s name, and what errors call the table.
+        The `Dataset`'s name, and the name of the table in errors.
     task : {"classification", "regression"}, optional
-        By default `infer_task` of the target.
+        By default, `infer_task` of the target.
 
     Returns
     -------
@@ -62,11 +62,12 @@ def dataset_from_frame(
     Raises
     ------
     DataFileError
-        No rows, missing target values (with their count and the first row), one class
-        only, a target of numbers but for a few texts, columns that are neither
-        numbers nor categories.
+        If there are no rows, target values are missing (states their count and the
+        first row), there is only one class, the target is numeric except for a few
+        strings, or columns are neither numbers nor categories.
     ValueError
-        ``target`` missing or unknown, ``task`` that does not suit it, infinite numbers.
+        If ``target`` is missing or unknown, ``task`` does not suit it, or numbers are
+        infinite.
     """
     if task is not None and task not in _TASKS:
         raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
@@ -106,21 +107,21 @@ def _told_columns(X: "pd.DataFrame") -> str:
 
 
 def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.DataFrame":
-    """Return a table whose dates are days since 1970, and durations days.
+    """Return a table with dates as days since 1970 and durations as days.
 
-    Files of text hold dates as texts: a column is one of dates where all of its values
-    are such as 2026-11-22, with or without a time.
+    Text files hold dates as strings: a column holds dates if all of its values look
+    like 2026-11-22, with or without a time.
 
     Parameters
     ----------
     frame : pandas.DataFrame
     keep : collection of str
-        Names of columns to leave as they are.
+        Names of columns to leave unchanged.
 
     Raises
     ------
     DataFileError
-        If most values of a column of text are dates, but not all; names a row.
+        If most values of a string column are dates, but not all; names a row.
     """
     pandas = import_extra("pandas", "Reading dates", "data")
     found = {}
@@ -138,7 +139,7 @@ def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.Data
 
 
 def _days_of_texts(name: str, column: "pd.Series") -> np.ndarray | None:
-    """Return the days of a column of texts that are dates, None if they are not."""
+    """Return the days of a string column of dates, or None if it holds others."""
     import pandas
 
     given = column.dropna()
@@ -163,7 +164,7 @@ def _days_of_texts(name: str, column: "pd.Series") -> np.ndarray | None:
 
 
 def _day(text: str) -> float:
-    """Return the days since 1970 of a date beyond pandas 2, NaN if it is none."""
+    """Return the days since 1970 of a date beyond pandas 2's range, NaN if invalid."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -173,12 +174,12 @@ def _day(text: str) -> float:
 
 
 def without_free_texts(table: Dataset) -> Dataset:
-    """Return a data set without columns of texts that hardly repeat, and warn of them.
+    """Drop string columns whose values hardly repeat, with a warning.
 
     Raises
     ------
     ValueError
-        If no column is left, or if a column holds numbers but for a few texts.
+        If no column is left, or a column is numeric except for a few strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):
@@ -213,10 +214,10 @@ def without_free_texts(table: Dataset) -> Dataset:
 def infer_task(y: np.ndarray) -> Task:
     """Guess the task from the values of a target.
 
-    Text and booleans are classes. Numbers are regression where they have many
-    distinct values, otherwise classes: many is more than 20 (or half of the
+    Strings and booleans are classes. Numbers with many distinct values are
+    regression targets, others classes: many is more than 20 (or half of the
     rows, if that is fewer) for values with fractions, and more than 100 for
-    whole numbers, which are more often codes of classes.
+    integers, which are more often codes of classes.
 
     Examples
     --------
@@ -265,7 +266,7 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
             f"numbers, text, booleans or categories"
         )
     if typed.dtype.name == "category" and column.dtype.name != "category":
-        # One type, so that classes can be sorted.
+        # A single type, so that classes can be sorted.
         return column.astype(str).to_numpy(dtype=object)
     values = np.asarray(typed)
     wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _whole_dtype(values)}
@@ -275,7 +276,7 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
 def _checked_for_task(
     y: np.ndarray, task: Task, target: str, source: str, *, given: bool
 ) -> np.ndarray:
-    """Check that the values suit the task; return them as it wants them."""
+    """Check that the values suit the task; return them in the task's dtype."""
     if task == "regression":
         if y.dtype.kind not in "iuf":
             texts = np.array(rows_of_text(y) if y.dtype.kind == "O" else [])
@@ -309,7 +310,7 @@ def _checked_for_task(
 
 
 def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
-    """Keep numbers, booleans and categories; make text categories; refuse the rest."""
+    """Keep numbers, booleans and categories; encode strings; reject the rest."""
     pandas = import_extra("pandas", "Reading a table", "data")
     columns = {str(name): _typed(frame[name]) for name in frame.columns}
     refused = [
@@ -326,26 +327,26 @@ def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
 
 
 def _odd_rows(column: "pd.Series") -> np.ndarray:
-    """Return the rows that hold lists or the like; the first one if none do."""
+    """Return the rows that hold lists or similar, or the first row if none do."""
     odd = [not isinstance(value, Hashable) for value in column.tolist()]
     return np.flatnonzero(odd) if any(odd) else np.array([0])
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":
-    """Return a column of numbers, booleans or categories, None if it holds others."""
+    """Return a column as numbers, booleans or categories, or None if impossible."""
     from pandas.api import types
 
     dtype, is_object = column.dtype, types.is_object_dtype(column.dtype)
     if isinstance(dtype, types.CategoricalDtype):
         return column
     if is_object and types.infer_dtype(column, skipna=True) == "decimal":
-        return column.astype(np.float64)  # as Parquet gives ``decimal.Decimal``
+        return column.astype(np.float64)  # Parquet returns ``decimal.Decimal``
     if types.is_bool_dtype(dtype):
         return column.astype("category" if column.isna().any() else bool)
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         if isinstance(dtype, np.dtype):
             return column
-        # Nullable extension types: plain NumPy, with NaN for missing values.
+        # Nullable extension types become plain NumPy, with NaN for missing values.
         if types.is_float_dtype(dtype) or column.isna().any():
             return column.astype(np.float64)
         return column.astype(_whole_dtype(column))
@@ -358,6 +359,6 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
 
 
 def _whole_dtype(values: Any) -> type[np.integer]:
-    """Return int64, or uint64 for numbers that would turn negative in it."""
+    """Return int64, or uint64 for numbers that would overflow it."""
     large = values.dtype.kind == "u" and int(values.max()) > np.iinfo(np.int64).max
     return np.uint64 if large else np.int64

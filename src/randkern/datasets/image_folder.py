@@ -20,12 +20,12 @@ from randkern.exceptions import DataFileError
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")
 _MODES = ("RGB", "L", "P")
-_MAX_BYTES = 1 << 20  # Of one file: no 32 x 32 image comes near.
+_MAX_BYTES = 1 << 20  # per file; no 32 x 32 image comes near.
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
 class Member(NamedTuple):
-    """One image file, read when it is decoded."""
+    """One image file, read on decoding."""
 
     file: str
     class_name: str
@@ -43,12 +43,12 @@ def read_image_folder(
     Parameters
     ----------
     source : Path
-        A directory or a zip archive; the two folders may lie deeper, as in
+        A directory or a zip archive; the two folders may be nested, as in
         ``cifar10/train``. Nothing is unpacked to disk. Hidden files,
-        ``__MACOSX``, paths that climb (``..``) and files that are not images
-        by suffix are passed over.
+        ``__MACOSX``, paths with ``..`` and files without an image suffix are
+        skipped.
     classes : sequence of str
-        The class folders' names, in the order of their labels.
+        Names of the class folders, in the order of their labels.
     image_shape : tuple of int
         (height, width, 3), the same for every image.
 
@@ -56,16 +56,17 @@ def read_image_folder(
     -------
     dict
         ``"train"`` and ``"test"``, each (X, y): X float32 of shape (n, h*w*3)
-        in [0, 1], y int64. In order of file name, then class, so that a run of
-        rows holds every class.
+        in [0, 1], y int64. Sorted by file name, then class, so that consecutive
+        rows cover all classes.
 
     Raises
     ------
     DataFileError
-        Naming the member: unreadable or truncated image, other size or mode,
-        unknown class folder, the same image twice; or a split without images.
+        If an image is unreadable or truncated, has another size or mode, or occurs
+        twice, or a class folder is unknown (the message names the member); or if a
+        split has no images.
     ImportError
-        Where Pillow is not installed.
+        If Pillow is not installed.
     """
     import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:
@@ -83,7 +84,7 @@ def read_image_folder(
 
 @contextmanager
 def _listed(source: Path) -> Iterator[list[Member]]:
-    """List the images of a directory or of an archive that stays open meanwhile."""
+    """List the images of a directory, or of an archive, kept open in the context."""
     if source.is_dir():
         paths = [p for split in _SPLITS for p in (source / split).glob("*/*")]
         yield [
@@ -115,7 +116,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Read what a member declares: `ZipFile.read` inflates all that is there."""
+    """Read as much as a member declares; `ZipFile.read` would inflate all of it."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("it is packed by another method than deflate")
     with archive.open(info) as stream:
@@ -123,9 +124,9 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _place(name: str) -> tuple[str, str, str] | None:
-    """Return (file, class, split) of an image's path, or None to pass it over."""
+    """Return (file, class, split) of an image's path, or None to skip it."""
     parts = name.split("/")
-    # A hidden part, "..", and the empty part that begins an absolute path.
+    # A hidden part, "..", or the empty part that starts an absolute path.
     odd = any(not part or part[0] == "." or part == "__MACOSX" for part in parts)
     if odd or "\\" in name or not name.lower().endswith(_SUFFIXES):
         return None
@@ -157,8 +158,8 @@ def _check_members(source: Path, members: list[Member], classes: Sequence[str]) 
 
 
 def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.ndarray:
-    # In one thread: most of the time of so small an image is Python code in
-    # Pillow and zipfile, which threads share, so that a pool of them gains nothing.
+    # On one thread: for such small images most of the time is spent in Python code of
+    # Pillow and zipfile, under the GIL, so a thread pool would gain nothing.
     pixels = np.empty((len(members), *image_shape), dtype=np.uint8)
     for row, member in enumerate(members):
         pixels[row] = _decode(member, image_shape)
@@ -166,7 +167,7 @@ def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.
 
 
 def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
-    """Decode one image to uint8 of ``image_shape``, its size checked beforehand."""
+    """Decode one image to uint8 of ``image_shape``, after checking its size."""
     from PIL import Image
 
     height, width, _ = image_shape

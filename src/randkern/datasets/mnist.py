@@ -28,29 +28,29 @@ _CHUNK = 1 << 20
 def read_idx(path: str | Path) -> np.ndarray:
     """Read an IDX file, plain or gzip (by content, not by suffix).
 
-    The format: two zero bytes, a type byte (8 uint8, 9 int8, 0xB int16,
+    The format is two zero bytes, a type byte (8 uint8, 9 int8, 0xB int16,
     0xC int32, 0xD float32, 0xE float64), a rank byte, one big-endian uint32
     size per dimension, then the values in C order, big-endian.
 
     Parameters
     ----------
     path : str or Path
-        The file, plain or compressed by gzip.
+        The file, plain or compressed with gzip.
 
     Returns
     -------
     ndarray
-        Of the shape and type that the header states, in native byte order;
-        0-dimensional for rank 0.
+        With the shape and type in the header, in native byte order; 0-dimensional
+        for rank 0.
 
     Raises
     ------
     FileNotFoundError
-        Where there is no such file.
+        If the file does not exist.
     randkern.exceptions.DataFileError
-        Bad magic number, unknown type, truncated header or values, bytes after
-        the last value, damaged gzip stream. Memory is taken as bytes arrive,
-        so a header that promises terabytes fails without allocating them.
+        On a bad magic number, an unknown type, a truncated header or values,
+        bytes after the last value, or a damaged gzip stream. Memory is allocated
+        as bytes arrive, so a header that declares terabytes does not exhaust it.
 
     References
     ----------
@@ -82,7 +82,7 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 
 def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype, tuple[int, ...]]:
-    """Read the magic number and the sizes, and check that they make sense."""
+    """Read and check the magic number and the sizes."""
     magic = stream.read(4)
     if len(magic) < 4:
         raise DataFileError(
@@ -104,7 +104,7 @@ def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype, tuple[int, ...
             f"(rank {rank}); the file is cut short: copy or download it again"
         )
     shape = tuple(np.frombuffer(sizes, dtype=">u4").tolist())
-    # NumPy refuses shapes whose non-zero sizes overflow, even where one is zero.
+    # NumPy rejects shapes whose non-zero sizes overflow, even if one size is zero.
     if math.prod(size for size in shape if size) >= 1 << 59:
         raise DataFileError(
             f"{path}: the header states shape {shape}, more than can exist; the file "
@@ -114,7 +114,7 @@ def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype, tuple[int, ...
 
 
 def _read_values(stream: BinaryIO, path: Path, expected: int) -> bytearray:
-    """Read ``expected`` bytes, chunk by chunk, or say how many there were."""
+    """Read ``expected`` bytes in chunks, or raise with the number found."""
     values = bytearray()
     while len(values) < expected:
         try:
@@ -152,8 +152,8 @@ _CLASSES = {
 }
 _TITLES = {"mnist": "MNIST handwritten digits", "fashion-mnist": "Fashion-MNIST"}
 
-# Of the uncompressed files, in the order of STEMS: mirrors pack them anew, so that
-# the .gz files differ.
+# Checksums of the uncompressed files, in the order of STEMS: mirrors recompress them,
+# so the .gz files differ.
 _ALGORITHMS = {"mnist": "sha256", "fashion-mnist": "md5"}
 _CHECKSUMS = {
     "mnist": (
@@ -172,9 +172,9 @@ _CHECKSUMS = {
 
 
 def find_file(folder: Path, stem: str) -> Path | None:
-    """Return the file of that standard name, with or without ``.gz``, or None.
+    """Return the file with a standard name, with or without ``.gz``, or None.
 
-    The spelling ``train-images.idx3-ubyte``, common on mirrors, is found too.
+    The spelling ``train-images.idx3-ubyte``, common on mirrors, is accepted too.
     """
     for spelling in (stem, stem.replace("-idx", ".idx")):
         for path in (folder / f"{spelling}.gz", folder / spelling):
@@ -184,34 +184,35 @@ def find_file(folder: Path, stem: str) -> Path | None:
 
 
 def load_mnist(folder: Path, family: str) -> Dataset:
-    """Load the four IDX files of a set of the MNIST family.
+    """Load the four IDX files of MNIST or Fashion-MNIST.
 
     Parameters
     ----------
     folder : Path
-        Holds the files under their standard names, plain or gzip.
+        Folder with the files under their standard names, plain or gzip.
     family : {"mnist", "fashion-mnist"}
-        Which class names and checksums hold.
+        Selects the class names and checksums.
 
     Returns
     -------
     Dataset
         X float32 of shape (n, 784) in [0, 1], y int64 of shape (n,), in the
-        order of the files. Where the counts are not 60,000 and 10,000, name
-        and description say ``sample (3,000 of 60,000)``.
+        order of the files. If the counts are not 60,000 and 10,000, the name and
+        description say ``sample (3,000 of 60,000)``.
 
     Raises
     ------
     FileNotFoundError
-        Where one of the four files is missing.
+        If one of the four files is missing.
     DataFileError
-        Damaged file, images and labels swapped or of different counts, labels
-        out of 0..9, images not 28 x 28, or the files of the other set.
+        If a file is damaged, images and labels are swapped or differ in number,
+        labels are outside 0..9, images are not 28 x 28, or the files are those of
+        the other data set.
 
     Warns
     -----
     UserWarning
-        Where a file has the full count but not the known checksum.
+        If a file has the full count but not the known checksum.
     """
     paths = {stem: find_file(folder, stem) for stem in STEMS}
     missing = [stem for stem, path in paths.items() if path is None]
@@ -262,7 +263,7 @@ def _load_split(
 
 
 def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarray:
-    """Read one file; check its rank and type, that it has rows, and its checksum."""
+    """Read one file; check its rank, type, number of rows and checksum."""
     array = read_idx(path)
     kinds = {3: "images (rank 3, uint8)", 1: "labels (rank 1, uint8)"}
     if array.ndim != rank or array.dtype != np.uint8:
@@ -282,7 +283,7 @@ def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarra
 
 
 def _check_content(path: Path, stem: str, family: str) -> None:
-    """Raise where the content is that of the other set, warn where of neither."""
+    """Raise if the content is that of the other data set, warn if of neither."""
     found = {}
     for other, algorithm in _ALGORITHMS.items():
         with open_data(path) as stream:

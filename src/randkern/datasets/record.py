@@ -15,29 +15,29 @@ Task: TypeAlias = Literal["classification", "regression"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set with its split, where its source has one.
+    """A data set, with a test split if its source has one.
 
     Attributes
     ----------
     name : str
-        The name asked for; where an image set is not complete, followed by how
-        much of it there is: ``"fashion-mnist sample (3,000 of 60,000)"``.
+        The requested name; for incomplete image sets, followed by the size of the
+        sample: ``"fashion-mnist sample (3,000 of 60,000)"``.
     X_train : ndarray or pandas.DataFrame of shape (n_train, d)
-        Images: float32 in [0, 1], one image a row, pixels in (height, width,
-        channel) order. Tables: a data frame whose columns are numeric, boolean
-        or categorical; missing features stay missing (NaN).
+        Images: float32 in [0, 1], one image per row, pixels in (height, width,
+        channel) order. Tables: a dataframe with numeric, boolean or categorical
+        columns; missing features stay missing (NaN).
     y_train : ndarray of shape (n_train,)
-        Images: int64 class numbers. Tables: the labels as they stand in the
-        file, or for regression float64.
+        Images: int64 class numbers. Tables: the labels as in the file, or float64
+        for regression.
     X_test, y_test : as above, or None
-        None where the source has no split; scikit-learn's ``train_test_split``
-        makes one.
+        None if the source has no split; use scikit-learn's ``train_test_split`` to
+        make one.
     task : {"classification", "regression"}
     feature_names : tuple of str, or None for images without named pixels
     target_names : tuple of str, or None
         Classification: the class names, in the order of the sorted labels.
     image_shape : tuple of int, or None
-        (height, width, channels), channels being 1 for grey images.
+        (height, width, channels), with 1 channel for grey images.
     description : str
         One line: the source, n and d.
 
@@ -62,7 +62,7 @@ class Dataset:
 
 
 def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Map uint8 pixels to float32 in [0, 1], by division by 255.
+    """Map uint8 pixels to float32 in [0, 1] by dividing by 255.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray
     Returns
     -------
     ndarray of float32
-        ``out`` where it was given. Division, not multiplication by 1/255, so
-        that every value is the float32 nearest to p / 255 and 255 maps to 1.
+        ``out`` if given. Pixels are divided by 255 rather than multiplied by
+        1/255, so every value is the float32 nearest to p / 255 and 255 maps to 1.
 
     Examples
     --------
@@ -95,16 +95,16 @@ def image_dataset(
     target_names: tuple[str, ...],
     image_shape: tuple[int, int, int],
 ) -> Dataset:
-    """Return a set of images, which says how much of it there is where some is not.
+    """Return an image data set, whose name states the sample size if incomplete.
 
     Parameters
     ----------
     name, title, source : str
-        The name, what the description calls the set, and where it was found.
+        The name, the title in the description, and where it was found.
     splits : dict of str to (ndarray, ndarray)
         ``"train"`` and ``"test"``, each (X, y).
     full_counts : tuple of int
-        Rows of the complete set, (train, test).
+        Numbers of rows of the complete data set, (train, test).
     target_names, image_shape : tuple
         As in `Dataset`.
 

@@ -1,4 +1,4 @@
-"""From a name or a path to a loaded data set; those of scikit-learn and openml.org."""
+"""Loads data sets by name or path, from scikit-learn, openml.org or files."""
 
 import difflib
 import os
@@ -28,7 +28,7 @@ BUNDLED_NAMES = tuple(_LOADERS)
 
 
 def load_bundled(name: str) -> Dataset:
-    """Load one of scikit-learn's bundled sets, without a test split.
+    """Load one of scikit-learn's bundled data sets, without a test split.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def load_bundled(name: str) -> Dataset:
     Returns
     -------
     Dataset
-        Digits are images, float32 in [0, 1] (scikit-learn's 0..16 over 16);
-        the others float64 arrays as scikit-learn gives them. y is int64, and
-        float64 for diabetes, the one regression.
+        Digits are images, float32 in [0, 1] (scikit-learn's 0..16 divided by 16);
+        the others are scikit-learn's float64 arrays. y is int64, except for
+        diabetes, the only regression, where it is float64.
     """
     bunch = _LOADERS[name]()
     X, y = bunch.data, bunch.target
@@ -69,35 +69,35 @@ def fetch_openml(
     task: str | None = None,
     data_home: str | Path | None = None,
 ) -> Dataset:
-    """Download a table from openml.org (through scikit-learn, which caches it).
+    """Download a table from openml.org through scikit-learn, which caches it.
 
     Parameters
     ----------
     name : str
-        As openml.org calls it, such as ``"adult"``.
+        Name on openml.org, such as ``"adult"``.
     version : int or "active", default="active"
-        Give a number for a result that stays the same.
+        Pass a number for a reproducible result.
     target : str, optional
-        The column to predict; by default the one that openml.org states.
+        The column to predict; by default the one stated by openml.org.
     task : {"classification", "regression"}, optional
         What the target is for. By default text, booleans and few distinct numbers are
         classes, other numbers are regression.
     data_home : str or Path, optional
-        Where to cache; by default scikit-learn's data folder.
+        Cache folder; by default scikit-learn's data folder.
 
     Returns
     -------
     Dataset
-        ``X_train`` a pandas DataFrame, without a test split.
+        ``X_train`` is a pandas DataFrame; there is no test split.
 
     Raises
     ------
     ConnectionError
-        Where openml.org cannot be reached.
+        If openml.org cannot be reached.
     ValueError
-        Where it knows no such data set, version or target.
+        If it has no such data set, version or target.
     ImportError
-        Where pandas is not installed.
+        If pandas is not installed.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def fetch_openml(
             as_frame=True,
             data_home=None if data_home is None else str(data_home),
         )
-    # HTTPError and time-outs are OSErrors too.
+    # HTTPError and timeouts are OSErrors too.
     except (URLError, HTTPException, OSError) as error:
         raise ConnectionError(
             f"openml.org could not be reached for {name!r} ({error}); check the "
@@ -136,7 +136,7 @@ def _load_mnist_family(place: Path, *, family: str) -> Dataset | None:
     return None
 
 
-# Each returns None where its files are not in the folder that it is given.
+# Each returns None if its files are not in the given folder.
 _FILE_LOADERS: dict[str, Callable[[Path], Dataset | None]] = {
     "mnist": partial(_load_mnist_family, family="mnist"),
     "fashion-mnist": partial(_load_mnist_family, family="fashion-mnist"),
@@ -171,22 +171,22 @@ def load_dataset(
           (``"fashion-mnist-sample"``: the same in a folder of that name);
         - ``"cifar10"``: the binary version, the python version, or JPEG or PNG
           files in ``train/CLASS/`` and ``test/CLASS/``, in a folder or in
-          ``cifar10.zip``: whichever is there;
-        - a file of a table that :func:`read_table` reads, with ``target``;
+          ``cifar10.zip``: whichever exists;
+        - a table file that :func:`read_table` reads, with ``target``;
         - ``"openml:NAME"``: downloaded by `fetch_openml`.
     data_dir : str or Path, optional
-        Where the files are: in this folder, or in its sub-folder ``NAME``. For
-        cifar10 it may be the zip archive itself; for openml it is the cache;
-        a relative table path is sought below it too. By default the
+        The folder of the files, or the parent of a sub-folder ``NAME`` with the
+        files. For cifar10 it may be the zip archive itself; for openml it is the
+        cache; a relative table path may also be relative to it. By default the
         environment variable ``RANDKERN_DATA``.
     target : str, optional
         For tables, the column to predict. The others are features; dates and
         durations among them become days.
     task : {"classification", "regression"}, optional
-        For tables. By default inferred from the target: text and booleans are
-        classes; numbers are regression where they have many distinct values
-        (more than 20, or than half of the rows, for values with fractions;
-        more than 100 for whole numbers), classes otherwise.
+        For tables. By default inferred from the target: strings and booleans are
+        classes; numbers with many distinct values (more than 20, or than half of
+        the rows, for values with fractions; more than 100 for integers) are
+        regression targets, others classes.
 
     Returns
     -------
@@ -198,16 +198,16 @@ def load_dataset(
     Raises
     ------
     ValueError
-        Unknown name (the message lists them), no ``data_dir`` where one is
-        needed, ``target`` or ``task`` that do not apply.
+        If the name is unknown (the message lists the names), a required
+        ``data_dir`` is missing, or ``target`` or ``task`` do not apply.
     FileNotFoundError
-        Where the files are not found: says where it looked, and for what.
+        If the files are not found: the message says where it looked, and for what.
     randkern.exceptions.DataFileError
-        Damaged, truncated or mislabelled files.
+        If files are damaged, truncated or mislabelled.
     ImportError
-        Where reading needs pandas, pyarrow or Pillow, which are not installed.
+        If reading needs pandas, pyarrow or Pillow, and it is not installed.
     ConnectionError
-        Where openml.org cannot be reached.
+        If openml.org cannot be reached.
 
     Examples
     --------
@@ -253,7 +253,7 @@ def _place_from_environment() -> Path | None:
 
 
 def _find_table(path: Path, place: Path | None) -> Path:
-    """Return the path as given, or below the data folder where only that exists."""
+    """Return the path itself, or the one below the data folder if only that exists."""
     if place is not None and not path.exists() and (place / path).exists():
         return place / path
     return path

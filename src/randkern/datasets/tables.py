@@ -1,4 +1,4 @@
-"""Tables in text, JSON, Parquet and Arrow files."""
+"""Reads tables from text, JSON, Parquet and Arrow files."""
 
 import codecs
 import csv
@@ -27,7 +27,7 @@ TABLE_SUFFIXES = tuple(
     for kind in (*_SEPARATORS, *_JSON_LINES, ".parquet", *_ARROW)
     for packed in _PACKED
 )
-# What to do with files that people have instead, by the end of their name.
+# Advice for unsupported files, by suffix.
 _ADVICE = {
     ".json": "; one object per line is .jsonl (pandas: orient='records', lines=True)",
     ".txt": "; name it .csv or .tsv, after what is between its fields",
@@ -35,7 +35,7 @@ _ADVICE = {
     ".xlsx": "; save the sheet as .csv",
 }
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-# How files that are no text begin.
+# First bytes of files that are not text.
 _STARTS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
@@ -50,7 +50,7 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
     Parameters
     ----------
     path : Path
-        Whatever :func:`read_table` reads.
+        A file that :func:`read_table` reads.
     target : str
         The column to predict; every other column is a feature.
     task : {"classification", "regression"}, optional
@@ -60,18 +60,18 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
     Returns
     -------
     Dataset
-        ``X_train`` a pandas DataFrame: numeric and boolean columns as they
-        are, text columns as ``category``; no test split.
+        ``X_train`` is a pandas DataFrame with numeric and boolean columns
+        unchanged and string columns as ``category``; there is no test split.
 
     Raises
     ------
     DataFileError
-        Empty, ragged or damaged file, duplicated column names, missing target
-        values, one class only.
+        If the file is empty, ragged or damaged, column names are duplicated, target
+        values are missing, or there is only one class.
     ValueError
-        ``target`` not given or not a column (the message lists the columns).
+        If ``target`` is missing or not a column (the message lists the columns).
     ImportError
-        Where pandas, or for Parquet pyarrow, is not installed.
+        If pandas, or for Parquet pyarrow, is not installed.
     """
     return dataset_from_frame(
         read_table(path), target, name=path.name, source=str(path), task=task
@@ -79,16 +79,16 @@ def load_table(path: Path, *, target: str | None, task: str | None = None) -> Da
 
 
 def read_table(path: str | Path) -> "pd.DataFrame":
-    r"""Read a file of a table.
+    r"""Read a table from a file.
 
     Parameters
     ----------
     path : str or Path
-        ``.csv`` and ``.tsv`` (text, UTF-8, the first row being the column names),
-        ``.jsonl`` and ``.ndjson`` (a JSON object per line), ``.parquet``; ``.arrow``,
-        ``.arrows`` and ``.feather`` (files and streams of Arrow). Each may be
+        ``.csv`` and ``.tsv`` (UTF-8 text with the column names in the first row),
+        ``.jsonl`` and ``.ndjson`` (one JSON object per line), ``.parquet``; ``.arrow``,
+        ``.arrows`` and ``.feather`` (Arrow files and streams). Each may be
         compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``; recognised by content).
-        Missing values of text are pandas' defaults: an empty field, NA, NaN, None,
+        Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
 
     Returns
@@ -98,11 +98,11 @@ def read_table(path: str | Path) -> "pd.DataFrame":
     Raises
     ------
     ValueError
-        Where the name has another ending.
+        If the name has another suffix.
     DataFileError
-        Empty, ragged or damaged file, column names that repeat.
+        If the file is empty, ragged or damaged, or column names repeat.
     ImportError
-        Where pandas, or for Parquet and Arrow pyarrow, is not installed.
+        If pandas, or for Parquet and Arrow pyarrow, is not installed.
 
     Examples
     --------
@@ -136,8 +136,8 @@ def _read_text(path: Path, separator: str) -> "pd.DataFrame":
         with open_data(path) as stream:
             _check_rows(path, stream, separator)
         with open_data(path) as stream:
-            # index_col=False: with a trailing separator pandas would otherwise
-            # take the first column for row names.
+            # Without index_col=False, pandas takes the first column for row names
+            # if rows end in a separator.
             return pandas.read_csv(
                 stream,
                 sep=separator,
@@ -156,10 +156,9 @@ def _read_text(path: Path, separator: str) -> "pd.DataFrame":
 
 
 def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
-    """Check the names and that every row has as many fields.
+    """Check the names, and that every row has the same number of fields.
 
-    pandas fills short rows with missing values and renames duplicates, both
-    silently.
+    pandas silently fills short rows with missing values and renames duplicates.
     """
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     reader = csv.reader(text, delimiter=separator)
@@ -227,9 +226,9 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
 
 
 def _with_texts_as_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Read the columns that hold texts as if they stood in a CSV file.
+    """Parse string columns as in a CSV file.
 
-    ``"3.5"`` is a number, and ``""`` is missing; values of several types are texts.
+    ``"3.5"`` is a number and ``""`` is missing; values of mixed types become strings.
     """
     import pandas
 
@@ -246,7 +245,7 @@ def _with_texts_as_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def guess_suffix(path: Path) -> str:
-    """Return the ending that suits the first bytes of a table, unpacked."""
+    """Return the suffix that matches the first decompressed bytes of a table."""
     with open_data(path) as stream:
         head = stream.read(65_536)
     for start, suffix in _STARTS.items():
@@ -259,14 +258,14 @@ def guess_suffix(path: Path) -> str:
 
 
 def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
-    """Read a Parquet or an Arrow file."""
+    """Read a Parquet or Arrow file."""
     kind = "Arrow" if arrow else "Parquet"
     import_extra("pandas", f"Reading a {kind} file", "data")
     pyarrow = import_extra("pyarrow", f"Reading a {kind} file", "data")
     source: Path | io.BytesIO = path
     with open_data(path) as stream, path.open("rb") as raw:
         head = stream.read(32)
-        if raw.read(32) != head:  # it is compressed
+        if raw.read(32) != head:  # the file is compressed
             source = io.BytesIO(head + stream.read())
     try:
         table = _arrow_table(source, head) if arrow else _parquet_table(source)
@@ -289,7 +288,7 @@ def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
 
 
 def _arrow_table(source: Path | io.BytesIO, head: bytes) -> Any:
-    """Return the table of a file, or of a stream, of Arrow."""
+    """Return the table in an Arrow file or stream."""
     import pyarrow
 
     if not head.startswith(_ARROW_STREAM):

@@ -1,4 +1,4 @@
-"""Fitted models as files for runtimes of ONNX, and converters for skl2onnx."""
+"""Export of fitted models to ONNX files, and converters for skl2onnx."""
 
 from randkern.onnx.convert import export_onnx, register
 

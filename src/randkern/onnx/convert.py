@@ -1,4 +1,4 @@
-"""Converters of fitted estimators for skl2onnx, and files for a runtime of ONNX."""
+"""Converters of fitted estimators for skl2onnx, and export to ONNX files."""
 
 from __future__ import annotations
 
@@ -30,50 +30,51 @@ _XP = TracedOps.xp
 def export_onnx(
     model: Any, path: str | os.PathLike[str], X: Any = None, *, dtype: str = "float64"
 ) -> Any:
-    """Write a fitted model, or a pipeline, as a file that runs without Python.
+    """Write a fitted model or pipeline as an ONNX file, which runs without Python.
 
-    Structured projections become products with Hadamard matrices, other features
-    products with their matrix, and exact kernels their formulas; all are computed in
+    Structured projections become products with Hadamard matrices, other projections
+    products with a stored matrix, and exact kernels their formulas; all are computed in
     double precision.
 
     Parameters
     ----------
     model : estimator
-        A model or a transformer of this library, or a pipeline of scikit-learn with
-        steps that skl2onnx knows.
+        A model or transformer of this library, or a scikit-learn pipeline whose
+        other steps skl2onnx can convert.
     path : path
-        ``.onnx`` is the customary ending. A file that is there is replaced, once the
+        The customary extension is ``.onnx``. An existing file is replaced once the
         new one is complete.
     X : array or dataframe, optional
-        A few rows like those that will be predicted: of a dataframe every column is an
-        input of its name and type. None: rows of `dtype`, and for models that encode
-        a dataframe one input per column, of texts for categories, else of `dtype`.
+        A few rows like those to predict. Every column of a dataframe becomes an input
+        with its name and type. If None, the input has rows of `dtype`; a model that
+        encodes dataframes has one input per column: strings for categories, else
+        `dtype`.
     dtype : {"float64", "float32"}, default="float64"
-        Of inputs and outputs, where `X` is None.
+        Dtype of inputs and outputs if `X` is None.
 
     Returns
     -------
     onnx.ModelProto
-        What was written.
+        The exported model.
 
     Raises
     ------
     ValueError
-        If a part of the model has no operators, such as the exact values of
+        If a part of the model has no ONNX operators, such as the exact values of
         :class:`~randkern.Spectral`; the message names it.
     ImportError
-        Without skl2onnx, which the extra ``onnx`` brings.
+        If skl2onnx, which the extra ``onnx`` installs, is missing.
 
     See Also
     --------
-    randkern.to_torch : the same as a module of PyTorch.
+    randkern.to_torch : the same as a PyTorch module.
 
     Notes
     -----
-    Regressors have one output, ``variable``; classifiers ``label`` and
-    ``probabilities``, which are values of the decision function (for two classes −v and
-    v) where the model has no probabilities. Missing numbers are NaN, missing categories
-    the empty text. Intervals and deviations are not exported.
+    Regressors have one output, ``variable``; classifiers have ``label`` and
+    ``probabilities``, which holds values of the decision function (−v and v for two
+    classes) if the model has no probabilities. Missing numbers are NaN, missing
+    categories empty strings. Intervals and standard deviations are not exported.
 
     Examples
     --------
@@ -101,9 +102,9 @@ def export_onnx(
 
 
 def register() -> None:
-    """Teach skl2onnx the estimators of this library, for ``skl2onnx.to_onnx``.
+    """Register the estimators of this library with skl2onnx, for ``skl2onnx.to_onnx``.
 
-    Once per process; :func:`randkern.export_onnx` does so itself.
+    Call it once per process; :func:`randkern.export_onnx` does so itself.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def _kinds() -> Iterable[type]:
 
 
 def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
-    """Return the names and types of inputs."""
+    """Return the names and types of the inputs."""
     types = import_extra("skl2onnx.common.data_types", "randkern.export_onnx", "onnx")
     by_kind = {
         "f4": types.FloatTensorType,
@@ -171,7 +172,7 @@ def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
 
 
 def _rename_inputs(graph: Any, names: list[str]) -> None:
-    """Give inputs the names of columns, which skl2onnx makes identifiers of."""
+    """Restore the column names, which skl2onnx turns into identifiers."""
     taken = {name for node in graph.node for name in node.output}
     taken |= {constant.name for constant in graph.initializer}
     changed = {
@@ -187,14 +188,14 @@ def _rename_inputs(graph: Any, names: list[str]) -> None:
 
 
 def _column_type(column: Any, of: Any, text: Any) -> Any:
-    """Return the type of a column: texts, numbers, or dates, which are days."""
+    """Return the type of a column: strings, numbers, or dates, as numbers of days."""
     if is_numeric(column):
         return of(np.asarray(column).dtype, 1)
     return of(np.dtype(float), 1) if is_time(column) else text
 
 
 def _columns_of(model: Any) -> tuple[list[str] | None, set[str]]:
-    """Return the names of the columns that a model encodes, and those of texts."""
+    """Return the names of the columns a model encodes, and of its string columns."""
     first = model.steps[0][1] if isinstance(model, Pipeline) else model
     if isinstance(first, (TabularRegressor, TabularClassifier)):
         first = first.model_.members[0].encoder
@@ -225,7 +226,7 @@ def _is_text(variable: Any) -> bool:
 
 
 def _width(model: Any) -> int:
-    """Return how many columns a regressor or transformer makes."""
+    """Return the number of output columns of a regressor or transformer."""
     if not is_regressor(model):
         return len(model.get_feature_names_out())
     if isinstance(model, TabularRegressor):
@@ -234,7 +235,7 @@ def _width(model: Any) -> int:
 
 
 def _labels(model: Any) -> np.ndarray:
-    """Return the classes as whole numbers or texts."""
+    """Return the classes as integers or strings."""
     labels = model.classes_
     labels = np.asarray(
         labels.tolist() if not isinstance(labels, np.ndarray) else labels
@@ -254,7 +255,7 @@ def _labels(model: Any) -> np.ndarray:
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
-    """Add the operators of an estimator to a container of skl2onnx."""
+    """Add the operators of an estimator to an skl2onnx container."""
     model, graph = operator.raw_operator, Graph(scope, container)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
     if is_classifier(model):
@@ -273,7 +274,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _input(graph: Graph, variable: Any, model: Any) -> Traced:
-    """Return an input of an estimator, with an example of one row."""
+    """Return an input of an estimator, with a one-row example."""
     kinds = {"Float": np.float32, "Double": np.float64, "Boolean": bool, "String": str}
     name = type(variable.type).__name__.removesuffix("TensorType")
     width = variable.type.shape[1] if len(variable.type.shape or []) > 1 else None
@@ -284,7 +285,7 @@ def _input(graph: Graph, variable: Any, model: Any) -> Traced:
 
 
 def _rows(inputs: list[Traced]) -> Traced:
-    """Return columns of numbers as rows in double precision."""
+    """Return numeric columns as rows in double precision."""
     if any(x.dtype.kind in "OU" for x in inputs):
         raise ValueError(
             "models of numbers take no texts; encode them first, for instance by "
@@ -299,7 +300,7 @@ def _split(inputs: list[Traced]) -> list[Traced]:
 
 
 def _result(model: Any, inputs: list[Traced]) -> Any:
-    """Return what a regressor predicts, or what a transformer makes."""
+    """Return the predictions of a regressor or the output of a transformer."""
     if isinstance(model, TabularEncoder):
         return encoded(model, _split(inputs))
     if isinstance(model, TabularRegressor):
@@ -314,7 +315,7 @@ def _result(model: Any, inputs: list[Traced]) -> Any:
 
 
 def _mean(members: list[Member], inputs: list[Traced]) -> Any:
-    """Return the weighted mean of the predictions of a model of tables."""
+    """Return the weighted mean of the predictions of a tabular model's members."""
     total: Any = None
     for member in members:
         fit = member.fit
@@ -333,7 +334,7 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
 
 
 def _values(model: Any, X: Traced) -> Any:
-    """Return fitted values (n, k) of a model on features, or on the exact kernel."""
+    """Return the predicted values (n, k) from features or from the exact kernel."""
     _check_numbers(model)
     weights = on_host(model._model_weights)
     if model.plan_ is None:
@@ -350,7 +351,7 @@ def _values(model: Any, X: Traced) -> Any:
 
 
 def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
-    """Return the probabilities of a process under Laplace's approximation."""
+    """Return the probabilities of a Gaussian process under Laplace's approximation."""
     _check_numbers(model)
     if model.plan_ is None:
         Z = solved(gram(model.kernel_, X, model.X_fit_), model._triangle)
@@ -378,7 +379,7 @@ def _check_numbers(model: Any) -> None:
 
 
 def _scores(model: Any, inputs: list[Traced]) -> Any:
-    """Return the decisions of a classifier, one column per class."""
+    """Return the decision function of a classifier, one column per class."""
     if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
         raise ValueError(
             f"{type(model).__name__} has no decision function for raw_scores=True."
@@ -388,7 +389,7 @@ def _scores(model: Any, inputs: list[Traced]) -> Any:
 
 
 def _probabilities(model: Any, inputs: list[Traced]) -> Any:
-    """Return probabilities of classes; decisions where a model has none."""
+    """Return class probabilities, or decision values if the model has none."""
     if isinstance(model, TabularClassifier):
         mean = _mean(model.model_.members, inputs)
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))

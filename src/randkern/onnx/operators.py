@@ -1,7 +1,7 @@
-"""Features, exact kernels and encoded tables as operators of ONNX, in float64.
+"""Features, exact kernels and table encoders as ONNX operators, in float64.
 
-Groups of a plan are walked here; what they are made of (projections, nonlinearities,
-formulas of kernels) is traced.
+This module walks the groups of a plan; their parts (projections, nonlinearities,
+kernel formulas) are traced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _XP = TracedOps.xp
 
 
 def on_host(values: Any) -> np.ndarray:
-    """Return numbers of a model, wherever they lie, as a dense NumPy array."""
+    """Return numbers of a model, from any device, as a dense NumPy array."""
     values = values.toarray() if sp.issparse(values) else values
     return np.asarray(ops_of(values).to_host(values), dtype=np.float64)
 
@@ -51,7 +51,7 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
     Raises
     ------
     ValueError
-        If there are no operators for them; the message names the kernel.
+        If the kernel has no ONNX operators; the message names it.
     """
     rows, total = on_host(rows), None
     for term in kernel.terms():
@@ -70,7 +70,7 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
 
 
 def _exact(leaf: Leaf, X: Traced, rows: np.ndarray) -> Any:
-    """Return the exact values of one kernel at selected columns."""
+    """Return the exact values of one kernel on its columns."""
     if isinstance(leaf, Compositional):
         return skeleton_gram(leaf._skeleton(X.shape[1]), X, rows)
     return leaf._tile(X, rows, False)
@@ -82,7 +82,7 @@ def features(plan: Plan, X: Traced) -> Traced:
     Raises
     ------
     ValueError
-        If there are no operators for them; the message names what has none.
+        If a part of the plan has no ONNX operators; the message names it.
     """
     parts = []
     for group in plan.groups:
@@ -145,7 +145,7 @@ def _columns(group: Group, X: Traced) -> Any:
 
 
 def _offset(group: Group, real: Traced, imaginary: Traced, first: int) -> Traced:
-    """Return draws A·cos(p + b), from A·cos p and A·sin p, numbered from `first` on."""
+    """Return A·cos(p + b) from A·cos p and A·sin p; the first draw is `first`."""
     b = group.draw_offsets(first, first + real.shape[1], np.float64)
     return real * np.cos(b) - imaginary * np.sin(b)
 
@@ -171,7 +171,7 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
 
 
 def _with_matrix(projection: Projection) -> Projection:
-    """Return the projection that stores its matrix, for one that streams it."""
+    """Return the equivalent of a streamed projection that stores its matrix."""
     if not isinstance(projection, Streamed):
         return projection
     given = projection
@@ -179,7 +179,7 @@ def _with_matrix(projection: Projection) -> Projection:
 
 
 def _unit(phase: Any, amplitude: Any) -> tuple[Any, Any]:
-    """Return A·cos p and A·sin p, the angle of a complex A being part of p."""
+    """Return A·cos p and A·sin p, where p includes the angle of a complex A."""
     if isinstance(amplitude, ComplexPair):
         real, imaginary = amplitude.real, amplitude.imaginary
         if phase is None:
@@ -196,7 +196,7 @@ def _unit(phase: Any, amplitude: Any) -> tuple[Any, Any]:
 def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
     """Return the encoded rows of a table, given its columns, (n, 1) each.
 
-    Missing numbers are NaN, missing categories the empty text; dates are days since
+    Missing numbers are NaN, missing categories empty strings; dates are days since
     1970.
     """
     if any(columns[j].dtype.kind in "OU" for j in encoder._numbers):

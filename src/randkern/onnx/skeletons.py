@@ -1,7 +1,7 @@
-"""Kernels of computation skeletons as operators of ONNX: features and exact values.
+"""Kernels of computation skeletons as ONNX operators: features and exact values.
 
-Sums and products over the factors of a feature are taken in groups of features of about
-as many factors. Whether rows lie on their base spaces is not checked.
+Sums and products over the factors of a feature are computed for groups of features
+with similar numbers of factors. Whether rows lie on their base spaces is not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _XP = TracedOps.xp
 
 
 def skeleton_columns(projection: SkeletonColumns, X: Traced) -> Any:
-    """Return columns of features, with their weights."""
+    """Return weighted columns of features."""
     entries, _ = projection.drawn(np.zeros(1))
     values = skeleton_draws(projection, X)
     both = _XP.concat([values.real, values.imaginary], axis=1)
@@ -53,9 +53,9 @@ def skeleton_draws(projection: SkeletonPaths, X: Traced) -> ComplexPair:
 
 
 def _slots(skeleton: Skeleton, X: Traced, used: np.ndarray) -> Traced:
-    """Return the columns that features read, as angles where those are read."""
+    """Return the columns that features read, as angles if they read angles."""
     alphabet = skeleton.alphabet
-    # The skeleton's own function would write to parts of an array.
+    # The skeleton's own function writes to parts of an array, which is not traced.
     rows = X[:, alphabet.slot_columns[used]]
     kinds = np.repeat(alphabet._kinds, np.diff(alphabet._first_slots))[used]
     for kind, base in enumerate(skeleton.graph.bases):
@@ -66,9 +66,9 @@ def _slots(skeleton: Skeleton, X: Traced, used: np.ndarray) -> Traced:
 
 
 def _segments(starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield numbers of segments, and the positions in each, −1 beyond its end.
+    """Yield groups of segments, and the positions in each, −1 past its end.
 
-    As many positions as a power of two, of all segments that this holds.
+    A group holds the segments that are padded to the same power of two.
     """
     counts = np.diff(starts)
     widths = 2 ** np.ceil(np.log2(counts.clip(1))).astype(np.int64)
@@ -80,7 +80,7 @@ def _segments(starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _joined(parts: list[Any], chosen: list[np.ndarray]) -> Any:
-    """Return columns of all segments in their order."""
+    """Return the columns of all segments in their original order."""
     return _XP.concat(parts, axis=1)[:, np.argsort(np.concatenate(chosen))]
 
 
@@ -125,7 +125,7 @@ def _products(
 
 
 def skeleton_gram(skeleton: Skeleton, X: Traced, rows: np.ndarray) -> Any:
-    """Return the kernel of all pairs, by the recursion over the nodes."""
+    """Return the kernel of all pairs of rows, by recursion over the nodes."""
     recursion, graph = skeleton.recursion, skeleton.graph
     parts, order = [], []
     for kind, base in enumerate(graph.bases):

@@ -1,14 +1,13 @@
-"""Arrays that write down what is computed with them, as operators of ONNX.
+"""Arrays that trace the computations on them as ONNX operators.
 
-A :class:`Traced` array holds one example row and the name of a value in a graph. What
-is computed with it is computed with the example, by NumPy, and added to the graph as an
-operator, so that formulas written for :class:`randkern.backend.array_ops.ArrayOps`
-(exact kernels, nonlinearities, projections) become operators without being written a
-second time. ``ops_of`` returns :class:`TracedOps` for them.
+A :class:`Traced` array holds one example row and the name of a value in a graph. Every
+computation runs on the example, in NumPy, and adds an operator to the graph, so that
+formulas written for :class:`randkern.backend.array_ops.ArrayOps` (exact kernels,
+nonlinearities, projections) need not be written a second time. ``ops_of`` returns
+:class:`TracedOps` for traced arrays.
 
-Arrays of one row stand for any number of rows: what is made of the number of rows of
-the example, such as zeros to add to, has one row too, and is repeated where it meets
-others.
+One row stands for any number of rows: arrays sized by the example's number of rows,
+such as zeros to add to, have one row too, which broadcasts.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ __all__ = [
     "TracedOps",
 ]
 
-# In so few columns differences are taken, as the backends do.
+# With at most so many columns, distances come from differences, as in the backends.
 _FEW_COLUMNS = 16
-# Intervals per unit of a logarithm, and coefficients of each.
+# Intervals per unit of a logarithm, and coefficients per interval.
 _PIECES, _ORDER = 4, 10
 # Beyond so many standard deviations probabilities are 0 or 1 to rounding.
 _FARTHEST = 8.5
-# Of the polynomial that stands for quantiles of a normal law.
+# Degree of the polynomial that approximates normal quantiles.
 _DEGREE = 45
 _GOLDEN, _MIX1, _MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class NoOperatorError(ValueError):
-    """Something is computed that operators of ONNX do not say."""
+    """A computation has no ONNX operator."""
 
 
 class Graph:
-    """Adds operators and constants to the container of skl2onnx's converters."""
+    """Adds operators and constants to the container of skl2onnx converters."""
 
     def __init__(self, scope: Any, container: Any):
         self._scope, self._container = scope, container
         self._unused: dict[str, tuple[Any, ...]] = {}
 
     def input(self, name: str, example: np.ndarray) -> Traced:
-        """Return the array that an input, or a result of other operators, is."""
+        """Return the array for an input, or for the result of other operators."""
         return Traced(self, name, example)
 
     def constant(self, values: Any) -> Traced:
-        """Return an array of numbers, or of texts, that is kept in the graph."""
+        """Return an array of numbers or strings that the graph stores."""
         values = np.asarray(values)
         name = self._scope.get_unique_variable_name("constant")
         content: Any = values.ravel()
@@ -75,7 +74,7 @@ class Graph:
         return Traced(self, name, values)
 
     def _name(self, values: Traced) -> str:
-        """Return the name of what an operator reads; constants are added here."""
+        """Return the name of an operand, adding it to the graph if it is a constant."""
         if values.name in self._unused:
             content = self._unused.pop(values.name)
             self._container.add_initializer(values.name, *content)
@@ -84,7 +83,7 @@ class Graph:
     def apply(
         self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
     ) -> Traced:
-        """Add an operator; return its result, which `example` is an example of."""
+        """Add an operator and return its result, with the example `example`."""
         name = self._scope.get_unique_variable_name(operator.lower())
         traced = (x if isinstance(x, Traced) else self.constant(x) for x in inputs)
         self._container.add_node(
@@ -97,7 +96,7 @@ class Graph:
         return Traced(self, name, np.asarray(example))
 
     def output(self, values: Traced, name: str) -> None:
-        """Give values the name of an output."""
+        """Name values as an output of the graph."""
         self._container.add_node(
             "Identity",
             [self._name(values)],
@@ -107,13 +106,13 @@ class Graph:
 
 
 def _onnx_type(dtype: np.dtype) -> int:
-    """Return the number that ONNX has for a dtype."""
+    """Return the ONNX type number of a dtype."""
     names = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
     return 8 if dtype.kind in "OU" else names[dtype.str[1:]]
 
 
 def _of(function: Callable[..., Any], *values: Any, **options: Any) -> np.ndarray:
-    """Return what NumPy's `function` makes of examples."""
+    """Apply a NumPy function to the examples of values."""
     with np.errstate(all="ignore"):
         return np.asarray(function(*map(_example, values), **options))
 
@@ -140,9 +139,9 @@ def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
 
 
 class Traced:
-    """An array in a graph: its name there, and an example of it."""
+    """An array in a graph: its name there and an example."""
 
-    __array_ufunc__ = None  # NumPy's arrays leave operators to this class
+    __array_ufunc__ = None  # NumPy arrays defer to this class's operators
 
     def __init__(self, graph: Graph, name: str, example: np.ndarray):
         self.graph, self.name, self.example = graph, name, example
@@ -178,7 +177,7 @@ class Traced:
         return (self[i] for i in range(len(self)))
 
     def astype(self, dtype: Any) -> Traced:
-        """Return the array in another dtype, itself if it has it."""
+        """Return the array cast to a dtype, or itself if it has that dtype."""
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
             return self
@@ -186,7 +185,7 @@ class Traced:
         return self.graph.apply("Cast", self.example.astype(dtype), self, to=to)
 
     def reshape(self, *shape: int) -> Traced:
-        """Return the array in another shape, whose first entry −1 is that of rows."""
+        """Return the array in another shape; a first entry −1 is the number of rows."""
         at = self.graph.constant(np.array(shape, dtype=np.int64))
         return self.graph.apply("Reshape", self.example.reshape(shape), self, at)
 
@@ -202,7 +201,7 @@ class Traced:
                 out = self.graph.apply("Unsqueeze", example, out, axes)
             elif isinstance(part, slice):
                 start, stop, step = part.indices(out.shape[axis])
-                # All rows of a block, of which the example is one, are all rows.
+                # A slice of all the example's rows stands for all rows.
                 if (start, stop, step) != (0, out.shape[axis], 1):
                     numbers = (np.array([n]) for n in (start, stop, axis, step))
                     example = out.example[(slice(None),) * axis + (part,)]
@@ -294,7 +293,7 @@ class Traced:
         return self.graph.apply("Not", ~self.example, self)
 
     def clip(self, min: Any = None, max: Any = None) -> Traced:
-        """Return entries within bounds."""
+        """Return entries clipped to bounds."""
         out = self
         for operator, function, bound in (
             ("Max", np.maximum, min),
@@ -312,13 +311,13 @@ class Traced:
         )
 
     def argmax(self, axis: int) -> Traced:
-        """Return where entries are largest along an axis."""
+        """Return the positions of the largest entries along an axis."""
         example = self.example.argmax(axis=axis)
         return self.graph.apply("ArgMax", example, self, axis=axis, keepdims=0)
 
 
 class ComplexPair:
-    """A complex array as its real and its imaginary part."""
+    """A complex array as its real and imaginary parts."""
 
     dtype = "complex"
 
@@ -340,7 +339,7 @@ class ComplexPair:
 
 
 def _unary(operator: str, function: Any) -> Any:
-    """Return a function of entries: an operator for traced arrays."""
+    """Return an elementwise function: an operator for traced arrays."""
 
     def call(values: Any) -> Any:
         if not isinstance(values, Traced):
@@ -351,7 +350,7 @@ def _unary(operator: str, function: Any) -> Any:
 
 
 class _Named:
-    """A namespace whose missing names are errors that say so."""
+    """A namespace that raises `NoOperatorError` for missing names."""
 
     def __init__(self, **functions: Any):
         self.__dict__.update(functions)
@@ -361,7 +360,7 @@ class _Named:
 
 
 class _Functions:
-    """The part of the array API's namespace that has operators."""
+    """The part of the array API namespace that has ONNX operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
     sin = _unary("Sin", np.sin)
@@ -382,7 +381,7 @@ class _Functions:
         return np.ones(shape, dtype)
 
     def cos(self, values: Any) -> Any:
-        """Return cosines as sines, for onnxruntime 1.23 has no others of doubles."""
+        """Return cosines by way of sines: onnxruntime 1.23 has no float64 cosine."""
         return self.sin(values + math.pi / 2)
 
     def log1p(self, values: Any) -> Any:
@@ -404,7 +403,7 @@ class _Functions:
         return self.sqrt(a * a + b * b)
 
     def arccos(self, values: Any) -> Any:
-        """Return √(2u) times a series in u = 1 − |v|, for runtimes have no doubles."""
+        """Return √(2u) times a series, u = 1 − |v|: runtimes have no float64 arccos."""
         size = abs(values)
         u = 1.0 - size
         angle = self.sqrt(2.0 * u) * _chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
@@ -431,12 +430,12 @@ class _Functions:
         return graph.apply("Concat", example, *parts, axis=axis)
 
     def stack(self, parts: Any, axis: int = -1) -> Any:
-        """Return arrays of two dimensions side by side along a third."""
+        """Stack two-dimensional arrays along a third axis."""
         return self.concat([part[:, :, None] for part in parts], axis=2)
 
 
 class TracedOps(ArrayOps):
-    """The primitives of traced arrays; of NumPy's too, which are constants."""
+    """The primitives of traced arrays, and of NumPy arrays, which are constants."""
 
     xp: Any = _Functions()
 
@@ -444,7 +443,7 @@ class TracedOps(ArrayOps):
         raise NoOperatorError(f"the primitive {name}")
 
     def placed(self, values: Any, dtype: Any, like: Any) -> Any:
-        """Return values in a dtype."""
+        """Return values cast to a dtype."""
         return (
             values.astype(dtype)
             if isinstance(values, Traced)
@@ -456,11 +455,11 @@ class TracedOps(ArrayOps):
         return np.asarray(make())
 
     def key(self, like: Any) -> Any:
-        """Return what tells traced arrays from others."""
+        """Return a key that distinguishes traced arrays from others."""
         return like.dtype.char, "traced"
 
     def lasting(self, make: Any) -> Any:
-        """Return what `make` returns, which must not be cached."""
+        """Return what `make` returns; traced arrays must not be cached."""
         return make(), False
 
     def full_precision(self, like: Any) -> Any:
@@ -468,11 +467,11 @@ class TracedOps(ArrayOps):
         return nullcontext()
 
     def densified(self, X: Any) -> Any:
-        """Return rows, which are dense."""
+        """Return the rows unchanged: they are dense."""
         return X
 
     def zeros(self, shape: Any, like: Any) -> Any:
-        """Return zeros, to be added to or to be written to as a whole."""
+        """Return zeros, to add to or to overwrite as a whole."""
         return like.graph.constant(np.zeros(shape))
 
     empty = zeros
@@ -482,7 +481,7 @@ class TracedOps(ArrayOps):
         return random_matrix(*arguments[:-1])
 
     def fill_diagonal(self, values: Any, number: float) -> None:
-        """Raise: rows that are compared with themselves are not traced."""
+        """Raise: kernels of rows with themselves are not traced."""
         raise NoOperatorError("the kernel of rows and themselves")
 
     def exp_of(self, values: Any) -> Any:
@@ -494,7 +493,7 @@ class TracedOps(ArrayOps):
         return self.xp.log1p(values)
 
     def map_rows(self, function: Any, values: Any) -> Any:
-        """Return `function` of values."""
+        """Apply a function to values."""
         return function(values)
 
     def row_squares(self, X: Any) -> Any:
@@ -511,23 +510,23 @@ class TracedOps(ArrayOps):
         return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
 
     def largest_code(self, codes: Traced) -> float:
-        """Return that of the example; Gather fails for rows beyond its table."""
+        """Return the example's largest code; Gather fails for codes out of range."""
         return float(codes.example.max())
 
     def take(self, table: np.ndarray, rows: Traced) -> Traced:
-        """Return entries of a table by their numbers."""
+        """Return the entries of a table at given indices."""
         return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
 
     def scale_rows(self, X: Any, factors: Any) -> Any:
-        """Return rows times a factor each."""
+        """Multiply each row by its factor."""
         return X * factors[:, None]
 
     def divide_rows(self, X: Any, sizes: Any) -> Any:
-        """Return rows over a number each."""
+        """Divide each row by its size."""
         return X / sizes[:, None]
 
     def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
-        """Return X·scale, with a last column `bias` if that is not 0."""
+        """Return X·scale, with a last column `bias` unless that is 0."""
         X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale
         if bias:
             X = self.xp.concat([X, 0.0 * X[:, :1] + bias], axis=1)
@@ -547,7 +546,7 @@ class TracedOps(ArrayOps):
         return (real * real + imaginary * imaginary) ** (power / 2)
 
     def scaled_squared_distances(self, X: Any, Y: Any, scale: Any, same: bool) -> Any:
-        """Return ‖(x − y)·scale‖² of all pairs of rows."""
+        """Return ‖(x − y)·scale‖² for all pairs of rows."""
         X, Y = X * scale, Y * scale
         if X.shape[1] <= _FEW_COLUMNS:
             return _sum_of(lambda difference: difference * difference, X, Y)
@@ -557,18 +556,18 @@ class TracedOps(ArrayOps):
         return (norms - 2.0 * (X @ Y.T)).clip(min=0.0)
 
     def manhattan_distances(self, X: Any, Y: Any, out: Traced) -> None:
-        """Write the L1 distances of all pairs of rows."""
+        """Write the L1 distances between all pairs of rows."""
         out[...] = _sum_of(abs, X, Y)
 
     def cauchy_kernel(self, X: Any, Y: Any, out: Traced) -> None:
-        """Write Π_k 1/(1 + (x_k − y_k)²) of all pairs of rows."""
+        """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
         factors = (1.0 + (x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True))
         out[...] = 1.0 / math.prod(factors)
 
     def log_matern(self, z: Any, nu: float) -> Any:
-        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); at z = 0 anything."""
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); the value at z = 0 is arbitrary."""
         ops: Any = NumpyOps()
-        # Correlations beyond are 0 in double precision.
+        # Beyond this, correlations are 0 in double precision.
         return _of_logarithm(lambda z: ops.log_matern(z, nu), z, 1e-30, 800.0 + nu)
 
     def hypergeometric(self, cosine: Any, m: float) -> Any:
@@ -592,7 +591,7 @@ class TracedOps(ArrayOps):
 
     @property
     def special(self) -> Any:
-        """Special functions that have operators."""
+        """Special functions that have ONNX operators."""
         return _Named(
             expit=_sigmoid,
             ndtr=_normal_probability,
@@ -623,7 +622,7 @@ def _arccos_factor(t: Any) -> Any:
     return 2 * np.arcsin(np.sqrt((1 + t) / 4)) / np.sqrt(1 + t)
 
 
-# To 1e-15.
+# Accurate to 1e-15.
 _ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
@@ -640,7 +639,7 @@ def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
 def _looked_up(function: Any, x: Any, start: float, stop: float) -> Any:
     """Return a smooth function of x in an interval.
 
-    Polynomials of parts of it, whose coefficients are looked up.
+    It is a piecewise polynomial whose coefficients are looked up in a table.
     """
     n_pieces = math.ceil(_PIECES * (stop - start))
     step = (stop - start) / n_pieces
@@ -658,7 +657,7 @@ def _looked_up(function: Any, x: Any, start: float, stop: float) -> Any:
 
 
 def _sum_of(function: Any, X: Any, Y: Any) -> Any:
-    """Return the sums over columns of a function of the differences of all pairs."""
+    """Sum a function of the differences of all pairs of rows over columns."""
     differences = (x[:, None] - y for x, y in zip(X.T, Y.T, strict=True))
     total: Any = function(next(differences))
     for difference in differences:
@@ -678,15 +677,15 @@ def _sigmoid(values: Any) -> Any:
 
 
 def _normal_probability(values: Any) -> Any:
-    """Return the normal law's distribution function, to about 1e-13."""
+    """Return the normal distribution function, to about 1e-13."""
     values = values.clip(min=-_FARTHEST, max=_FARTHEST)
     return _looked_up(scipy.special.ndtr, values, -_FARTHEST, _FARTHEST)
 
 
 def _normal_quantile(p: Any) -> Any:
-    """Return the quantile of a normal law, at most 3 standard deviations from 0.
+    """Return normal quantiles, at most 3 standard deviations from 0.
 
-    A Chebyshev series in log p/(1 − p), whose error is below 1e-9.
+    They are a Chebyshev series in log p/(1 − p), with an error below 1e-9.
     """
     widest = math.log(scipy.special.ndtr(FARTHEST) / scipy.special.ndtr(-FARTHEST))
     series = chebyshev.chebinterpolate(
@@ -697,7 +696,7 @@ def _normal_quantile(p: Any) -> Any:
 
 
 def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
-    # Runtimes join products with a transpose on their right, and have none of doubles.
+    # Runtimes fuse a product with a transpose into an operator without float64.
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     return (values.T @ inverse.T).T
 
@@ -748,7 +747,7 @@ class _StructuredRows:
 
 
 def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
-    """Return the ±1 of the stages of blocks: bits of SplitMix64, as compiled code has.
+    """Return the ±1 of all stages of blocks: bits of SplitMix64.
 
     See :func:`randkern.backend.hadamard_kernels.draw_signs`.
     """

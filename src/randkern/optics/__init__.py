@@ -1,4 +1,4 @@
-"""Optical processing units: simulated ones, encoders for their bits, features."""
+"""Optical processing units: a simulator, binary encoders, and features."""
 
 from randkern.optics._scattering import MirrorLayout
 from randkern.optics.counts import (

@@ -1,4 +1,4 @@
-"""Parts of an optical device: bits, mirrors, scattered light, exposure, turns."""
+"""Parts of an optical device: bits, mirrors, scattered light, exposure, locking."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ENCODERS = (
     "encode it first, for instance with randkern.optics.ThresholdBinarizer, "
     "ThermometerEncoder or BitPlaneEncoder"
 )
-# Entries that are compared at a time.
+# Entries compared at a time.
 _CHECKED_ENTRIES = 2**22
 
 
 def check_bits(X: Any, n_features: int | None = None) -> Rows:
-    """Return rows of zeros and ones as they are, an array or CSR of any dtype.
+    """Check rows of zeros and ones and return them, an array or CSR of any dtype.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def count_lit(X: Rows) -> np.ndarray:
 
 
 def with_lit_bits(X: Rows, n_lit: int) -> Rows:
-    """Return rows with `n_lit` more bits, all of them one."""
+    """Return rows with `n_lit` extra bits, all one."""
     if n_lit == 0:
         return X
     ones = np.ones((X.shape[0], n_lit), dtype=X.dtype)
@@ -95,13 +95,13 @@ _LEAST_MEAN = 1.0
 
 
 class LightMeter:
-    """Adds up the counts of a camera, and warns if they are too dark or too bright.
+    """Accumulates the counts of a camera, and warns if they are too dark or bright.
 
     Parameters
     ----------
     full_scale : int or None
-        The largest count; None: that of the type of the counts. Counts that are
-        floats have no unit, and say nothing about the camera.
+        The largest count; None: the largest value of the counts' dtype. Float counts
+        have no unit and are ignored.
     """
 
     def __init__(self, full_scale: int | None):
@@ -144,7 +144,7 @@ class LightMeter:
 class SharedDevice:
     """Gives a device its attribute ``lock``, a re-entrant lock.
 
-    Copies and pickles have a lock of their own: they are another device.
+    Copies and pickles are different devices, with their own locks.
     """
 
     lock: Any
@@ -162,20 +162,21 @@ class SharedDevice:
 
 
 def exclusive(device: Any) -> AbstractContextManager[Any]:
-    """Return the device's lock, or nothing to wait for if it has none.
+    """Return the device's lock, or a null context if it has none.
 
-    Settings and the frames shown with them belong together: whoever sets a device
-    and then reads it holds the lock over both.
+    Settings and the frames shown with them belong together: hold the lock from
+    changing the settings until the device is read.
     """
     return getattr(device, "lock", None) or nullcontext()
 
 
-# A tile of intensities takes 16 MB: larger ones leave the last cache, smaller ones
-# spend their time on starting. Columns are whole blocks of a structured projection.
+# A tile of intensities takes 16 MB: larger ones do not fit in the last-level cache,
+# smaller ones are dominated by overhead. Columns are whole blocks of a structured
+# projection.
 _TILE_ENTRIES = 2**22
 _TILE_COLUMNS = 8192
 _STRUCTURED_ROWS = 512
-# The other projections multiply by a matrix that they may have to make first.
+# Other projections multiply by a matrix that they may have to generate first.
 _OTHER_ROWS = 4096
 # Below this width structured rows are visibly not Gaussian.
 _STRUCTURED_WIDTH = 64
@@ -206,13 +207,13 @@ class ScatteringMedium:
         self.__dict__.update(state)
 
     def plan(self, n_features: int) -> Plan:
-        """Return the plan of |Ux|² for rows of a width."""
+        """Return the plan of |Ux|² for rows with `n_features` bits."""
         plans: dict[int, Plan] = self.__dict__["_plans"]
         plan = plans.get(n_features)
         if plan is None:
             plan = self._make_plan(n_features)
-            # A dense matrix is worth keeping for one width at a time. Another
-            # thread that looks meanwhile finds one dictionary or the other.
+            # Cache a dense matrix for one width at a time. Replacing the dictionary
+            # is safe: other threads see either the old or the new one.
             self.__dict__["_plans"] = {n_features: plan}
         return plan
 
@@ -232,7 +233,7 @@ class ScatteringMedium:
         return self.plan(n_features).groups[0].factors[0].projection
 
     def _tile_shape(self, n_rows: int, n_features: int) -> tuple[int, int]:
-        """Return how many rows and columns are worked on at a time."""
+        """Return the numbers of rows and columns of a tile."""
         structured = self._projection(n_features).name == "structured"
         block = block_size(n_features) if structured else 1
         most_rows = _STRUCTURED_ROWS if structured else _OTHER_ROWS
@@ -255,7 +256,7 @@ class ScatteringMedium:
                 yield rows, columns, block
 
     def intensities(self, X: Rows) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """Yield rows, columns and |Ux|² of a tile, an array that is used again."""
+        """Yield rows, columns and |Ux|² of each tile, in an array that is reused."""
         plan = self.plan(X.shape[1])
         scratch: np.ndarray | None = None
         for rows, columns, block in self._tiles(X):
@@ -267,7 +268,7 @@ class ScatteringMedium:
             yield rows, columns, tile
 
     def fields(self, X: Rows) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarray]]:
-        """Yield rows, columns, and the real and imaginary part of Ux of a tile."""
+        """Yield rows, columns, and the real and imaginary parts of Ux of each tile."""
         projection = self._projection(X.shape[1])
         for rows, columns, block in self._tiles(X):
             real, imag = projection.project(block, columns.start, columns.stop)
@@ -280,32 +281,31 @@ class ScatteringMedium:
         return (real + 1j * imag).T
 
 
-# Of the mirrors that the largest macro-pixels light, for one of a better shape.
+# Smallest share of the mirrors lit by the largest macro-pixels, for a better shape.
 _LEAST_SHARE = 0.95
 
 
 @dataclass(frozen=True)
 class MirrorLayout:
-    """How bits lie on a digital micromirror device.
+    """The layout of bits on a digital micromirror device.
 
-    A bit is shown by a rectangle of neighbouring mirrors, a macro-pixel, all of
-    them on or all of them off; macro-pixels are of one size, and fill the rows of a
-    grid. Of the sizes that leave room for all bits, and light at least 95 % of the
-    mirrors that the largest does, it is the one closest to a square. Mirrors that
-    belong to no bit stay dark.
+    A bit is shown by a macro-pixel, a rectangle of neighbouring mirrors that are all on
+    or all off; macro-pixels have the same size and fill the rows of a grid. Of the
+    sizes for which all bits fit, and which light at least 95 % of the mirrors lit by
+    the largest size, the one closest to a square is used. Mirrors that belong to no bit
+    stay dark.
 
-    The light of a macro-pixel is the sum of that of its mirrors, so that the
-    transmission coefficient of a bit is a sum of independent complex Gaussian ones:
-    again complex Gaussian, of a variance that the number of mirrors multiplies. This
-    is a gain common to all bits, and leaves the law of the transmission matrix as it
-    is.
+    The light of a macro-pixel is the sum of the light of its mirrors, so the
+    transmission coefficient of a bit is a sum of independent complex Gaussians: again
+    complex Gaussian, with the variance multiplied by the number of mirrors. This is a
+    gain common to all bits, and does not change the law of the transmission matrix.
 
     Parameters
     ----------
     n_bits : int
-        Bits of a row, each shown by a macro-pixel.
+        Bits per row, each shown by a macro-pixel.
     height, width : int, default=912, 1140
-        Mirrors of the device.
+        Numbers of mirrors of the device.
 
     Attributes
     ----------
@@ -348,7 +348,7 @@ class MirrorLayout:
         columns = -(-self.n_bits // (self.height // heights))
         widths = self.width // columns  # 0 where the bits do not fit
         areas = heights * widths
-        # A size that does not fit, of area 0, is never among the large ones.
+        # A size that does not fit has area 0 and is never among the large ones.
         elongation = np.maximum(heights, widths) / np.maximum(
             np.minimum(heights, widths), 1
         )

@@ -1,4 +1,4 @@
-"""Counts of a camera: kept in files, and turned into features."""
+"""A camera's counts: stored in files, and turned into features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from randkern.backend.camera import look_up
 from randkern.data import RowBlock, RowBlocks, row_blocks, rows_within
 from randkern.optics._scattering import exclusive
 
-# Counts, and features, that are in memory at a time.
+# Memory for counts, and for features, at a time.
 _BLOCK_BYTES = 32 * 2**20
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -38,7 +38,7 @@ def count_features(
     degree : float, default=2
         m > 0.
     out : ndarray of float32, shape (n, D), optional
-        Where features are written; None is a new array.
+        Output array; by default a new one.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def count_features(
     Raises
     ------
     ValueError
-        If a feature is beyond float32, as of high degrees.
+        If a feature overflows float32, as for high degrees.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def count_features(
         return out
     with np.errstate(over="ignore"):
         brightest = np.float64(counts.max(initial=0)) / scale
-        # The power in float32 comes before the root.
+        # The float32 power is computed before the division by √D.
         _check_finite(float(brightest ** (degree / 2)), degree)
     np.maximum(counts, 0, out=out, casting="unsafe")
     out *= np.float32(1 / scale)
@@ -100,9 +100,9 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
     Parameters
     ----------
     counts : array of shape (n, D)
-        What a device has counted for n rows.
+        A device's counts for n rows.
     n_lit : array of shape (n,)
-        Lit bits of every row, ‖x‖². Rows without any are left out.
+        Lit bits of every row, ‖x‖². Rows without lit bits are ignored.
 
     Raises
     ------
@@ -143,13 +143,13 @@ def count_blocks(
     degree: float = 2.0,
     block_rows: int | None = None,
 ) -> RowBlocks:
-    """Return stored counts as blocks of features, for fits out of core.
+    """Return stored counts as row blocks of features, for out-of-core fits.
 
     Parameters
     ----------
     counts : array or memory map of shape (n, D)
-        What a device has counted, such as :func:`acquire` writes. Blocks are read, and
-        their features made, when they are needed.
+        A device's counts, as written by :func:`acquire`. Blocks are read and turned
+        into features when needed.
     y, sample_weight : arrays of n rows, optional
         Targets and weights of the rows.
     scale : float
@@ -157,7 +157,7 @@ def count_blocks(
     degree : float, default=2
         m > 0 of the features (counts/scale)^(m/2)/√D.
     block_rows : int, optional
-        Rows per block; by default those whose features take 32 MB.
+        Rows per block; by default as many as have 32 MB of features.
 
     Returns
     -------
@@ -186,7 +186,7 @@ def count_blocks(
 
 @dataclass(frozen=True, eq=False)
 class _FeatureBlocks:
-    """Blocks of features of stored counts; starts anew whenever it is iterated."""
+    """Blocks of features from stored counts; can be iterated repeatedly."""
 
     stored: RowBlocks
     scale: float
@@ -220,17 +220,17 @@ def acquire(
     Parameters
     ----------
     device : OpticalDevice
-        Any; its ``lock``, if it has one, is held meanwhile. One that is not set up
-        yet is calibrated on all rows of an array, but on the first block only of a
-        stream, which should be like the others: call ``device.calibrate`` on a
-        sample of all rows before, if it is not.
+        The device; its ``lock``, if any, is held throughout. A device that is not set
+        up is calibrated on all rows of an array, but only on the first block of a
+        stream: if that is not like the others, call ``device.calibrate`` on a sample
+        of all rows first.
     X : array, CSR matrix, list of rows, RowBlocks, or iterable of arrays
-        Rows of 0 and 1; of :class:`randkern.RowBlocks`, only X is read.
+        Rows of 0 and 1; only X of a :class:`randkern.RowBlocks` is read.
     path : path
-        The file, in NumPy's format. One that is there is replaced, once the new
-        one is complete.
+        The file, in NumPy's format. An existing file is replaced once the new one is
+        complete.
     progress : callable, optional
-        Called after every block with the numbers of rows written and of all rows
+        Called after every block with the number of rows written and the total number
         (None if unknown).
 
     Returns
@@ -258,14 +258,14 @@ def acquire(
 
 
 def _as_rows(X: Any) -> Any:
-    """Return a list of rows as an array; a list of blocks of rows as it is."""
+    """Return a list of rows as an array; leave a list of blocks unchanged."""
     if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
         return np.asarray(X)
     return X
 
 
 def _is_set_up(device: Any) -> bool:
-    """Return whether a device knows the width of its rows, as far as it tells."""
+    """Return whether a device reports the width of its rows."""
     settings = getattr(device, "settings", device)
     return getattr(settings, "n_features", 0) is not None
 
@@ -275,7 +275,7 @@ def _write_counts(
 ) -> None:
     n_expected = _number_of_rows(X)
     n_rows, dtype, width = 0, np.dtype(np.uint8), int(device.n_components)
-    # The header leaves room for the number of rows, which comes last.
+    # The number of rows, known only at the end, is filled into the header last.
     _write_header(file, dtype, 0, width)
     for block in _bit_blocks(X, width):
         counts = np.ascontiguousarray(device.transform(block))
@@ -302,7 +302,7 @@ def _number_of_rows(X: Any) -> int | None:
 
 
 def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
-    """Yield blocks of rows whose counts take some megabytes."""
+    """Yield row blocks with a few megabytes of counts."""
     most_rows = rows_within(_BLOCK_BYTES, n_components)
     blocks: Iterable[Any] = [X] if hasattr(X, "shape") else X
     for block in blocks:
@@ -315,7 +315,7 @@ def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
 
 
 def _write_header(file: Any, dtype: np.dtype, n_rows: int, width: int) -> int:
-    """Write the header of an array of so many rows; return where they begin."""
+    """Write the header of an array with `n_rows` rows; return where the data begin."""
     described = {
         "descr": npy.dtype_to_descr(dtype),
         "fortran_order": False,

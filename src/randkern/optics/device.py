@@ -1,4 +1,4 @@
-"""An optical processing unit, simulated as the device that it is."""
+"""A simulated optical processing unit, with a camera's noise and rounding."""
 
 from __future__ import annotations
 
@@ -31,28 +31,27 @@ from randkern.optics._scattering import (
 )
 from randkern.optics.counts import acquire
 
-# Counts of an 8-bit reading that a lit mirror gives in a microsecond, on average: a
-# choice that keeps rows of which a twentieth of the bits or more is lit within the
-# nominal exposure.
+# Mean 8-bit counts per lit mirror and microsecond: chosen so that rows with at least a
+# twentieth of their bits lit stay within the nominal exposure.
 _RESPONSIVITY = 8e-7
 _EIGHT_BITS = 255
-# Mean count by the number of bits, as a share of full scale: more light for few bits,
-# whose rounding does more harm than saturation.
+# Mean count by the number of bits, as a share of full scale: few bits get more light,
+# because their rounding does more harm than saturation.
 _LEVEL = 1 / 16
 _LEVELS = {1: 0.5, 2: 0.3, 3: 0.2, 4: 0.15, 5: 0.1}
 _READOUT_MICROSECONDS = 100.0
 _FRAME_MICROSECONDS = 500.0
 _WATTS = 30.0
-# Frames of the anchor alone that are averaged in linear mode.
+# Frames of the anchor alone, averaged in linear mode.
 _ANCHOR_FRAMES = 16
 
 
 @runtime_checkable
 class OpticalDevice(Protocol):
-    """What :class:`OpticalFeatures` asks of a device.
+    """The interface of devices for :class:`OpticalFeatures`.
 
-    A device may also have an attribute ``settings`` that calibration changes and
-    that can be set again: features then restore what they were fitted with.
+    A device may also have a writable attribute ``settings`` that calibration changes:
+    features then restore the settings they were fitted with.
     """
 
     @property
@@ -68,7 +67,7 @@ class OpticalDevice(Protocol):
         """
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return intensities, proportional to |Ux|², of rows of bits.
+        """Return intensities, proportional to |Ux|², for rows of bits.
 
         Parameters
         ----------
@@ -78,16 +77,16 @@ class OpticalDevice(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What calibration sets on a device.
+    """The settings that calibration chooses for a device.
 
     Attributes
     ----------
     n_features : int
         Bits per row; None before the first row.
     exposure : float
-        Microseconds; None before the first row.
+        Exposure in microseconds; None before the first row.
     mean_lit : float
-        Lit bits of the mean row that it was calibrated on, dark rows left out.
+        Mean number of lit bits of the calibration rows, without dark rows.
     """
 
     n_features: int | None = None
@@ -96,67 +95,67 @@ class Settings:
 
 
 class SimulatedOPU(SharedDevice):
-    """An optical processing unit: binary rows in, counts of a camera out.
+    """A simulated optical processing unit: binary rows in, camera counts out.
 
     Bits light up macro-pixels of a micromirror device, a scattering medium mixes
     the light, and a camera counts |Ux|² with U complex Gaussian:
 
         counts = clip(round(g|Ux|² + noise), 0, full scale).
 
-    It is hardware, not an estimator: `clone` returns it unchanged, it has one
-    transmission matrix for its lifetime, and it counts the frames it has shown.
-    Frame f has noise of its own at every pixel, so that reading the same rows again
-    gives other counts; the same frames again (`frame`, `reset`) give the same ones.
+    It behaves like hardware, not like an estimator: `clone` returns it unchanged, it
+    has one transmission matrix for its lifetime, and it counts the frames it has shown.
+    Every frame has its own noise at every pixel, so reading the same rows again gives
+    different counts; showing the same frames again (`frame`, `reset`) gives the same
+    counts.
 
     Parameters
     ----------
     n_components : int
         D, the number of outputs.
     bits : int, default=8
-        Bits of a count, 1 to 16: uint8 up to 8, uint16 beyond.
+        Bits per count, 1 to 16: uint8 up to 8, uint16 beyond.
     exposure : "auto" or float, default="auto"
-        Microseconds. "auto": :meth:`calibrate`, or the first acquisition, sets it
-        such that the mean count of rows with lit bits is `level` of full scale; the
-        more bits are lit, the shorter.
+        Microseconds. With "auto", :meth:`calibrate` or the first acquisition sets it
+        so that the mean count of rows with lit bits is `level` times full scale; the
+        more bits are lit, the shorter it is.
     level : float or None, default=None
-        None: 1/16 from 6 bits on, 16 counts of 255. Intensities are exponentially
-        distributed: of a row of the mean brightness one count in e^(1/level), nine
-        million, saturates. Fewer bits would round most of that light to 0 or 1; they
-        get 0.5, 0.3, 0.2, 0.15, 0.1 for 1 to 5 bits, close to the least error of the
-        kernel (docs/optics.md has the table).
+        None: 1/16 from 6 bits on, that is 16 of 255 counts. Intensities are
+        exponentially distributed: at mean brightness one count in e^(1/level), nine
+        million, saturates. Fewer bits would round most of that light to 0 or 1; levels
+        for 1 to 5 bits are 0.5, 0.3, 0.2, 0.15 and 0.1, close to the smallest error of
+        the kernel (docs/optics.md has the table).
     read_noise : float, default=0.2
         Standard deviation without light, in units of 1/255 of full scale.
     shot_noise : float, default=0.024
-        Variance per unit of light, in the same units: 42 electrons each. At 10
-        counts of 255 the defaults give a standard deviation of 0.53, or 0.6 with
-        rounding, as published raw outputs have it.
+        Variance per unit of light, in the same units; the default is 42 electrons per
+        unit. At 10 of 255 counts the defaults give a standard deviation of 0.53, or 0.6
+        with rounding, as in published raw outputs.
     projection : {"auto", "structured", "streamed", "dense", "orthogonal"}
         How the matrix is simulated. "structured": by fast Walsh-Hadamard transforms;
         "streamed": independent entries, recomputed whenever needed; "dense": the
         same, stored; "orthogonal": in orthogonal blocks, stored. "auto": structured
         from 64 bits per row on, and below that streamed; neither stores the matrix.
     random_state : int, generator or None, default=None
-        Names the device: its matrix and its noise.
+        Determines the device: its matrix and its noise.
 
     Attributes
     ----------
     settings : Settings
-        What :meth:`calibrate` has set; may be set again.
+        The settings chosen by :meth:`calibrate`; may be assigned.
     frame : int
-        Number of frames shown, and of the next one.
+        Number of frames shown, which is the index of the next one.
     lock : re-entrant lock
-        Held while frames are shown. Threads that share a device, and give it
-        settings, hold it over both; :class:`OpticalFeatures` does.
+        Held while frames are shown. Threads that share a device and change its settings
+        must hold it over both, as :class:`OpticalFeatures` does.
 
     Notes
     -----
     A macro-pixel of k mirrors gives k times the light of one mirror: a gain common
-    to all bits, which enters the exposure and not the law of U
+    to all bits, which changes the exposure but not the law of U
     (:class:`MirrorLayout`).
 
-    Counts of structured projections are the same bits whatever the blocks and
-    threads; those of the others go through matrix products, so that one count in
-    some 10⁵ may differ by one.
+    Counts of structured projections do not depend on blocks and threads; the other
+    projections use matrix products, so that about one count in 10⁵ may differ by one.
 
     References
     ----------
@@ -232,7 +231,7 @@ class SimulatedOPU(SharedDevice):
             f"projection={self.projection!r})"
         )
 
-    # -- setting up ---------------------------------------------------------
+    # -- setup --------------------------------------------------------------
 
     @property
     def full_scale(self) -> int:
@@ -241,12 +240,12 @@ class SimulatedOPU(SharedDevice):
 
     @property
     def layout(self) -> MirrorLayout:
-        """How the bits of the rows it is set up for lie on the mirrors."""
+        """Layout of the bits on the mirrors, for the rows of the setup."""
         return MirrorLayout(self._ready().n_features or 1)
 
     @property
     def gain(self) -> float:
-        """Mean count of a row per lit bit, g."""
+        """Mean count per lit bit of a row, g."""
         return self._gain(self._ready())
 
     def _gain(self, settings: Settings) -> float:
@@ -256,7 +255,7 @@ class SimulatedOPU(SharedDevice):
 
     @property
     def _unit(self) -> float:
-        """Counts of 1/255 of full scale, the unit of the noise."""
+        """The unit of the noise, 1/255 of full scale, in counts."""
         return self.full_scale / _EIGHT_BITS
 
     def _ready(self) -> Settings:
@@ -268,7 +267,7 @@ class SimulatedOPU(SharedDevice):
         return self.settings
 
     def calibrate(self, X: Any) -> SimulatedOPU:
-        """Lay the mirrors out for rows like those of X, and set the exposure.
+        """Lay out the mirrors for rows like those of X, and set the exposure.
 
         Parameters
         ----------
@@ -296,18 +295,18 @@ class SimulatedOPU(SharedDevice):
         return Settings(X.shape[1], float(exposure), mean_lit)
 
     def reset(self, frame: int = 0) -> None:
-        """Count frames from `frame` on: the noise that follows repeats.
+        """Continue with frame `frame`, so that the noise from there on repeats.
 
         Parameters
         ----------
         frame : int, default=0
-            Number of the next frame.
+            Index of the next frame.
         """
         with self.lock:
             self.frame = _checked_frame(frame)
 
     def _take_frames(self, n_frames: int, frame: int | None) -> int:
-        """Return the first of `n_frames` frames, the next ones unless named."""
+        """Return the first of `n_frames` frames, by default the next ones."""
         if frame is None:
             frame, self.frame = self.frame, self.frame + n_frames
         return _checked_frame(frame)
@@ -331,8 +330,8 @@ class SimulatedOPU(SharedDevice):
         Raises
         ------
         ValueError
-            If X holds anything but 0 and 1, or has another width than the rows that
-            the device is set up for, or more columns than there are mirrors.
+            If X has entries other than 0 and 1, a width other than that of the setup,
+            or more columns than there are mirrors.
         """
         with self.lock:
             X = check_bits(X, self.settings.n_features)
@@ -371,13 +370,13 @@ class SimulatedOPU(SharedDevice):
     def linear_transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:
         """Return a linear projection, by interference with an anchor.
 
-        An anchor r on mirrors of its own gives
+        An anchor r, on separate mirrors, gives
 
             |U(x + r)|² − |Ux|² − |Ur|² = 2 Re(conj(Ur)·Ux);
 
-        divided by √2·|Ur|, which is measured, this is Wx with W of independent
-        entries N(0, 1), up to the noise of the camera. (Undivided, the entries of W
-        would have a Laplace law in place of the normal one.)
+        divided by the measured √2·|Ur|, this is Wx where W has independent N(0, 1)
+        entries, up to the camera's noise. (Without the division, the entries of W
+        would have a Laplace law.)
 
         Parameters
         ----------
@@ -393,9 +392,9 @@ class SimulatedOPU(SharedDevice):
         Notes
         -----
         It takes two frames per row, and 16 of the anchor alone, which has as many lit
-        bits as the mean row that the device was calibrated on; the exposure is half
-        that of :meth:`transform`, since there is twice the light. A UserWarning says
-        where the anchor's counts are mostly cut off, or below one.
+        bits as the mean calibration row; the exposure is half that of
+        :meth:`transform`, since there is twice the light. A UserWarning is issued if
+        the anchor's counts are mostly saturated, or below one.
         """
         with self.lock:
             return self._linear_transform(X, frame)
@@ -421,14 +420,14 @@ class SimulatedOPU(SharedDevice):
             imag += anchor.imag
             both = real * real + imag * imag
             joint = self._counts(both, gain, start + n, columns)
-            # A pixel that the anchor leaves dark tells nothing; it is not blown up.
+            # Do not amplify a pixel that the anchor leaves dark: it has no information.
             size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
             out[rows, columns] = (joint - apart - reference) / size
         anchor_light.warn("the anchor")
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:
-        """Return Ur for an anchor of as many lit bits as the mean row."""
+        """Return Ur for an anchor with as many lit bits as the mean row."""
         n_lit = max(1, round(self.settings.mean_lit))
         key = self._stream.child("anchor").key
         parts = random_matrix(key, "normal", 0, 2, columns.start, columns.stop)
@@ -452,25 +451,24 @@ class SimulatedOPU(SharedDevice):
     ) -> np.ndarray:
         """Write the counts of many rows to a file and return them as a memory map.
 
-        The counts are those that
-        :meth:`transform` gives for all rows at once, the exposure included: a device
-        that is not set up yet is calibrated on all rows of an array. Of a stream it
-        sees the first block only; calibrate it before if the others are brighter.
+        The counts, including the exposure, are those of :meth:`transform` on all rows
+        at once: a device that is not set up is calibrated on all rows of an array. Of a
+        stream it only sees the first block; calibrate it before if others are brighter.
 
         Parameters
         ----------
         X : array, CSR matrix, list of rows, RowBlocks, or iterable of arrays
-            Rows of 0 and 1; of :class:`randkern.RowBlocks`, only X is read.
+            Rows of 0 and 1; only X of a :class:`randkern.RowBlocks` is read.
         path : path
             The file, in NumPy's format.
         progress : callable, optional
-            Called after every block with the numbers of rows written and of all rows
-            (None if unknown).
+            Called after every block with the number of rows written and the total
+            number (None if unknown).
         """
         return acquire(self, X, path, progress=progress)
 
     def matrix(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows `start` to `stop` of U, for tests of small sizes.
+        """Return rows `start` to `stop` - 1 of U, for tests at small sizes.
 
         Parameters
         ----------
@@ -486,7 +484,7 @@ class SimulatedOPU(SharedDevice):
             n_features = self._ready().n_features or 1
             return self._medium.matrix(n_features, start, stop)
 
-    # -- what it costs ------------------------------------------------------
+    # -- cost ---------------------------------------------------------------
 
     @property
     def frame_seconds(self) -> float:
@@ -495,9 +493,9 @@ class SimulatedOPU(SharedDevice):
         return 1e-6 * max(_FRAME_MICROSECONDS, exposure + _READOUT_MICROSECONDS)
 
     def time_seconds(self, n_frames: int) -> float:
-        """Return the time that the real device takes for so many rows.
+        """Return the time that the real device takes for a number of rows.
 
-        The number of outputs does not enter.
+        It does not depend on the number of outputs.
 
         Parameters
         ----------
@@ -514,7 +512,7 @@ class SimulatedOPU(SharedDevice):
         return check_positive("n_frames", n_frames, zero=True) * self.frame_seconds
 
     def energy_joules(self, n_frames: int) -> float:
-        """Return the energy that it takes, at 30 W whatever the load.
+        """Return the energy that the real device takes, at a constant 30 W.
 
         Parameters
         ----------
@@ -525,7 +523,7 @@ class SimulatedOPU(SharedDevice):
 
 
 def _checked_frame(frame: Any) -> int:
-    """Return the number of a frame, 0 or more."""
+    """Return the index of a frame, checked to be at least 0."""
     if not isinstance(frame, numbers.Integral) or frame < 0:
         raise ValueError(f"frame must not be negative, nor a fraction, got {frame!r}.")
     return int(frame)

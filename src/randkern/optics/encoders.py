@@ -1,4 +1,4 @@
-"""Encoders of numbers as bits, for devices that take nothing else."""
+"""Encoders of numbers as bits, for devices with binary input."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from randkern._memory import check_free
 from randkern._validation import Rows, check_choice, check_count, validate_numbers
 from randkern.data import row_blocks
 
-# Entries that thresholds are learnt from; rows at equal distances beyond.
+# Most entries that thresholds are learned from; beyond, evenly spaced rows are used.
 _MOST_ENTRIES = 2**24
 _OTSU_BINS = 256
 _BLOCK_ROWS = 1024
 
 
 class _Encoder(TransformerMixin, BaseEstimator):
-    """What the encoders share: checked input, bits out."""
+    """Base class of the encoders."""
 
     _accepts_sparse = False
 
@@ -42,18 +42,18 @@ class _Encoder(TransformerMixin, BaseEstimator):
 class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
     """One bit per column: whether it is above a threshold.
 
-    It keeps the dimension, and everything but one bit of each number is lost. The
-    threshold that suits the task is best found on validation data, as Ohana et al.
-    do, by a search over it in a pipeline (see the example).
+    It preserves the dimension and keeps one bit of each number. The best threshold is
+    found on validation data, as in Ohana et al., by a search in a pipeline (see the
+    example).
 
     Parameters
     ----------
     threshold : {"auto", "median"}, float, or array of shape (d,), default="auto"
-        A number for all columns or one per column. "auto": that of Otsu, which splits
-        the entries of all columns into two groups of least variance within.
-        "median": the median of the entries that are not zero, so that half of them
-        stay lit. Where it is the largest of them, as in images of 0 and 255, the next
-        smaller number (0 among these), so that bits are lit at all.
+        A number for all columns or one per column. "auto": Otsu's threshold, which
+        splits the entries of all columns into the two groups with the smallest
+        within-group variance. "median": the median of the nonzero entries, so that half
+        of them stay lit; if it is the largest entry, as in images of 0 and 255, the
+        next smaller number (possibly 0), so that some bits are lit.
 
     Attributes
     ----------
@@ -63,8 +63,8 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
 
     Notes
     -----
-    Rows that are CSR stay CSR, unless a threshold is negative. Repeated entries of CSR
-    rows add up.
+    CSR input gives CSR output, unless a threshold is negative. Duplicate entries of CSR
+    rows are summed.
 
     Numbers are compared in their own precision: thresholds are rounded to float32 for
     float32 rows, so that 0.1 is not above a threshold of 0.1; integers are compared in
@@ -82,7 +82,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
     array([[0, 1],
            [1, 0]], dtype=uint8)
 
-    The threshold, chosen by cross-validation:
+    Choosing the threshold by cross-validation:
 
     >>> import randkern as rk
     >>> from sklearn.datasets import load_digits
@@ -156,33 +156,32 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
 
 
 class ThermometerEncoder(_Encoder):
-    """Several bits per column: which of its thresholds it is above.
+    """Several bits per column: which of the column's thresholds a number exceeds.
 
-    Bits fill up like a thermometer, so that the dot product of two encodings counts
-    the thresholds below both numbers, and numbers close to each other get codes close
-    to each other. d columns become d·n_levels bits.
+    Bits fill up like a thermometer, so the dot product of two encodings counts the
+    thresholds below both numbers, and close numbers have close codes. d columns become
+    d·n_levels bits.
 
     Parameters
     ----------
     n_levels : int, default=4
-        Thresholds, and bits, per column: 2 at least, and no more than the default
-        memory limit of a fit (2 GB, or a quarter of what is free) has room for. For
-        one bit per column there is :class:`ThresholdBinarizer`.
+        Number of thresholds, and bits, per column: at least 2, and at most as many as
+        fit in the default memory limit of a fit (2 GB, or a quarter of the free
+        memory). For one bit per column use :class:`ThresholdBinarizer`.
     strategy : {"quantile", "uniform"}, default="quantile"
         "quantile": thresholds that split the entries into groups of equal size;
-        "uniform": at equal distances between the least and the largest entry, both
-        left out.
+        "uniform": evenly spaced between the smallest and largest entry, exclusive.
     per_column : bool, default=True
-        Whether every column has thresholds of its own, or all share one set, as suits
-        the pixels of an image. Zeros are left out of the quantiles of a shared set
-        (most pixels are background, and several quantiles would be 0).
+        Whether every column has its own thresholds, or all share one set, as suits the
+        pixels of an image. Zeros are excluded from the quantiles of a shared set (most
+        pixels are background, and several quantiles would be 0).
 
     Attributes
     ----------
     thresholds_ : ndarray of shape (d, n_levels)
-        Ascending in each column. They repeat, and so do their bits, where more of
-        the entries are equal than there are between two quantiles: columns of mostly
-        zeros are better served by ``per_column=False`` or ``strategy="uniform"``.
+        Ascending in each column. Thresholds, and their bits, repeat if more entries are
+        equal than lie between two quantiles: for columns of mostly zeros
+        ``per_column=False`` or ``strategy="uniform"`` is better.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -287,20 +286,19 @@ class ThermometerEncoder(_Encoder):
 
 
 class BitPlaneEncoder(_Encoder):
-    """The binary digits of every column, the most significant first.
+    """The binary digits of every column, most significant first.
 
-    A column is rounded to 2^bits equal steps between its least and its largest
-    fitted entry. d columns become d·bits bits: the shortest code of the three for a
-    given resolution, but not one that keeps neighbours close, since 127 and 128
-    share no digit.
+    A column is rounded to 2^bits equal steps between its smallest and largest fitted
+    entry. d columns become d·bits bits: the shortest code of the three for a given
+    resolution, but one that does not keep neighbours close: 127 and 128 share no digit.
 
     Parameters
     ----------
     bits : int, default=8
         Digits per column, 1 to 32.
     value_range : None or tuple of two floats, default=None
-        The smallest and the largest number, for all columns, such as (0, 255);
-        None: those of every fitted column. Numbers beyond are cut off.
+        Smallest and largest number of all columns, such as (0, 255); None: those of
+        each fitted column. Numbers outside are clipped.
 
     Attributes
     ----------
@@ -368,7 +366,7 @@ class BitPlaneEncoder(_Encoder):
         return out.reshape(X.shape[0], -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names ``<column>_bit<number>``, bit 0 the least significant.
+        """Return the names ``<column>_bit<number>``; bit 0 is the least significant.
 
         Parameters
         ----------
@@ -405,14 +403,14 @@ def _checked_range(ends: Any) -> np.ndarray | None:
 
 
 def _in_precision_of(X: Rows, threshold: Any) -> np.ndarray:
-    """Return thresholds in the type that the entries are compared in."""
+    """Return thresholds in the dtype of the comparison."""
     kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
-    with np.errstate(over="ignore"):  # beyond the type is infinite: above all of it
+    with np.errstate(over="ignore"):  # overflow gives inf, above all entries
         return np.asarray(threshold, dtype=np.float64).astype(kind)
 
 
 def _sampled(X: Rows) -> Rows:
-    """Return rows at equal distances, if there are very many entries."""
+    """Return evenly spaced rows if there are very many entries, else all."""
     most_rows = max(1, _MOST_ENTRIES // X.shape[1])
     if X.shape[0] <= most_rows:
         return X
@@ -420,7 +418,7 @@ def _sampled(X: Rows) -> Rows:
 
 
 def _median(X: Rows) -> float:
-    """Return the median of the entries that are not zero (0 if all are)."""
+    """Return the median of the nonzero entries (0 if there are none)."""
     entries = _sampled(X)
     entries = entries.data if sp.issparse(entries) else entries
     entries = entries[entries != 0]
@@ -430,7 +428,7 @@ def _median(X: Rows) -> float:
 
 
 def _shared_quantiles(entries: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles of the entries that are not zero (0 if all are)."""
+    """Return quantiles of the nonzero entries (0 if there are none)."""
     entries = entries[entries != 0]
     if not entries.size:
         return np.zeros(len(shares))
@@ -438,10 +436,10 @@ def _shared_quantiles(entries: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def _below_largest(levels: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """Replace levels that no entry is above by the next smaller entry, or 0.
+    """Replace levels that no entry exceeds by the next smaller entry, or 0.
 
-    Levels stay as they are if the entries, not zero themselves, are all the same
-    negative number: nothing is smaller.
+    Levels are unchanged if the (nonzero) entries are all the same negative number:
+    nothing is smaller.
     """
     largest = entries.max()
     smaller = entries[entries < largest]
@@ -456,7 +454,7 @@ def _otsu(X: Rows) -> float:
     """Return the threshold that splits the entries into the two tightest groups.
 
     It maximises the variance between the groups, w₀w₁(μ₀ − μ₁)², over the edges of a
-    histogram (Otsu 1979, eq. 18); of several best edges it is the middle one.
+    histogram (Otsu 1979, eq. 18); if several edges are best, it is the middle one.
     """
     X = _sampled(X)
     entries = (X.data if sp.issparse(X) else X.ravel()).astype(np.float64)
@@ -469,7 +467,7 @@ def _otsu(X: Rows) -> float:
         return low
     entries = (entries / 2 - low / 2) / half
     histogram, edges = np.histogram(entries, _OTSU_BINS, (0.0, 1.0))
-    if n_zeros:  # those that a sparse matrix leaves out
+    if n_zeros:  # those that a sparse matrix does not store
         zero = -low / 2 / half
         histogram[min(int(zero * _OTSU_BINS), _OTSU_BINS - 1)] += n_zeros
     centres = (edges[:-1] + edges[1:]) / 2

@@ -26,7 +26,7 @@ from randkern.optics.counts import count_features, mean_count_per_bit
 from randkern.optics.device import OpticalDevice
 from randkern.optics.lighton import LightOnDevice
 
-# Counts that are in memory beside the features.
+# Memory for counts besides the features.
 _BLOCK_BYTES = 32 * 2**20
 
 
@@ -45,35 +45,35 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     degree : float, default=2
         m > 0, any real number.
     bias : int, default=0
-        ν, as so many more bits that are lit in every row. A device cannot show a
+        ν, shown as so many extra lit bits in every row. A device cannot show a
         fraction of a bit: other values are an error.
     n_calibration : int, default=1000
-        Rows, at equal distances among those with lit bits, that calibration
-        measures (all if fewer).
+        Number of rows, evenly spaced among those with lit bits, that calibration
+        measures (all if there are fewer).
 
     Attributes
     ----------
     device_ : OpticalDevice
-        `device`, or the adapter of an OPU of lightonml.
+        `device`, or the adapter of a lightonml OPU.
     scale_ : float
-        Mean of the counts per lit bit.
+        Mean count per lit bit.
     settings_ : object
-        The device's settings after calibration (None for devices without);
-        `transform` restores them, so that a device may serve several maps.
+        The device's settings after calibration (None for devices without settings);
+        `transform` restores them, so a device may serve several maps.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
     See Also
     --------
-    randkern.RandomFeatures : with ``randkern.Optical(degree, bias)``, the same
-        features computed, for rows of any numbers and without noise.
+    randkern.RandomFeatures : with ``randkern.Optical(degree, bias)``, computes the same
+        features without noise, for rows of any numbers.
 
     Notes
     -----
-    A device has noise: transforming the same rows again gives other features.
-    Threads may share one: who fits or transforms holds its ``lock``, if it has that.
-    Cloning keeps the device (:class:`SimulatedOPU`, :class:`LightOnDevice`); an OPU
-    passed as it is would be copied, so that a search should be given the adapter.
+    A device has noise: transforming the same rows again gives different features.
+    Threads may share a device: fits and transforms hold its ``lock``, if it has one.
+    Cloning keeps the device (:class:`SimulatedOPU`, :class:`LightOnDevice`), but a bare
+    lightonml OPU would be copied: pass the adapter to searches.
 
     References
     ----------
@@ -134,7 +134,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self
 
     def _sample(self, X: Rows) -> tuple[Rows, np.ndarray]:
-        """Return rows at equal distances among those with lit bits, and how many."""
+        """Return evenly spaced rows among those with lit bits, and their bit counts."""
         lit = count_lit(X)
         bright = np.flatnonzero(lit)
         if not len(bright):
@@ -144,7 +144,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return X[chosen], lit[chosen]
 
     def _measure(self, X: Rows, lit: np.ndarray) -> float:
-        """Return the mean count per lit bit, a few megabytes at a time."""
+        """Return the mean count per lit bit, measuring a few megabytes at a time."""
         total = 0.0
         meter = LightMeter(getattr(self.device_, "full_scale", None))
         for rows in self._row_blocks(len(lit)):
@@ -172,7 +172,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return with_lit_bits(check_bits(X), self._n_lit_bits)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the features of rows of bits, which the device measures.
+        """Return features of rows of bits, measured by the device.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         X = self._bits(X, reset=False)
         out = np.empty((X.shape[0], self._n_features_out), dtype=np.float32)
         options = {"scale": self.scale_, "degree": self._degree}
-        # Another map's settings must not come in between these and the frames.
+        # No other map may change the settings before the frames are shown.
         with exclusive(self.device_):
             if self.settings_ is not None:
                 self.device_.settings = self.settings_
@@ -215,7 +215,7 @@ def _check_bias(bias: Any) -> int:
 
 
 def _as_device(device: Any) -> Any:
-    """Return the device, in an adapter if it is one of lightonml."""
+    """Return the device, in an adapter if it is a lightonml OPU."""
     if hasattr(device, "fit1d") and hasattr(device, "transform"):
         return LightOnDevice(device)
     if isinstance(device, type) or not isinstance(device, OpticalDevice):

@@ -1,4 +1,4 @@
-"""Devices driven by the lightonml package."""
+"""Adapter for devices of the lightonml package."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from randkern.optics._scattering import SharedDevice, check_bits, count_lit
 
 
 class LightOnDevice(SharedDevice):
-    """An OPU of lightonml, real or simulated, as an :class:`OpticalDevice`.
+    """A lightonml OPU, real or simulated, as an :class:`OpticalDevice`.
 
-    It lets nothing but bits through (lightonml cuts other numbers to uint8 without
-    a word), gives a simulated OPU a matrix of the width of its rows, and measures the
-    scale of the linear mode, which lightonml normalises twice for a simulated OPU.
+    It accepts only bits (lightonml silently casts other numbers to uint8), gives a
+    simulated OPU a matrix as wide as its rows, and measures the scale of the linear
+    mode, which lightonml normalises twice for a simulated OPU.
 
-    It is hardware: `clone` returns it unchanged.
+    As a device is hardware, `clone` returns it unchanged.
 
     Parameters
     ----------
     opu : lightonml.OPU
-        Such as ``lightonml.OPU(1000, simulated=True)``, whose matrix is stored and
+        For example ``lightonml.OPU(1000, simulated=True)``, which stores its matrix and
         has no noise.
 
     Notes
     -----
-    lightonml 1.4.3 asks for a version of numexpr that does not build today. Install
-    it with ``pip install --no-deps lightonml==1.4.3`` beside numexpr, attrs, requests
+    lightonml 1.4.3 requires a version of numexpr that no longer builds. Install
+    it with ``pip install --no-deps lightonml==1.4.3``, and numexpr, attrs, requests
     and ``'setuptools<81'``.
 
     Examples
@@ -82,7 +82,7 @@ class LightOnDevice(SharedDevice):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the OPU's intensities: integers of a camera, floats if simulated.
+        """Return the OPU's intensities: a camera's integers, or floats if simulated.
 
         Parameters
         ----------
@@ -94,8 +94,8 @@ class LightOnDevice(SharedDevice):
     def linear_transform(self, X: Any) -> np.ndarray:
         """Return the OPU's linear projection, scaled to entries of variance 1.
 
-        The scale is that at which the mean of (Wx)²/‖x‖² over rows and outputs is
-        1, measured on the rows of X.
+        The scale is chosen on the rows of X so that the mean of (Wx)²/‖x‖² over rows
+        and outputs is 1.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A self-contained HTML page about a fitted model of a table."""
+"""A self-contained HTML report on a fitted tabular model."""
 
 from randkern.report.page import render
 from randkern.report.scores import Evaluation, baselines, evaluate

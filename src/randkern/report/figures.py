@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG."""
+"""The SVG figures of a report."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
 
 _INK, _ACCENT, _PALE = "#000000", "#0b6e99", "#9ec9dd"
-# What the page calls these colours, which are others in the dark.
+# The page's names of these colours, which differ in dark mode.
 _OF_PAGE = {_INK: "var(--ink)", _ACCENT: "var(--link)", _PALE: "var(--pale)"}
 _MOST_COLUMNS = 15
 _MOST_POINTS = 2000
 _MOST_CLASSES = 6
 
-#: A figure as SVG, its title, and what it shows in a sentence.
+#: A figure as SVG, its title, and a sentence that describes it.
 Drawing = tuple[str, str, str]
 
 
@@ -44,7 +44,7 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
 
 
 def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> Drawing:
-    """Draw the error against the number of rows that the best kernel is fitted to."""
+    """Draw the error against the number of training rows, for the best kernel."""
     figure, axes = _figure(2.7)
     axes.plot(sizes, errors, "o-", color=_ACCENT)
     axes.set_xscale("log")
@@ -65,7 +65,7 @@ def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> 
 def quality(
     model: Any, evaluation: Evaluation, y: np.ndarray, target: str
 ) -> Iterator[Drawing]:
-    """Draw how predictions agree with the rows that were held out."""
+    """Draw how predictions agree with the held-out rows."""
     if is_classifier(model):
         yield _calibration(model, evaluation, y)
         yield _confusion(model, evaluation, y)
@@ -100,15 +100,15 @@ def quality(
 
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
-    """Draw the partial dependence of predictions on the columns that matter most."""
+    """Draw the partial dependence of predictions on the most important columns."""
     order = np.argsort(-shares, kind="stable")[:4]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
     for axes, j in zip(panels, order, strict=True):
         name, classes = X.columns[j], is_classifier(model)
         text = not is_numeric(X[name])
-        # Missing values have no place on an axis. Whole numbers are refused: values
-        # between them would be rounded.
+        # Missing values have no place on an axis. Integers are rejected (values between
+        # them would be rounded), so numbers are cast to float.
         rows = X[X[name].notna()].astype({name: object if text else float})
         axes.set_xlabel(_plain(name))
         if rows.empty:
@@ -143,7 +143,7 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
 def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     figure, axes = _figure(2.9)
     P: Any = evaluation.probabilities
-    # Of two classes one says it all; of many, all together.
+    # For two classes one curve suffices; for more, classes are pooled.
     binary = len(model.classes_) == 2
     chosen = P[:, 1] if binary else P.ravel()
     labels = model.classes_[1:] if binary else model.classes_
@@ -185,7 +185,7 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
 
 
 def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
-    """Return a figure 5 inches wide with its axes, or as many in two columns."""
+    """Return a figure 5 inches wide with its axes, or panels in two columns."""
     import_extra("matplotlib", "A report", "plot")
     from matplotlib.figure import Figure
 
@@ -206,7 +206,7 @@ def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
 
 
 def _plain(text: Any) -> str:
-    """Return text that Matplotlib writes as it is, not as a formula."""
+    """Escape text so that Matplotlib does not read it as a formula."""
     return str(text).replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""The page: data, choices, quality, columns and cost, figures inline."""
+"""The page: data, choices, quality, columns and cost, with inline figures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["learning_curve", "render", "score_rows"]
 _MOST_ROWS = 4000
 _HALVINGS = 4
 _LEAST_ROWS = 40
-# Rows that figures of dependence are made of.
+# Rows for figures of partial dependence.
 _FEW_ROWS = 300
 _MOST_TRIALS = 12
-#: What scores are called, and how they are shown.
+#: Names and formats of scores.
 SCORES = {
     "error": ("misclassified", "{:.2%}"),
     "log_loss": ("log loss", "{:.4f}"),
@@ -52,22 +52,22 @@ def render(
     target: str,
     cost: Mapping[str, str],
 ) -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Parameters
     ----------
     model : TabularRegressor or TabularClassifier
         Fitted to `train`.
     summary : Summary
-        Of the whole table.
+        Summary of the whole table.
     train, test : (DataFrame, ndarray)
     evaluation : Evaluation
-        Of `model` on `test`.
+        Evaluation of `model` on `test`.
     others : dict of str to Evaluation
-        Of other models on `test`.
+        Evaluations of other models on `test`.
     title, target : str
     cost : dict of str to str
-        What is told of seconds, memory and size.
+        Entries on time, memory and size.
 
     Returns
     -------
@@ -112,8 +112,8 @@ def learning_curve(
 ) -> dict[int, float]:
     """Return the error on test rows by the number of training rows.
 
-    The best kernel of the model is fitted to a sample of them, up to 4,000: its
-    hyperparameters are those of the whole fit.
+    The model's best kernel, with the hyperparameters of the whole fit, is fitted to
+    samples of up to 4,000 rows.
     """
     (X, y), (X_test, y_test) = train, test
     largest = min(len(y), _MOST_ROWS)
@@ -125,8 +125,8 @@ def learning_curve(
         fit = KernelRidgeRegressor(
             member.kernel, member.fit.alpha, n_components=None, fit_intercept=True
         )
-    # Files may be sorted. The lengthscales are those of the columns that the encoder
-    # makes of all rows.
+    # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
+    # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
     rows, labels = member.rows_of(X.iloc[order]), y[order]
     rows_test, out = member.rows_of(X_test), {}
@@ -142,7 +142,7 @@ def learning_curve(
 def score_rows(
     evaluation: Evaluation, others: Mapping[str, Evaluation]
 ) -> list[tuple[str, list[str]]]:
-    """Return a row for each score: its name, and that of each model as text."""
+    """Return a row per score: its name, and its value for each model as text."""
     rows = []
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
@@ -158,9 +158,9 @@ def score_rows(
 
 
 def _text(form: str, value: float) -> str:
-    """Return a score as text; AUC without rows of a class is not defined."""
+    """Return a score as text; AUC is undefined if a class has no rows."""
     if value != value:
         return "undefined"
     text = form.format(value)
-    # Of a mean that is right to rounding; a sign there says nothing.
+    # Drop the sign of a number that rounds to 0.
     return text if any(digit in text for digit in "123456789") else text.lstrip("-")

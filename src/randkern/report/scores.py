@@ -1,4 +1,4 @@
-"""How well predictions meet rows that the model has not seen."""
+"""Scores of predictions for unseen rows."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
     "rmse_error",
 ]
 
-# Of the intervals of a report.
+# Coverage of the intervals in a report.
 COVERAGE = 0.9
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions of rows that a model has not seen, and their scores.
+    """Predictions for unseen rows, and their scores.
 
     Attributes
     ----------
     predictions : ndarray of shape (n,)
     scores : dict of str to float
-        Of a classifier ``error`` (the share of rows that are misclassified),
-        ``log_loss`` (nats per row) and ``auc`` (one class against the rest, weighted);
-        of a regressor ``rmse``, ``mae`` (in units of the target), ``r2``, and, where it
-        has intervals, the ``coverage`` of those of 90 %.
+        For classifiers ``error`` (the share of misclassified rows), ``log_loss`` (nats
+        per row) and ``auc`` (one-vs-rest, weighted); for regressors ``rmse``, ``mae``
+        (in units of the target), ``r2``, and, if the model has intervals, the
+        ``coverage`` of 90 % intervals.
     standard_error : float
-        Of ``error`` or ``rmse``, from the number of rows.
+        Standard error of ``error`` or ``rmse``, from the number of rows.
     probabilities : ndarray of shape (n, n_classes), or None
     intervals : ndarray of shape (n, 2), or None
     """
@@ -99,14 +99,14 @@ def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
 def rmse_error(squares: np.ndarray) -> float:
     """Return the standard error of the root of a mean of n squares.
 
-    By the delta method: the mean is normal.
+    It follows by the delta method from a normal mean.
     """
     rmse = math.sqrt(squares.mean())
     return float(squares.std()) / math.sqrt(len(squares)) / (2 * rmse) if rmse else 0.0
 
 
 def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
-    """Return fitted models that any other should beat, by name.
+    """Return fitted baseline models by name.
 
     Parameters
     ----------
@@ -122,25 +122,25 @@ def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
         names = "mean", "ridge regression"
     models = constant, make_pipeline(TabularEncoder(), linear)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it has not converged
+        warnings.simplefilter("ignore")  # no convergence
         fitted = [model.fit(X, y) for model in models]
     return dict(zip(names, fitted, strict=True))
 
 
 def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
-    """Return the mean of −log p; a class that the model does not know has p = ε."""
+    """Return the mean of −log p; an unknown class has p = ε."""
     known = np.isin(y, model.classes_)
     floor = -math.log(np.finfo(float).eps)
     if not known.any():
         return floor
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of sums that are 1 ± ε
+        warnings.simplefilter("ignore", UserWarning)  # about sums of 1 ± ε
         inside = log_loss(y[known], P[known], labels=model.classes_)
     return float(known.mean() * inside + (1 - known.mean()) * floor)
 
 
 def area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
-    """Return the area under the ROC curve, NaN where it is not defined."""
+    """Return the area under the ROC curve, or NaN if it is undefined."""
     if not np.array_equal(np.unique(y), model.classes_):
         return math.nan
     binary = len(model.classes_) == 2

@@ -1,4 +1,4 @@
-"""What a table holds, and what may be wrong with it."""
+"""Summary of a table's columns, with warnings about possible problems."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Column:
         The kind is ``"number"``, ``"boolean"`` or ``"category"``.
     n_missing, n_distinct : int
     values : str
-        The least, the mean and the largest number, or the most frequent categories.
+        The minimum, mean and maximum, or the most frequent categories.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """The columns of a table, and warnings about them, a sentence each."""
+    """The columns of a table, and warnings about them, one sentence each."""
 
     n_rows: int
     columns: list[Column]

@@ -1,7 +1,7 @@
 """Computation skeletons: the graphs of compositional kernels.
 
-Base spaces say where inputs live, dual activations compose kernels, and a
-:class:`Skeleton` joins them in a graph; ``randkern.Compositional(skeleton)`` is its
+Base spaces define the domain of inputs, dual activations compose kernels, and a
+:class:`Skeleton` combines them in a graph; ``randkern.Compositional(skeleton)`` is its
 kernel, with random features.
 """
 

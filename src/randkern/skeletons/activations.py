@@ -1,10 +1,10 @@
-"""Dual activations: power series that compose kernels, or Hermite series.
+"""Dual activations: power series that compose kernels.
 
 The dual of an activation σ with E[σ(U)²] = 1 is σ̂(ρ) = E[σ(U)σ(V)] for standard
-normal U, V of correlation ρ. It is a power series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, so
-that it maps kernels to kernels, and its coefficients are the law of the number of
-factors of a random feature: :mod:`randkern.backend.paths` draws from it by inversion of
-its distribution function.
+normal U, V with correlation ρ. It is a power series Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1, so
+it maps kernels to kernels, and its coefficients are the law of the number of factors of
+a random feature: :mod:`randkern.backend.paths` draws from it by inverting its
+distribution function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy import special
 from randkern._validation import check_count, check_positive
 from randkern.backend.namespace import ops_of
 
-#: Degrees above it are not drawn; each law says how much probability that omits.
+#: Larger degrees are not drawn; each law states the probability that this omits.
 MAX_DEGREE = 10_000
 
 
@@ -32,7 +32,8 @@ class DegreeLaw:
     Attributes
     ----------
     probabilities : ndarray of shape (L + 1,)
-        Of the degrees 0, ..., L: those of the series, divided by their sum.
+        Probabilities of the degrees 0, ..., L: the coefficients of the series, divided
+        by their sum.
     omitted : float
         Probability of the degrees above L before that division.
 
@@ -54,10 +55,10 @@ class DegreeLaw:
         """Return the law of the first coefficients of a series that sums to 1."""
         coefficients = np.asarray(coefficients, dtype=np.float64)
         total = float(coefficients.sum())
-        if not total > 0:  # all of it lies beyond the degrees that are drawn
+        if not total > 0:  # all probability is above the degrees that are drawn
             coefficients = np.ones(1)
             total = 0.0
-        # Degrees too rare to be drawn even once in 10¹⁶ times make the table long.
+        # Drop degrees too rare for one draw in 10¹⁶, which would make the table long.
         kept = int(np.flatnonzero(coefficients > 1e-18).max(initial=0)) + 1
         probabilities = coefficients[:kept] / coefficients[:kept].sum()
         probabilities.flags.writeable = False
@@ -81,9 +82,9 @@ class DegreeLaw:
         return float(self.probabilities @ np.power(float(x), degrees))
 
 
-# The normal density times a polynomial of the size met here vanishes beyond.
+# Beyond, the normal density times the polynomials used here vanishes.
 _RANGE = 16.0
-_NODES = 32  # a panel
+_NODES = 32  # per panel
 
 
 def from_function(
@@ -97,27 +98,27 @@ def from_function(
 
     With the Hermite series f = Σ bₗhₗ, hₗ orthonormal under the standard normal law,
     the dual of f/√E[f(Z)²] is Σ aₗρˡ, aₗ = bₗ²/E[f(Z)²]. The bₗ are computed by
-    Gauss-Legendre quadrature on panels of [−16, 16] and computed again on panels half
-    as wide.
+    Gauss-Legendre quadrature on panels of [−16, 16], and checked on panels half as
+    wide.
 
     Parameters
     ----------
     function : callable
-        Takes an array of reals and returns an array of the same shape. It is not
-        kept: the series stands for it.
+        Maps an array of reals to an array of the same shape. It is not stored: the
+        series replaces it.
     max_degree : int
-        Degrees above it are left out.
+        Larger degrees are omitted.
     tolerance : float
-        Most probability that may be left out, and most by which the two quadratures
-        may differ.
+        Largest probability that may be omitted, and largest difference between the two
+        quadratures.
     name : str, optional
-        How the activation is shown; the function's own name by default.
+        Name of the activation in its repr; by default the function's name.
 
     Raises
     ------
     ValueError
-        If the function gives something that is not finite, vanishes, or has a series
-        that converges too slowly or cannot be computed to the tolerance.
+        If the function has non-finite values, vanishes, or has a series that converges
+        too slowly or cannot be computed to the tolerance.
 
     Examples
     --------
@@ -186,7 +187,7 @@ def _series(
             f"{shown} must return finite numbers, one for each of its arguments, on "
             f"[{-_RANGE:g}, {_RANGE:g}]."
         )
-    # h_l(x) e^{−x²/4} stays in range where h_l alone does not.
+    # h_l(x) e^{−x²/4} stays in range where h_l(x) overflows.
     half = np.exp(-(x**2) / 4) / (2 * math.pi) ** 0.25
     weighted = w * values * half
     square = float(w @ (values * half) ** 2)
@@ -196,7 +197,7 @@ def _series(
     series = np.empty(max_degree + 1)
     for degree in range(max_degree + 1):
         series[degree] = (weighted @ current) ** 2 / square
-        if series[degree] < 1e-26:  # the square of what rounding leaves
+        if series[degree] < 1e-26:  # the square of a rounding error
             series[degree] = 0.0
         after = (x * current - math.sqrt(degree) * before) / math.sqrt(degree + 1)
         before, current = current, after
@@ -206,14 +207,14 @@ def _series(
 class Activation(ABC):
     """A dual activation σ̂(ρ) = Σ aₗρˡ with aₗ ≥ 0 and Σ aₗ = 1.
 
-    A new one defines the three methods; a skeleton that uses it checks that the
-    series sums to 1 and is that of the closed form. Exact values of tensors call
-    `dual` with tensors.
+    Subclasses define the three methods; a skeleton that uses one checks that the series
+    sums to 1 and agrees with the closed form. For tensors, `dual` is called with
+    tensors.
     """
 
     @abstractmethod
     def dual(self, rho: Any) -> Any:
-        """Return σ̂(ρ) in closed form, a new array or tensor, for |ρ| ≤ 1."""
+        """Return σ̂(ρ) in closed form for |ρ| ≤ 1, as a new array or tensor."""
 
     @abstractmethod
     def derivative_at_one(self) -> float:
@@ -228,19 +229,19 @@ class Activation(ABC):
         return DegreeLaw.of(self.coefficients(max_degree + 1))
 
     def truncated(self, max_degree: int = MAX_DEGREE) -> PowerSeries:
-        """Return the series whose degrees are those that features draw."""
+        """Return the series restricted to the degrees that features draw."""
         return PowerSeries(tuple(self.degree_law(max_degree).probabilities.tolist()))
 
 
 def _every_other(n: int, first: int, values: np.ndarray) -> np.ndarray:
-    """Return n coefficients, 0 but at the degrees `first`, `first` + 2, ...."""
+    """Return n coefficients, nonzero only at degrees `first`, `first` + 2, ...."""
     out = np.zeros(n)
     out[first::2] = values[: len(out[first::2])]
     return out
 
 
 def _ratios(first: float, ratios: np.ndarray) -> np.ndarray:
-    """Return the sequence that starts at `first` and grows by `ratios`."""
+    """Return the sequence that starts at `first`, with successive ratios `ratios`."""
     return first * np.concatenate([[1.0], np.cumprod(ratios)])
 
 
@@ -355,13 +356,13 @@ def _poisson(mean: float, n: int) -> np.ndarray:
     return np.exp(special.xlogy(degrees, mean) - special.gammaln(degrees + 1) - mean)
 
 
-# Of the a of a·x: its square must be a number in float32 too.
+# Range of a in a·x: its square must be representable in float32.
 _LEAST, _MOST = 1e-15, 1e15
 
 
 @dataclass(frozen=True)
 class _Scaled(Activation):
-    """An activation of a·x."""
+    """An activation applied to a·x."""
 
     a: float = 1.0
 
@@ -377,10 +378,10 @@ class _Scaled(Activation):
 
 @dataclass(frozen=True)
 class Exponential(_Scaled):
-    """exp(a·x − a²), σ̂(ρ) = exp(a²(ρ − 1)): degrees are Poisson of mean a².
+    """exp(a·x − a²), σ̂(ρ) = exp(a²(ρ − 1)): degrees are Poisson with mean a².
 
-    Over d inner products of unit vectors this is the Gaussian kernel of the vectors
-    side by side, of lengthscale √d/a.
+    Applied to the mean of d inner products of unit vectors, it is the Gaussian kernel
+    of the concatenated vectors with lengthscale √d/a.
 
     Parameters
     ----------
@@ -505,7 +506,8 @@ class Erf(_Scaled):
         return _every_other(n, 1, odd)
 
 
-# Up to here C(m, m/2) is a number in float32, and the function as good as the series.
+# Up to here C(m, m/2) is finite in float32, and the function is as accurate as the
+# series.
 _LARGE_DEGREE = 100.0
 
 
@@ -536,7 +538,7 @@ class Optical(Activation):
 
     def dual(self, rho: Any) -> Any:
         if self.degree > _LARGE_DEGREE:
-            # Here K_m(1) overflows; the coefficients above m vanish.
+            # K_m(1) overflows here; the coefficients above m vanish.
             series = self.coefficients(int(self.degree) + 9)
             return ops_of(rho).duals.power_series(series, rho, self)
         ops = ops_of(rho)
@@ -571,12 +573,12 @@ class PowerSeries(Activation):
         a₀, a₁, ..., not negative and of sum 1 to 1e-6 (they are divided by their
         sum).
     name : str, optional
-        How it is shown.
+        Name in the repr.
 
     Raises
     ------
     ValueError
-        On coefficients that are negative, not finite, or of another sum.
+        If coefficients are negative or not finite, or have another sum.
 
     Examples
     --------
@@ -638,12 +640,12 @@ _BY_NAME: dict[str, type[Activation]] = {
 
 
 def activation_of(value: Any) -> Activation:
-    """Return the activation that a name stands for, or `value` if it is one.
+    """Return the activation with a name, or `value` itself if it is one.
 
     Raises
     ------
     ValueError
-        On other names and other objects.
+        For other names and objects.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Base spaces: where the inputs of a skeleton live.
+"""Base spaces: the domains of a skeleton's inputs.
 
 Each has a normalised kernel k, a random feature ψ with E[ψ(x)·conj ψ(y)] = k(x, y), and
-a bound of |ψ| (Daniely, Frostig, Gupta and Singer 2017, section 4). A product of base
-features is spelled in *symbols*, a few integers: on the circle e^{iωt}, ω = ±1, is the
-symbol of its column with the exponent ω.
+a bound on |ψ| (Daniely, Frostig, Gupta and Singer 2017, section 4). A product of base
+features is encoded as integer *symbols* with exponents: on the circle e^{iωt}, ω = ±1,
+is its column's symbol with exponent ω.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ Exponents = Literal["one", "sign", "cycle"]
 
 
 class Base(ABC):
-    """A base space: how one or several columns of a row become an input.
+    """A base space: how one or more columns of a row form an input.
 
-    Its methods take arrays and tensors of points.
+    Its methods accept arrays and tensors of points.
 
     Attributes
     ----------
     width : int
         Number of columns that an input reads.
     exponents : {"one", "sign", "cycle"}
-        What a draw raises a symbol to: 1, ±1, or 1, ..., `modulus` at random.
+        The random exponent of a symbol: 1, ±1, or 1, ..., `modulus`.
     merging : {"add", "cycle", "count", "separate"}
-        What becomes of the exponents of equal symbols of one draw: they add, as
-        integers, modulo `modulus`, or as counts; or the symbols stay apart.
+        How equal symbols of one draw merge: their exponents add as integers, modulo
+        `modulus`, or as counts; or the symbols stay separate.
     unit : bool
-        Whether |ψ| = 1: then a product of features is a sum of phases.
+        Whether |ψ| = 1, so that a product of features is a sum of phases.
     meaning : {"phase", "gaussian", "coordinate", "pair", "direction"}
-        What a symbol stands for: a term of the phase; a Gaussian vector in the phase;
-        a factor that is a multiple of one column; the same plus i times another; or a
-        random vector.
+        Meaning of a symbol: a term of the phase; a Gaussian vector in the phase; a
+        factor that is a multiple of one column; the same plus i times another column;
+        or a random vector.
     is_real : bool
         Whether ψ is real.
     never_real : bool
-        Whether no power of ψ is real, but the constant.
+        Whether no power of ψ except the constant is real.
     discrete : bool
         Whether there are finitely many ψ.
     bound : float
-        The least C with |ψ| ≤ C.
+        The smallest C with |ψ| ≤ C.
     """
 
     exponents: ClassVar[Exponents] = "one"
     unit: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
-    # These depend on the dimension of some spaces.
+    # For some spaces these depend on the dimension.
     merging: Any
     meaning: Any = "phase"
     scale: Any = 1.0
@@ -69,14 +69,14 @@ class Base(ABC):
 
     @abstractmethod
     def kernel(self, x: Any, y: Any) -> Any:
-        """Return k of points that broadcast; their coordinates are the last axis."""
+        """Return k of points that broadcast, with coordinates along the last axis."""
 
     @abstractmethod
     def squared(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of such points."""
 
     def embed(self, x: Any) -> Any | None:
-        """Return vectors whose dot product is the kernel; None if there are none."""
+        """Return vectors whose dot product is the kernel, or None if there are none."""
         return None
 
     def angles(self, x: Any) -> Any:
@@ -84,11 +84,11 @@ class Base(ABC):
         return x
 
     def check(self, x: Any) -> None:
-        """Raise unless every point lies in the space."""
+        """Raise unless every point is in the space."""
         return None
 
     def _refuse(self, x: Any, wrong: Any, expected: str) -> None:
-        if bool(wrong.any()):  # of tensors, the only number that leaves the device
+        if bool(wrong.any()):  # the only transfer from a tensor's device
             points = x[wrong.reshape(x.shape[:-1])]
             point = ops_of(x).to_host(points[0]).tolist()
             raise ValueError(f"an input on {self!r} must be {expected}, got {point}.")
@@ -96,7 +96,7 @@ class Base(ABC):
 
 @dataclass(frozen=True)
 class Circle(Base):
-    """The unit circle by its angle t in radians: cos(t − t'), ψ = e^{±it}."""
+    """The unit circle, by angles t in radians: cos(t − t'), ψ = e^{±it}."""
 
     merging = "add"
     never_real = True
@@ -232,11 +232,11 @@ class GaussianSpace(Base):
 
 @dataclass(frozen=True)
 class Sphere(DotProductSpace):
-    """Unit vectors of R^n, n ≥ 2: x·y, by one of three features.
+    """Unit vectors of R^n, n ≥ 2: x·y, with one of three features.
 
-    ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), and
-    nothing does better for n > 2. ``"coordinate"``: √n·x_j; ``"direction"``: √n·w·x, w
-    uniform on the sphere; both are bounded by √n.
+    ``"pair"``: √(n/2)(x_j ± i x_{j+1}), j uniform and cyclic: bounded by √(n/2), which
+    is optimal for n > 2. ``"coordinate"``: √n·x_j; ``"direction"``: √n·w·x, w uniform
+    on the sphere; both are bounded by √n.
     """
 
     n: int
@@ -321,12 +321,12 @@ class LinearSpace(DotProductSpace):
         return value, value
 
     def check(self, x: Any) -> None:
-        # Beyond 1 the duals have no value; allow for what scaling rounds.
+        # Duals are undefined beyond 1; allow for rounding errors of scaling.
         self._refuse(x, abs(x) > 1 + 1e-6, "a number from -1 to 1")
 
 
 def _turned(x: Any) -> Any:
-    """Return vectors whose coordinates are moved down by one, cyclically."""
+    """Return vectors with coordinates shifted down by one, cyclically."""
     return ops_of(x).concatenate([x[..., 1:], x[..., :1]], axis=-1)
 
 
@@ -375,7 +375,7 @@ def gaussian(scale: float = 1.0, n: int = 1) -> GaussianSpace:
 
 
 def sphere(n: int, scheme: str = "pair") -> Sphere:
-    """Return the unit sphere of R^n with x·y, an input of n columns.
+    """Return the unit sphere of R^n with x·y, for inputs of n columns.
 
     Parameters
     ----------
@@ -404,7 +404,7 @@ _BY_NAME: dict[str, Base] = {
 
 
 def base_of(value: Any) -> Base:
-    """Return the base space that a name stands for, or `value` if it is one.
+    """Return the base space with a name, or `value` itself if it is one.
 
     Examples
     --------

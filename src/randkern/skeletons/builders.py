@@ -1,4 +1,4 @@
-"""Common skeletons: layers of full and of local connections."""
+"""Common skeletons: fully connected and convolutional."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from randkern.skeletons.bases import base_of
 from randkern.skeletons.graph import Graph
 from randkern.skeletons.skeleton import Skeleton, builder
 
-# What an input, or an edge, and what a layer takes while a skeleton is made and its
-# kernel computed.
+# Memory of an input or edge, and of a layer, while a skeleton is built and its kernel
+# computed.
 _INPUT_BYTES = 64
 _LAYER_BYTES = 2000
 
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution: a node for every position of a window.
+    """A convolution: one node per position of a window.
 
-    A node averages the nodes under its window; those that padding adds have no input
-    and do not count.
+    A node averages the nodes under its window; padded positions do not count.
 
     Parameters
     ----------
@@ -35,10 +34,10 @@ class Conv:
     stride : int or (int, int)
         Steps between windows, down and across.
     padding : int, (int, int) or "same"
-        Positions that the window may reach beyond each border; ``"same"`` is half the
-        window, so that with stride 1 the size stays (odd windows).
+        Positions by which the window may extend beyond each border; ``"same"`` is half
+        the window, so that stride 1 preserves the size (for odd windows).
     activation : activation, optional
-        That of the builder by default.
+        By default, that of the builder.
 
     Examples
     --------
@@ -77,7 +76,7 @@ class Pool:
     window : int or (int, int)
         Height and width.
     stride : int or (int, int), optional
-        The window by default.
+        By default, the window.
 
     Examples
     --------
@@ -93,19 +92,19 @@ class Pool:
         self.convolution()
 
     def convolution(self) -> Conv:
-        """Return the same as a convolution."""
+        """Return the equivalent convolution."""
         stride = self.window if self.stride is None else self.stride
         return Conv(self.window, stride, activation=Identity())
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A full connection: one node that averages all before it.
+    """A full connection: one node that averages all nodes of the layer before it.
 
     Parameters
     ----------
     activation : activation, optional
-        That of the builder by default.
+        By default, that of the builder.
 
     Examples
     --------
@@ -137,7 +136,7 @@ def _pair(name: str, value: Any, *, zero: bool = False) -> tuple[int, int]:
 
 
 def _check_size(n_bytes: int, what: str) -> None:
-    """Raise if a skeleton takes more memory than a fit may."""
+    """Raise if a skeleton needs more memory than a fit may use."""
     check_free(
         n_bytes,
         f"a skeleton of {what}",
@@ -160,7 +159,7 @@ class _Layers:
     def add(
         self, activation: Activation, sources: np.ndarray, degrees: np.ndarray
     ) -> np.ndarray:
-        """Add nodes of one activation; return their numbers."""
+        """Add nodes with the same activation; return their indices."""
         if activation not in self.activations:
             self.activations.append(activation)
         kind = self.activations.index(activation)
@@ -171,16 +170,16 @@ class _Layers:
         return np.arange(self.n_nodes - len(degrees), self.n_nodes)
 
     def graph(self, base: Any) -> Graph:
-        """Return the graph over inputs that each read the next columns.
+        """Return the graph, whose inputs read consecutive columns.
 
-        Without the nodes that strides pass over: a skeleton has one output.
+        It omits nodes that strides skip, since a skeleton has one output.
         """
         degrees = np.concatenate(self.degrees)
         starts = np.concatenate([[0], np.cumsum(degrees)])
         sources = np.concatenate(self.sources)
         read = np.zeros(self.n_nodes, dtype=bool)
         read[-1] = True
-        for i in range(len(degrees) - 1, -1, -1):  # all that is read lies before
+        for i in range(len(degrees) - 1, -1, -1):  # sources come before their targets
             if read[self.n_inputs + i]:
                 read[sources[starts[i] : starts[i + 1]]] = True
         inputs, internal = read[: self.n_inputs], read[self.n_inputs :]
@@ -203,19 +202,19 @@ def fully_connected(
 ) -> Skeleton:
     """Return the skeleton of a fully connected network.
 
-    All nodes of a layer have the same kernel, so that one stands for them: the first
+    All nodes of a layer have the same kernel, so one node represents them: the first
     averages the inputs, each of the others takes the one before it.
 
     Parameters
     ----------
     n_inputs : int
-        Input i reads column i (of a base space of n columns, the i-th n columns).
+        Input i reads column i (or the i-th n columns if the base space has n columns).
     depth : int
         Number of layers.
     activation : str, Activation, or sequence of `depth` of them
-        Of all layers, or one for each.
+        Activation of all layers, or one per layer.
     base : str or Base
-        Of the inputs.
+        Base space of the inputs.
 
     Returns
     -------
@@ -257,15 +256,15 @@ def fully_connected(
 
 @dataclass(frozen=True)
 class FullyConnected:
-    """What :func:`fully_connected` builds, for as many columns as data will have.
+    """A recipe for :func:`fully_connected` with the data's number of columns.
 
-    ``Compositional(FullyConnected(...))`` takes the number of inputs from the rows that
-    a model is fitted on.
+    ``Compositional(FullyConnected(...))`` takes the number of inputs from the training
+    rows.
 
     Parameters
     ----------
     depth, activation, base
-        As there.
+        The arguments of :func:`fully_connected`.
 
     Examples
     --------
@@ -280,7 +279,7 @@ class FullyConnected:
     base: Any = "circle"
 
     def build(self, n_columns: int) -> Skeleton:
-        """Return the skeleton for rows of so many columns."""
+        """Return the skeleton for rows with `n_columns` columns."""
         n_inputs, rest = divmod(n_columns, base_of(self.base).width)
         if rest:
             raise ValueError(
@@ -299,24 +298,24 @@ def convolutional(
 ) -> Skeleton:
     """Return the skeleton of a convolutional network.
 
-    Rows are images, flattened as (height, width, channel). On a base space of one
+    Rows are images, flattened as (height, width, channel). With a base space of one
     column every channel of a pixel is an input, and the nodes above average over the
-    channels as over the pixels of their window; a base space of as many columns as
-    there are channels takes a pixel as one input.
+    channels and the pixels of their window; with a base space of as many columns as
+    channels, every pixel is one input.
 
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
-        Of the images that rows are flattened from.
+        Shape of the images before flattening.
     layers : iterable of Conv, Pool and Dense
-        The last must leave one node. By default those of the paper for images of 24 by
-        24 pixels: two convolutions with windows of 5 by 5 and stride 2, and one full
-        connection. Their windows end before the last three rows and columns: the
+        The last must leave one node. The default is that of the paper for images of 24
+        by 24 pixels: two convolutions with 5 by 5 windows and stride 2, and one full
+        connection. Their windows do not cover the last three rows and columns: the
         kernel reads 1,323 of the 1,728 columns of an image with three channels.
     activation : str or Activation
-        Of all layers that name none.
+        Activation of the layers that do not set their own.
     base : str or Base
-        Of the inputs.
+        Base space of the inputs.
 
     Returns
     -------
@@ -325,7 +324,7 @@ def convolutional(
     Raises
     ------
     ValueError
-        If a window does not fit, or several nodes are left at the end.
+        If a window does not fit, or more than one node is left at the end.
 
     Examples
     --------
@@ -379,7 +378,7 @@ def convolutional(
 
 
 def _check_edges(grid: np.ndarray, layer: Any, geometry: Any) -> None:
-    """Raise if a convolution over a grid of nodes takes more memory than a fit may."""
+    """Raise if a convolution over a grid needs more memory than a fit may use."""
     n_padded = n_edges = grid.shape[2]
     for size, window, stride, padding in zip(grid.shape, *geometry, strict=False):
         n_padded *= size + 2 * padding

@@ -1,4 +1,4 @@
-"""What a graph and its activations must satisfy."""
+"""Checks of graphs and their activations."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from randkern.skeletons.activations import Activation
 
 _TERMS = 2_001
-# Where the series and the closed form are compared; the series converges fast there.
+# Points where series and closed form are compared; the series converges fast there.
 _POINTS = np.array([0.0, 0.3, 0.6, 0.99, -0.5])
 _TOLERANCE, _NOTHING = 1e-6, 1e-12
 
 
 def check_activation(activation: Activation) -> None:
-    """Raise unless the series of an activation is a law and that of its closed form.
+    """Raise unless an activation's series is a law and matches its closed form.
 
-    Comparisons are such that NaN does not pass.
+    Comparisons are written so that NaN fails.
     """
     series = np.asarray(activation.coefficients(_TERMS), dtype=float)
     shown = repr(activation)
@@ -49,10 +49,11 @@ def check_activation(activation: Activation) -> None:
 
 
 def _check_slope(slope: float, series: np.ndarray, shown: str) -> None:
-    """Raise unless a slope at 1 can be the mean degree of the listed coefficients.
+    """Raise unless a slope at 1 can be the mean degree of a law.
 
-    It is no less than what they give, as much where they sum to 1; and at least their
-    number times what is missing (Markov's inequality).
+    It is at least the sum over the listed coefficients, and equal to it if they sum to
+    1; it is also at least their number times the missing probability (Markov's
+    inequality).
     """
     listed = float(np.arange(len(series)) @ series)
     missing = max(0.0, 1.0 - float(series.sum()))
@@ -63,7 +64,7 @@ def _check_slope(slope: float, series: np.ndarray, shown: str) -> None:
             f"{len(series):,} coefficients sum to {1 - missing:.6g} and make it at "
             f"least {least:.6g}; give the mean degree, or correct the coefficients."
         )
-    # Where nothing is missing but what rounding takes, the rest has no degrees.
+    # If only rounding errors are missing, there are no further degrees.
     if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:
         raise ValueError(
             f"derivative_at_one() of {shown} is {slope:.6g}, but the mean degree of "
@@ -76,12 +77,12 @@ def ordered(
     internal: list[Hashable],
     edges: Iterable[tuple[Hashable, Hashable]],
 ) -> tuple[list[Hashable], dict[Hashable, list[Hashable]]]:
-    """Return the internal nodes in topological order, and what enters each.
+    """Return the internal nodes in topological order, and the sources of each.
 
     Raises
     ------
     ValueError
-        If the graph is no skeleton; the message names the nodes.
+        If the graph is not a skeleton; the message names the nodes.
     """
     sources, n_leaving = _entering(inputs, internal, edges)
     if not inputs:
@@ -111,7 +112,7 @@ def _entering(
     internal: list[Hashable],
     edges: Iterable[tuple[Hashable, Hashable]],
 ) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, int]]:
-    """Return what enters every internal node, and how many edges leave every node."""
+    """Return the sources of every internal node, and the out-degree of every node."""
     sources: dict[Hashable, list[Hashable]] = {name: [] for name in internal}
     n_leaving = dict.fromkeys([*inputs, *internal], 0)
     seen = set()
@@ -140,7 +141,7 @@ def _entering(
 def _topological(
     inputs: list[Hashable], sources: dict[Hashable, list[Hashable]]
 ) -> list[Hashable]:
-    """Return the internal nodes, each after all that enter it; raise for a cycle."""
+    """Return the internal nodes in topological order; raise if there is a cycle."""
     sorter: TopologicalSorter[Hashable] = TopologicalSorter(dict.fromkeys(inputs, ()))
     for name, entering in sources.items():
         sorter.add(name, *entering)

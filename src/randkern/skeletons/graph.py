@@ -1,7 +1,7 @@
 """Skeletons as arrays: nodes, edges, and the symbols of their base features.
 
-Inputs that are the same point of the same base space share their symbols. A *slot* is a
-column of a row as a base space reads it.
+Inputs with the same columns and base space share their symbols. A *slot* is a column of
+a row as read by a base space.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from randkern.skeletons.bases import Base, base_of
 
 @dataclass(frozen=True)
 class Input:
-    """An input node: columns of a row, and the base space that they are a point of.
+    """An input node: columns of a row, and the base space in which they are a point.
 
     Parameters
     ----------
     base : Base or str
-        ``"binary"``, ``"circle"``, ``"gaussian"``, ``"linear"``, or what
-        :func:`gaussian`, :func:`categorical` and :func:`sphere` return.
+        ``"binary"``, ``"circle"``, ``"gaussian"``, ``"linear"``, or the result of
+        :func:`gaussian`, :func:`categorical` or :func:`sphere`.
     columns : int or sequence of int
-        As many as the base space reads.
+        Column numbers, as many as the base space reads.
 
     Examples
     --------
@@ -72,16 +72,16 @@ class Input:
 class Graph:
     """A skeleton in arrays.
 
-    Nodes 0, 1, ... are the inputs; then the internal nodes, each after all that
-    enter it; the last is the output. Node i of the internal ones is entered by
+    Nodes 0, 1, ... are the inputs, followed by the internal nodes in topological order;
+    the last is the output. The sources of internal node i are
     ``sources[starts[i]:starts[i + 1]]``.
     """
 
     bases: tuple[Base, ...]
-    base: np.ndarray  # of every input, its position in `bases`
-    columns: np.ndarray  # of all inputs, one after the other
+    base: np.ndarray  # per input, its position in `bases`
+    columns: np.ndarray  # of all inputs, concatenated
     activations: tuple[Activation, ...]
-    activation: np.ndarray  # of every internal node, its position in `activations`
+    activation: np.ndarray  # per internal node, its position in `activations`
     starts: np.ndarray
     sources: np.ndarray
 
@@ -101,7 +101,7 @@ class Graph:
 
     @cached_property
     def column_starts(self) -> np.ndarray:
-        """Where the columns of every input begin in `columns`."""
+        """Start of every input's columns in `columns`."""
         widths = np.array([base.width for base in self.bases])[self.base]
         return np.concatenate([[0], np.cumsum(widths)])
 
@@ -111,10 +111,10 @@ class Graph:
         return tuple(activation.degree_law() for activation in self.activations)
 
     def spread(self, at_inputs: np.ndarray, rule: Sequence[Any]) -> np.ndarray:
-        """Return v ↦ rule[activation](mean of the values that enter), node by node."""
+        """Propagate values: rule[activation](mean over sources), node by node."""
         values = np.empty(self.n_inputs + self.n_internal)
         values[: self.n_inputs] = at_inputs
-        known: dict[tuple[int, float], float] = {}  # the nodes of a layer are alike
+        known: dict[tuple[int, float], float] = {}  # nodes of a layer repeat values
         for i, kind in enumerate(self.activation.tolist()):
             entering = self.sources[self.starts[i] : self.starts[i + 1]]
             key = kind, float(values[entering].mean())
@@ -125,7 +125,7 @@ class Graph:
 
 
 _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}
-# What symbols stand for, as numbers: those of phases first.
+# Meanings of symbols, numbered: those of phases first.
 _MEANINGS = ("phase", "gaussian", "coordinate", "pair", "direction")
 _PHASE, _GAUSSIAN, _COORDINATE, _PAIR, _DIRECTION = range(5)
 
@@ -140,7 +140,7 @@ class Alphabet:
     Attributes
     ----------
     tables : PathTables
-        What draws of the graph read.
+        The tables for draws from the graph.
     """
 
     def __init__(self, graph: Graph):
@@ -167,7 +167,7 @@ class Alphabet:
 
     @property
     def can_cancel(self) -> bool:
-        """Whether a draw that meets inputs may be constant all the same."""
+        """Whether a draw that reaches inputs may still be constant."""
         bases = self.graph.bases
         if any(base.exponents == "cycle" for base in bases):
             return True
@@ -185,11 +185,11 @@ class Alphabet:
         return np.array([column for point in self._points for column in point[1:]])
 
     def slots(self, X: Any, used: np.ndarray, owner: object) -> tuple[Any, Any]:
-        """Return rows, and the column of them that holds each of the slots `used`.
+        """Return rows, and the column in them of each slot in `used`.
 
-        Features of modulus 1 read angles; where rows hold those, they are `X`. Tensors
-        keep the numbers of columns on their device as long as `owner` lives, which
-        uses no other slots.
+        Features of modulus 1 read angles; if X holds these, the rows are `X` itself.
+        For tensors the column numbers are cached on the device for the lifetime of
+        `owner`, which uses no other slots.
         """
         ops = ops_of(X)
         columns = ops.constant(owner, "columns", X, lambda: self.slot_columns[used])
@@ -240,7 +240,7 @@ class Alphabet:
         )
 
     def _conjugates(self, of_symbol: np.ndarray) -> np.ndarray:
-        """Return the symbol of every conjugate; -1 for those of normal vectors."""
+        """Return the symbol of every conjugate, -1 for normal vectors."""
         conjugate = np.arange(self.n_symbols)
         for kind, base in enumerate(self.graph.bases):
             here = of_symbol == kind
@@ -262,12 +262,12 @@ class Alphabet:
         shifts: np.ndarray,
         columns: np.ndarray,
     ) -> SparseEntries:
-        """Return what draws stand for, in float64.
+        """Return draws as entries of a sparse map, in float64.
 
         Parameters
         ----------
         key : int
-            Names the normal numbers behind features of continuous laws.
+            Key of the normal numbers for features with continuous laws.
         weights, shifts : ndarray of shape (n,)
         columns : ndarray of shape (n + 1,)
         """
@@ -302,20 +302,20 @@ class Alphabet:
 
     @cached_property
     def _meaning(self) -> np.ndarray:
-        """What every symbol stands for."""
+        """Meaning of every symbol."""
         of_base = [_MEANINGS.index(base.meaning) for base in self.graph.bases]
         return np.array(of_base)[self._kinds[self._points_of_symbols]]
 
     @cached_property
     def _n_slots(self) -> np.ndarray:
-        """How many slots the linear form of every symbol reads."""
+        """Number of slots in the linear form of every symbol."""
         widths = np.array([base.width for base in self.graph.bases])
         whole = np.isin(self._meaning, (_GAUSSIAN, _DIRECTION))
         return np.where(whole, widths[self._kinds[self._points_of_symbols]], 1)
 
 
 class _Place:
-    """The symbols of draws, and where they stand: what their numbers depend on."""
+    """The symbols of draws and their positions, which determine their numbers."""
 
     def __init__(
         self,
@@ -350,12 +350,12 @@ class _Place:
         _, which, offset = self._spread(chosen)
         modulus = self.alphabet.tables.modulus[self.symbols[which]]
         coefs = self.exponents[which].astype(float)
-        # The representative of least size keeps phases, and their rounding, small.
+        # The smallest representative keeps phases, and their rounding errors, small.
         coefs -= np.where(2 * coefs > modulus, modulus, 0)
         gaussian = kind[which] == _GAUSSIAN
         if gaussian.any():
             drawn, at = which[gaussian], offset[gaussian]
-            # The sum of e independent vectors is √e times one.
+            # The sum of e independent vectors is distributed as √e times one.
             size = self.scale[drawn] * np.sqrt(np.abs(self.exponents[drawn]))
             coefs[gaussian] = size * self._normals(drawn, at)
         return self.first_slot[which] + offset, coefs

@@ -1,8 +1,8 @@
-"""Random features of a skeleton, as a projection: drawn, or all where few.
+"""Random features of a skeleton as a projection: drawn, or listed if few.
 
-Entries of the projection are sums of phases, or products where base features are not of
-modulus 1. They are drawn from the stream when they are first used and kept as long as
-the object lives; what is pickled is the stream and the skeleton.
+Entries of the projection are sums of phases, or products if base features do not have
+modulus 1. They are drawn from the stream on first use and cached for the lifetime of
+the object; only the stream and the skeleton are pickled.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from randkern.skeletons.bases import Binary
 from randkern.skeletons.graph import Alphabet
 from randkern.skeletons.skeleton import Skeleton
 
-# A list of (symbol, exponent) in order, as a tuple.
+# A sorted list of (symbol, exponent), as a tuple.
 _Word = tuple[tuple[int, int], ...]
 _ZERO = 2**31
-# Products of laws are formed while they take no more than this many steps, or so many a
-# column: all products of two of n words are n(n + 1)/2 words, in n² steps.
+# Products of laws are formed while they take at most this many steps, in total or per
+# column: the products of pairs of n words are n(n + 1)/2 words, in n² steps.
 _MOST_STEPS, _STEPS_A_COLUMN = 50_000, 3
 _MOST_DEGREES = 64
 
@@ -35,11 +35,11 @@ _MOST_DEGREES = 64
 def exact_support(
     skeleton: Skeleton, n_columns: int
 ) -> tuple[Draws, np.ndarray, float] | None:
-    """Return all features, their probabilities, and that of the constant one.
+    """Return all features, their probabilities, and that of the constant feature.
 
-    None if they take more than `n_columns` columns, or too long to list: beyond 64
-    degrees at a node, or three products per column (and 50,000), unless they are the
-    characters of a group of about as many elements.
+    Return None if they need more than `n_columns` columns or too long to list: more
+    than 64 degrees at a node, or than three products per column (and 50,000), unless
+    they are the characters of a group with about as many elements.
     """
     bases, alphabet = skeleton.graph.bases, skeleton.alphabet
     if not all(base.discrete for base in bases):
@@ -57,11 +57,11 @@ def exact_support(
 def _group_law(
     skeleton: Skeleton, alphabet: Alphabet, n_columns: int
 ) -> dict[_Word, float] | None:
-    """Return the law of features over categories: the transform of the kernel.
+    """Return the law of features over categories, the kernel's Fourier transform.
 
     The features are the characters of a finite group, and the kernel is a function of
-    the difference of two of its elements: their probabilities are its Fourier
-    transform, whatever the activations.
+    the difference of two group elements: its Fourier transform gives the probabilities
+    for any activations.
     """
     moduli = alphabet.tables.modulus
     if np.sum(np.log2(moduli)) > np.log2(n_columns) + 1:
@@ -69,7 +69,7 @@ def _group_law(
     shape = tuple(int(m) for m in moduli)
     codes = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1).astype(float)
     rows = np.zeros((len(codes), skeleton.n_features))
-    # A column may be a category for one input and a sign for none other: one slot each.
+    # Every column must have one slot: it may not be both a category and a sign.
     for slot, column in enumerate(alphabet.slot_columns):
         rows[:, column] = codes[:, slot]
     if len(set(alphabet.slot_columns.tolist())) < len(alphabet.slot_columns):
@@ -90,7 +90,7 @@ def _group_law(
 def _series_law(
     skeleton: Skeleton, alphabet: Alphabet, n_columns: int
 ) -> dict[_Word, float] | None:
-    """Return the law of features by the recursion of the graph, over laws."""
+    """Return the law of features, by recursion over the graph."""
     graph = skeleton.graph
     if any(len(law.probabilities) > _MOST_DEGREES for law in graph.laws):
         return None
@@ -105,7 +105,7 @@ def _series_law(
         for source in sources:
             for word, p in laws[source].items():
                 mean[word] = mean.get(word, 0.0) + p / len(sources)
-        # Conjugates are one feature of two columns: words are no more than columns.
+        # Conjugates share one feature of two columns: there are at most as many words.
         law = _composed(mean, graph.laws[kind].probabilities, tables, n_columns, budget)
         if law is None:
             return None
@@ -133,7 +133,7 @@ def _composed(
     n_columns: int,
     budget: list[int],
 ) -> dict[_Word, float] | None:
-    """Return Σ aₗ meanˡ, None if it is too long."""
+    """Return Σ aₗ meanˡ, or None if it is too long."""
     out: dict[_Word, float] = {}
     power: dict[_Word, float] = {(): 1.0}
     for degree, share in enumerate(probabilities.tolist()):
@@ -146,7 +146,7 @@ def _composed(
                 for other, q in mean.items():
                     joined = _product(word, other, tables)
                     power[joined] = power.get(joined, 0.0) + p * q
-                if len(power) > n_columns:  # before the rest is multiplied in vain
+                if len(power) > n_columns:  # stop before multiplying the rest
                     return None
         if share:
             for word, p in power.items():
@@ -183,7 +183,7 @@ def _conjugate(word: _Word, tables: PathTables) -> _Word:
 def _as_draws(
     law: dict[_Word, float], alphabet: Alphabet, n_columns: int
 ) -> tuple[Draws, np.ndarray, float] | None:
-    """Return the features of a law up to conjugation, if there is room for them."""
+    """Return the features of a law up to conjugation, if they fit."""
     tables = alphabet.tables
     constant = law.pop((), 0.0)
     merged: dict[_Word, float] = {}
@@ -208,28 +208,28 @@ def _as_draws(
     return draws, np.array(list(merged.values()), dtype=float), constant
 
 
-# A feature that meets more inputs than this on average is a mistake.
+# A skeleton whose features meet more inputs than this on average is a mistake.
 _MOST_FACTORS = 1e6
-# The step omits 0.0025; beyond this, features are those of another kernel.
+# The step omits 0.0025; beyond this, features would be those of another kernel.
 _MOST_OMITTED = 0.05
-# The others of the paths are drawn in vain.
+# Smallest probability that a path reaches an input; other draws are wasted.
 _LEAST_MET = 1e-4
-# Where few features are likely, new ones are looked for in so many draws.
+# Draws per column in the search for new features when few are likely.
 _DRAWS_A_COLUMN = 50
 
 
 def least_columns(skeleton: Skeleton) -> int:
-    """Return the least number of columns that :class:`SkeletonColumns` can fill."""
+    """Return the smallest number of columns that :class:`SkeletonColumns` can fill."""
     return 2 if skeleton.alphabet.always_complex or skeleton.is_real else 4
 
 
 def has_constant(skeleton: Skeleton) -> bool:
-    """Tell whether a feature of a skeleton can be constant."""
+    """Return whether a feature of a skeleton can be constant."""
     return skeleton.constant_probability() > 0 or skeleton.alphabet.can_cancel
 
 
 def _check_cost(skeleton: Skeleton) -> None:
-    """Raise where degrees or numbers of factors are too large to be drawn."""
+    """Raise if degrees or numbers of factors are too large to draw."""
     for activation, law in zip(
         skeleton.graph.activations, skeleton.graph.laws, strict=True
     ):
@@ -249,7 +249,7 @@ def _check_cost(skeleton: Skeleton) -> None:
 
 
 def _check_rarity(skeleton: Skeleton) -> None:
-    """Raise where features that meet an input are too rare to wait for.
+    """Raise if features that reach an input are too rare to draw.
 
     Walks are drawn on the condition that they leave the output.
     """
@@ -280,8 +280,8 @@ class SkeletonPaths(Projection):
     def project(self, X: Rows, start: int, stop: int) -> Any:
         """Return the phases of draws `start` to `stop`.
 
-        Real signed values where the skeleton is real; (amplitudes, phases) where base
-        features are not of modulus 1.
+        They are signed real values if the skeleton is real, and (amplitudes, phases) if
+        base features do not have modulus 1.
         """
         ops = ops_of(X)
         entries, used = self.drawn(X)
@@ -296,15 +296,15 @@ class SkeletonPaths(Projection):
         return values
 
     def _slots(self, X: Rows, used: np.ndarray) -> tuple[Any, Any]:
-        """Return an array whose columns are slots, and those of the slots `used`."""
-        # A point outside its space would pass for another one.
+        """Return an array with slots as columns, and the columns of slots `used`."""
+        # A point outside its space would be taken for another point.
         self.skeleton.recursion.check(X)
         return self.skeleton.alphabet.slots(densify(X), used, self)
 
     def drawn(self, like: Any) -> tuple[Any, np.ndarray]:
-        """Return the numbers behind all draws, and the slots that they read.
+        """Return the entries of all draws, and the slots that they read.
 
-        In the dtype and on the device of `like`, and cached.
+        They have the dtype and device of `like`, and are cached.
         """
         sparse = ops_of(like).sparse
         return self.cached(like, lambda: sparse.sparse_map(self._drawn(), like))
@@ -326,7 +326,7 @@ class SkeletonPaths(Projection):
         )
 
     def stored_bytes(self, itemsize: int) -> int:
-        """Return about the memory that the drawn integers take."""
+        """Return the approximate memory of the drawn integers."""
         factors = min(self.skeleton.complexity(truncated=True), _MOST_FACTORS)
         reads = max(base.width for base in self.skeleton.graph.bases)
         return int(self.n_draws * (80 + factors * (24 + reads * (16 + itemsize))))
@@ -334,16 +334,16 @@ class SkeletonPaths(Projection):
 
 @dataclass(frozen=True, eq=False)
 class SkeletonColumns(SkeletonPaths):
-    """Columns of features: equal draws merged, the constant feature taken apart.
+    """Columns of features, with equal draws merged and a separate constant feature.
 
-    `n_draws` is the number of columns. The first holds the constant feature, if there
-    is one, with the weight √P₀ of its probability where it is `analytic`; the others
-    are then drawn on the condition that they meet an input, and share 1 − P₀. With
-    `merged`, equal draws, or conjugate ones, are one entry of weight √(count/N): N
-    counts the draws before the first for which no column is left, which keeps the mean
-    unbiased. If the skeleton has no more features than columns, they are listed with
-    their probabilities instead of drawn, and the kernel is exact. Columns without a
-    feature are zero.
+    `n_draws` is the number of columns. With `analytic`, the first holds the constant
+    feature, if there is one, with weight √P₀, where P₀ is its probability; the others
+    are drawn on the condition that they reach an input, and share 1 − P₀. With
+    `merged`, equal or conjugate draws are one entry of weight √(count/N), where N
+    counts the draws before the first that does not fit, which keeps the mean unbiased.
+    If the skeleton has no more features than columns, they are listed with their
+    probabilities instead of drawn, and the kernel is exact. Columns without a feature
+    are zero.
 
     Parameters
     ----------
@@ -368,7 +368,7 @@ class SkeletonColumns(SkeletonPaths):
         if (low, high) == (start, stop):
             ops.sparse.sparse_features(*read, out)
         else:
-            # A range that splits a pair goes through a copy with whole pairs.
+            # A range that splits a pair is written through a copy with whole pairs.
             copy = ops.empty((X.shape[0], high - low), X)
             ops.sparse.sparse_features(*read, copy)
             out[:] = copy[:, start - low : stop - low]
@@ -387,12 +387,12 @@ class SkeletonColumns(SkeletonPaths):
         reserved = has_constant(self.skeleton)
         room = self.n_draws - reserved
         if alphabet.always_complex:
-            room += room % 2  # the last entry may show one column of its two
+            room += room % 2  # the last entry may show only one of its two columns
         if p0 > 1 - 1e-12:
             p0, room = 1.0, 0
         elif p0 > 0:
             _check_rarity(self.skeleton)
-        # Without merging every draw but the empty ones takes a column.
+        # Without merging, every draw except empty ones takes a column.
         limit = _DRAWS_A_COLUMN * room + 1000 if self.merged else 2**62
         draws = collect(
             alphabet.tables,
@@ -420,7 +420,7 @@ class SkeletonColumns(SkeletonPaths):
         shifts = np.zeros(len(weights))
         over = int(reserved) + int(widths.sum()) - self.n_draws
         if over > 0:
-            # One column left for a pair: √2·cos(phase + b), b uniform.
+            # If one column is left for a pair: √2·cos(phase + b), b uniform.
             generator = self.stream.child("offset").generator()
             widths[-1] = 1
             weights[-1] *= math.sqrt(2)

@@ -33,12 +33,12 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     low, high : float
-        The values that become −π/2 and π/2: 0 and 255 for images in bytes. Values
-        beyond them are mapped by the same line.
+        The values mapped to −π/2 and π/2: 0 and 255 for 8-bit images. Values outside
+        this range are mapped by the same linear function.
 
     Notes
     -----
-    float32, and integers of one or two bytes, give float32; all others float64. Tensors
+    float32 and 8- and 16-bit integers give float32, all other dtypes float64. Tensors
     give tensors.
 
     Examples
@@ -91,7 +91,7 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return out
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
-        """Return checked pixels; those of tensors in float32 or float64."""
+        """Return checked pixels; tensors are cast to float32 or float64."""
         if is_device_array(X):
             X, (double, single) = X.detach(), tensor_floats()
             if not X.is_floating_point() and X.dtype.itemsize <= 2:
@@ -113,23 +113,22 @@ _DTYPES = [*FLOATS, np.uint8, np.int8, np.uint16, np.int16]
 
 
 class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Map the columns of a table onto base spaces, by their type.
+    """Map the columns of a table onto base spaces by their type.
 
-    Categories become codes, of which one is for values that were not there at `fit`.
-    Numbers become either multiples of their standard deviation, counted from their
-    mean, times `scale`, for ``gaussian(1.0)``; or angles, −π/2 at the least value of
-    the training rows and π/2 at the greatest, for the circle.
+    Categories become codes, one of which is for values not seen in `fit`. Numbers are
+    either standardised and multiplied by `scale`, for ``gaussian(1.0)``, or mapped to
+    angles on the circle, −π/2 at the smallest training value and π/2 at the largest.
 
     Parameters
     ----------
     categorical : "auto" or list of column numbers or names
         ``"auto"``: the columns of a dataframe that do not hold numbers.
     numbers : {"gaussian", "circle"}
-        Where all others go: ``"gaussian"``, to the line with its normal law;
-        ``"circle"``, to angles of half a circle.
+        Base space of the other columns: ``"gaussian"``, the line with a Gaussian
+        kernel; ``"circle"``, angles of half a circle.
     scale : float
         Inverse of the lengthscale on the Gaussian space, in standard deviations: a
-        search over it needs no new skeleton. Without effect on the circle.
+        search over it needs no new skeleton. It has no effect on the circle.
 
     Attributes
     ----------
@@ -140,13 +139,13 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    `categorical` and `numbers` decide on the base spaces, which are those of the
-    skeleton: after a change of them, or for a table of other categories, make a new one
-    with :meth:`skeleton`. Fitted anew on some of the rows, as in cross-validation, a
-    transformer finds the same categories or fewer, which the skeleton takes.
+    `categorical` and `numbers` determine the base spaces of the skeleton: after a
+    change of them, or for a table with other categories, build a new one with
+    :meth:`skeleton`. Refitted on a subset of the rows, as in cross-validation, a
+    transformer finds the same categories or fewer, which the skeleton accepts.
 
-    On the circle values beyond the range of the training rows go beyond ±π/2, and wrap:
-    a value one range above the greatest is as far from it as the least is.
+    On the circle, values outside the training range go beyond ±π/2 and wrap: a value
+    one range above the largest is as far from it as the smallest is.
 
     Examples
     --------
@@ -172,7 +171,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableToBases:
-        """Learn the categories, and the ranges of the numbers, of the rows of `X`.
+        """Learn the categories and the ranges of the numbers in `X`.
 
         Parameters
         ----------
@@ -200,7 +199,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 bases.append(circle)
                 low, high = float(column.min()) / 2, float(column.max()) / 2
                 centers[j], scales[j] = low + high, (high - low) / (np.pi / 2)
-        # A constant column stays where it is, whatever its rounding.
+        # A constant column is not scaled, in spite of rounding errors.
         tiny = 10 * np.finfo(X.dtype).eps * np.abs(centers)
         self.centers_, self.scales_ = centers, np.where(scales > tiny, scales, 1.0)
         if self.numbers == "gaussian":
@@ -218,7 +217,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = densify(validate_rows(self, X, reset=False))
-        # In halves, or the difference of extreme numbers overflows.
+        # Halved, since the difference of extreme numbers may overflow.
         centers, scales = self.centers_ / 2, self.scales_ / 2
         out = (X / 2 - centers.astype(X.dtype)) / scales.astype(X.dtype)
         for j, values in enumerate(self.categories_):
@@ -230,7 +229,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return out
 
     def inputs(self) -> list[Input]:
-        """Return an input node for every column."""
+        """Return one input node per column."""
         check_is_fitted(self)
         return [Input(base, j) for j, base in enumerate(self.bases_)]
 
@@ -241,7 +240,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ----------
         activation : str or Activation
         depth : int
-            Number of internal nodes, one after the other.
+            Number of internal nodes, in a chain.
         """
         depth = check_count("depth", depth)
         inputs = self.inputs()
@@ -289,7 +288,7 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def _mean_and_spread(column: np.ndarray) -> tuple[float, float]:
-    """Return the mean and the standard deviation, of numbers of any size."""
+    """Return the mean and standard deviation without overflow."""
     size = float(np.abs(column).max())
     if size == 0:
         return 0.0, 0.0

@@ -1,9 +1,9 @@
 """The exact kernel of a skeleton, and the moments of its features.
 
-Values of all nodes for a tile of pairs of rows, level by level: a level holds the
-internal nodes of one depth and activation, so that each of its steps is one array
-operation. What inputs add to the nodes above them is a product of matrices where their
-kernels are dot products, of which neighbouring nodes share the rows.
+The values of all nodes for a tile of pairs of rows are computed level by level: a level
+holds the internal nodes of one depth and activation, so that each of its steps is one
+array operation. The contribution of inputs to the nodes above them is a matrix product
+if their kernels are dot products; neighbouring nodes share its rows.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
 from randkern.skeletons.graph import Graph
 
-# Points that are checked at once.
+# Memory for points checked at a time.
 _CHECKED_BYTES = 32 * 2**20
 _SMALLEST_TILE = 8
-# Embedded coordinates of a block of rows, as often as nodes read them.
+# Memory for embedded coordinates of a row block, repeated for each node reading them.
 _BLOCK_BYTES = 64 * 2**20
 
 Dual = Callable[[Any], Any]
-# Of a base and points x, y: (values of pairs, ...), as Base.kernel gives them.
+# Maps a base and points x, y to (values of pairs, ...), like Base.kernel.
 PairValues = Callable[[Any, Any, Any], Any]
-# Of the number of a level: (number of a set of its nodes, their means over inputs).
+# Maps a level's number to (number of a set of its nodes, their means over inputs).
 Patches = Callable[[int], Iterator[tuple[int, Any]]]
 
 
@@ -42,13 +42,13 @@ class _Level:
     nodes: np.ndarray
     activation: int
     from_nodes: Any  # averages the values of internal nodes
-    from_inputs: Any  # averages those of the inputs whose kernel is no dot product
+    from_inputs: Any  # averages those of inputs whose kernel is not a dot product
     patches: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Rows, and of every level their embedded coordinates, (nodes, size, rows)."""
+    """Rows, and their embedded coordinates per level, (nodes, size, rows)."""
 
     rows: Any
     patches: list[list[Any]]
@@ -97,7 +97,7 @@ class Recursion:
 
     @cached_property
     def _dot(self) -> list[bool]:
-        """Of every base, whether its kernel is a dot product of embedded points."""
+        """Whether each base's kernel is a dot product of embedded points."""
         return [
             base.embed(np.zeros((1, base.width))) is not None
             for base in self.graph.bases
@@ -105,7 +105,7 @@ class Recursion:
 
     @cached_property
     def _coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the embedded coordinates of every input begin; their number."""
+        """Start of each input's embedded coordinates, and their number."""
         graph = self.graph
         starts = np.zeros(graph.n_inputs, dtype=np.int64)
         sizes = np.zeros(graph.n_inputs, dtype=np.int64)
@@ -132,7 +132,7 @@ class Recursion:
         return ops.concatenate(parts, axis=1)
 
     def _levels(self, dot: Sequence[bool]) -> list[_Level]:
-        """Return the levels; inputs on the bases named by `dot` come as patches."""
+        """Return the levels; inputs on the bases selected by `dot` become patches."""
         graph = self.graph
         is_dot = np.asarray(dot, dtype=bool)[graph.base]
         levels = []
@@ -194,8 +194,8 @@ class Recursion:
     def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> Any:
         """Return the kernel of all pairs of checked rows, in the dtype of X.
 
-        Computed in float64, or, if not `precise`, in that dtype; in tiles, which
-        threads share. Where Y is X, in half of them.
+        It is computed in float64, or, if not `precise`, in that dtype, in tiles that
+        threads share. If Y is X, only half of them are computed.
         """
         self.check(X)
         if Y is not X:
@@ -225,11 +225,11 @@ class Recursion:
         return max(self._tile_side(like), rows_within(_BLOCK_BYTES, n_bytes))
 
     def _block(self, X: Rows, precise: bool, *, weighted: bool) -> _Block:
-        """Return what the tiles of some rows share, times 1/in-degree if `weighted`."""
+        """Return what tiles of the same rows share, times 1/in-degree if `weighted`."""
         ops = ops_of(X)
         rows = densify(X)
         rows = ops.as_float64(rows) if precise else rows
-        # Rows innermost: then a patch is gathered a run of rows at a time.
+        # Rows innermost, so that a patch is gathered in runs of rows.
         embedded = ops.contiguous(self._embedded(rows).T)
         patches = []
         for level in self._kernel_levels:
@@ -253,8 +253,8 @@ class Recursion:
     ) -> None:
         """Write the kernel of the pairs of two blocks, tile by tile.
 
-        To `mirrored` too, if given; if `half`, but that of the tiles from the diagonal
-        upwards.
+        It is also written to `mirrored`, if given; if `half`, only the tiles on and
+        above the diagonal are computed.
         """
         side = self._tile_side(out)
         tiles = [
@@ -317,9 +317,9 @@ class Recursion:
     def _pair_values(
         self, X: Any, Y: Any, function: PairValues, outer: bool = False
     ) -> Any:
-        """Return function(base, x, y) of every input, (inputs, pairs).
+        """Return function(base, x, y) for every input, (inputs, pairs).
 
-        Of rows paired in order, or, if `outer`, of all pairs of rows.
+        Rows are paired in order, or, if `outer`, all pairs of rows are used.
         """
         ops = ops_of(X)
         n_pairs = X.shape[0] * Y.shape[0] if outer else X.shape[0]
@@ -328,13 +328,13 @@ class Recursion:
             here = _cached(self, ("inputs", kind), X, inputs)
             if outer and function is _kernel and self._dot[kind]:
                 out[here] = 0.0
-                continue  # comes as a product of matrices
+                continue  # computed by a matrix product
             x = self.points(X, kind).swapaxes(0, 1)
             y = self.points(Y, kind).swapaxes(0, 1)
             if outer:
                 x, y = x[:, :, None], y[:, None, :]
             values = function(self.graph.bases[kind], x, y)
-            if getattr(values, "ndim", 0):  # or one number for all
+            if getattr(values, "ndim", 0):  # otherwise one number for all
                 values = values.reshape(len(inputs), n_pairs)
             out[here] = values
         return out
@@ -401,8 +401,8 @@ class Recursion:
     def squared_moments(self, X: Rows, Y: Rows) -> tuple[Any, Any]:
         """Return E[(ψ(x)·conj ψ(y))²] and E[|ψ(x)ψ(y)|²] of a feature, in float64.
 
-        The recursion of the kernel over base features squared, with the series of the
-        degrees that are drawn: where |ψ| may exceed 1 it may well be infinite.
+        This is the kernel's recursion over squared base features, with the truncated
+        series of the drawn degrees: if |ψ| may exceed 1, it may be infinite.
         """
         ops = ops_of(X)
         duals: list[Dual]
@@ -438,7 +438,7 @@ class Recursion:
 
 
 def _cached(owner: object, name: Any, like: Any, values: np.ndarray) -> Any:
-    """Return values on the device of `like`, cached as long as `owner` lives."""
+    """Return values on the device of `like`, cached for the lifetime of `owner`."""
     return ops_of(like).constant(owner, name, like, lambda: values)
 
 
@@ -456,14 +456,14 @@ def _series(law: Any) -> Dual:
     def dual(rho: Any) -> Any:
         ops = ops_of(rho)
         values = ops.duals.power_series(law.probabilities, rho, law)
-        # Infinite times a coefficient of 0.
+        # NaN comes from infinity times a coefficient of 0.
         return ops.xp.where(values != values, np.inf, values)
 
     return dual
 
 
 def _nodes_by_depth(graph: Graph) -> list[np.ndarray]:
-    """Return the internal nodes at depth 1, 2, ..., the longest path from an input."""
+    """Return the internal nodes at depths 1, 2, ..., by longest path from an input."""
     depth = np.zeros(graph.n_inputs + graph.n_internal, dtype=np.int64)
     for i in range(graph.n_internal):
         entering = graph.sources[graph.starts[i] : graph.starts[i + 1]]

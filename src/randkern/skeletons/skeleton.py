@@ -19,13 +19,13 @@ from randkern.skeletons.recursion import Recursion
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# More names on a level would overlap.
+# With more names on a level, labels would overlap.
 _MOST_NAMES = 10
 _BUILDERS: dict[str, Callable[..., Skeleton]] = {}
 
 
 def builder(function: Callable[..., Skeleton]) -> Callable[..., Skeleton]:
-    """Register a function whose name and arguments a pickled skeleton is kept as."""
+    """Register a function; its skeletons pickle as its name and arguments."""
     _BUILDERS[function.__name__] = function
     return function
 
@@ -38,8 +38,8 @@ class Skeleton:
 
         κ_v(x, y) = σ̂_v(mean of κ_u(x, y) over the nodes u with an edge into v),
 
-    and the kernel is that of the one node without outgoing edges. It cannot be
-    changed. :func:`fully_connected` and :func:`convolutional` build common ones.
+    and the kernel is that of the only node without outgoing edges. Skeletons are
+    immutable. :func:`fully_connected` and :func:`convolutional` build common ones.
 
     Parameters
     ----------
@@ -50,20 +50,20 @@ class Skeleton:
     edges : iterable of pairs
         (from, to), by name.
     n_features : int, optional
-        Number of columns of the rows that it reads; by default just enough.
+        Number of columns of the rows; by default the smallest that inputs need.
 
     Attributes
     ----------
     n_features : int
     depth : int
-        Most internal nodes on a path.
+        Largest number of internal nodes on a path.
 
     Raises
     ------
     ValueError
-        If the graph has a cycle, several outputs, a node that nothing enters or an
-        input that something enters, or an edge that is given twice or names no node;
-        or if the coefficients of an activation are negative or do not sum to 1.
+        If the graph has a cycle, several outputs, an internal node without incoming
+        edges, an input with incoming edges, a duplicate edge, or an edge to an unknown
+        node; or if the coefficients of an activation are negative or do not sum to 1.
 
     References
     ----------
@@ -113,7 +113,7 @@ class Skeleton:
         order, sources = ordered(list(inputs), list(activations), edges)
         number = {name: i for i, name in enumerate([*inputs, *order])}
         bases = tuple(dict.fromkeys(node.base for node in inputs.values()))
-        kinds: list[Activation] = []  # by equality: one of your own may have no hash
+        kinds: list[Activation] = []  # by equality: custom ones may not be hashable
         for activation in activations.values():
             if activation not in kinds:
                 kinds.append(activation)
@@ -138,7 +138,7 @@ class Skeleton:
         names: tuple[Hashable, ...] | None,
         whole: Skeleton | None = None,
     ) -> None:
-        """Set what cannot be changed; `whole` is what this is the truncation of."""
+        """Set the attributes; `whole` is the skeleton that this one truncates."""
         for activation in graph.activations:
             check_activation(activation)
         needed = int(graph.columns.max()) + 1
@@ -153,7 +153,7 @@ class Skeleton:
 
     @classmethod
     def _of(cls, graph: Graph, n_features: int, recipe: Any) -> Skeleton:
-        """Return the skeleton of a graph that a builder made, as its `recipe` says."""
+        """Return the skeleton of a graph built by the builder in `recipe`."""
         self = cls.__new__(cls)
         self._build(graph, n_features, recipe, None)
         return self
@@ -171,7 +171,7 @@ class Skeleton:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # Kilobytes, whatever the size of the image.
+        # The pickle takes kilobytes, whatever the size of the image.
         if self._whole is not None:
             return {"whole": self._whole}
         if self._recipe is not None:
@@ -207,7 +207,7 @@ class Skeleton:
             f"{len(graph.sources)} edges, depth {self.depth}>"
         )
 
-    # -- what it is made of -------------------------------------------------------
+    # -- structure ----------------------------------------------------------------
 
     @property
     def nodes(self) -> dict[Hashable, Any]:
@@ -230,7 +230,7 @@ class Skeleton:
 
     @property
     def has_names(self) -> bool:
-        """Whether nodes were given names, other than numbers."""
+        """Whether nodes have names other than numbers."""
         return any(not isinstance(name, int) for name in self.names)
 
     @property
@@ -257,12 +257,12 @@ class Skeleton:
 
     @cached_property
     def alphabet(self) -> Alphabet:
-        """What random features are spelled with."""
+        """The symbols that encode random features."""
         return Alphabet(self.graph)
 
     @property
     def depth(self) -> int:
-        """Most internal nodes on a path from an input to the output."""
+        """Largest number of internal nodes on a path from an input to the output."""
         return len(self.recursion.depths)
 
     @property
@@ -284,7 +284,7 @@ class Skeleton:
         ----------
         X : array, tensor, CSR matrix or dataframe of shape (n, n_features)
         Y : the same, of shape (m, n_features), optional
-            `X` by default.
+            By default `X`.
 
         Returns
         -------
@@ -296,7 +296,7 @@ class Skeleton:
         return self.recursion.gram(X, X if Y is None else Y)
 
     def check_width(self, n_columns: int) -> None:
-        """Raise unless rows have as many columns as the skeleton reads."""
+        """Raise unless rows have `n_features` columns."""
         if n_columns != self.n_features:
             raise ValueError(
                 f"the skeleton reads rows of {self.n_features} columns, got "
@@ -304,10 +304,10 @@ class Skeleton:
             )
 
     def truncated(self) -> Skeleton:
-        """Return the skeleton whose kernel is just the mean of its random features.
+        """Return the skeleton whose kernel is exactly the mean of the random features.
 
-        Degrees above 10,000 are not drawn: this one's activations are the series
-        without them. It differs by 1e-7 for the ReLU, by 0.0025 for the step.
+        Degrees above 10,000 are not drawn; its activations are the series without them,
+        which differ by 1e-7 for the ReLU and by 0.0025 for the step.
         """
         if self._whole is not None:
             return self
@@ -324,14 +324,13 @@ class Skeleton:
     def complexity(self, *, truncated: bool = False) -> float:
         """Return the expected number of base features in a random feature.
 
-        C(v) = σ̂_v'(1)·mean C(u) over the nodes that enter v, 1 at inputs (eq. 11). An
-        activation whose σ̂'(1) is infinite, the step, counts with the mean of the
-        degrees that are drawn.
+        C(v) = σ̂_v'(1)·mean C(u) over the sources u of v, and 1 at inputs (eq. 11). If
+        σ̂'(1) is infinite, as for the step, the mean of the drawn degrees is used.
 
         Parameters
         ----------
         truncated : bool
-            Whether to count all activations so.
+            Whether to use the mean of the drawn degrees for all activations.
         """
         graph = self.graph
         slopes = []
@@ -342,9 +341,9 @@ class Skeleton:
         return float(graph.spread(np.ones(graph.n_inputs), rule)[-1])
 
     def constant_probability(self) -> float:
-        """Return the probability that a random feature meets no input.
+        """Return the probability that a random feature reaches no input.
 
-        p(v) = σ̂_v(mean p(u)), 0 at inputs: of the degrees that are drawn.
+        p(v) = σ̂_v(mean p(u)), 0 at inputs, with the truncated series of drawn degrees.
         """
         return self._constant
 
@@ -355,20 +354,20 @@ class Skeleton:
         return float(graph.spread(np.zeros(graph.n_inputs), rule)[-1])
 
     def omitted(self) -> float:
-        """Return the most probability that truncation omits at a node."""
+        """Return the largest probability that truncation omits at a node."""
         return max((law.omitted for law in self.graph.laws), default=0.0)
 
     def plot(self, ax: Axes | None = None, max_nodes: int = 40) -> Axes:
         """Draw the skeleton, inputs at the bottom; needs Matplotlib.
 
-        Nodes that were given names are labelled, where a level has ten or fewer.
+        Named nodes are labelled on levels with at most ten nodes.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            A new figure by default.
+            By default, axes of a new figure.
         max_nodes : int
-            Levels of more nodes are drawn by as many, evenly spread.
+            On levels with more nodes, so many are drawn, evenly spaced.
 
         Returns
         -------
@@ -425,7 +424,7 @@ def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
 
 
 def _label(skeleton: Skeleton, nodes: np.ndarray) -> str:
-    """Return what the nodes of a level are, and how many."""
+    """Return a label with the kind and number of a level's nodes."""
     graph = skeleton.graph
     if nodes[0] < graph.n_inputs:
         kinds = [graph.bases[kind] for kind in np.unique(graph.base)]

@@ -1,1 +1,1 @@
-"""What ``randkern compare`` and ``randkern tune`` do, on a user's own data."""
+"""Implementation of ``randkern compare`` and ``randkern tune``."""

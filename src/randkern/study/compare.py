@@ -1,4 +1,4 @@
-"""Test error against the number of random features, beside the exact kernel."""
+"""Test error against the number of random features, compared to the exact kernel."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -61,58 +61,57 @@ def compare(
     memory_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Measure test error, time and memory of kernels against their features.
+    """Measure test error, time and memory of kernels by number of features.
 
-    Every kernel's hyperparameters are chosen once on validation rows held out of
-    the training rows (:func:`.selection.select_hyperparameters`) and serve every
-    number of features and the exact kernel. Each model is then fitted on all
-    training rows and scored on the test rows. Targets are centred by the models'
-    own intercept.
+    Every kernel's hyperparameters are chosen once on validation rows held out of the
+    training rows (:func:`.selection.select_hyperparameters`) and used for every number
+    of features and for the exact kernel. Each model is then fitted on all training rows
+    and scored on the test rows. The models' intercept centres the targets.
 
     Parameters
     ----------
     dataset : randkern.datasets.Dataset
         See :func:`.preparation.prepare` for how it is split and scaled.
     kernels : str or sequence of str
-        Names as :func:`.kernel_choices.parse_kernels` reads them.
+        Names accepted by :func:`.kernel_choices.parse_kernels`.
     n_components : sequence of int
-        Numbers of random features. The linear kernel has no more features than
-        the data has columns: larger numbers are skipped, and say so.
+        Numbers of random features. The linear kernel has at most as many features as
+        the data has columns; larger numbers are recorded as skipped.
     exact : bool, default=True
-        Fit the exact kernels too.
+        Whether to fit the exact kernels too.
     features : sequence of {"random", "nystrom"}, default=("random",)
-        The features of the models; those of landmarks are recorded as a kernel of
-        their own, ``"gaussian, landmarks"``.
+        The features of the models; landmarks are recorded as a separate kernel,
+        ``"gaussian, landmarks"``.
     alpha : float, optional
-        Ridge penalty of every kernel; None chooses one for each.
+        Ridge penalty of every kernel; by default one is chosen per kernel.
     n_seeds : int, default=3
         Models with random features are drawn with seeds 0, 1, ..., n_seeds - 1;
         the split and the hyperparameters are the same for all.
     memory_limit : int or str, optional
-        Passed to the models. What would exceed it is skipped, and says so.
+        Passed to the models. Fits that would exceed it are recorded as skipped.
     progress : callable, optional
-        Called as ``progress(done, total, doing)`` before every step, and at last
-        with ``done == total``.
+        Called as ``progress(done, total, doing)`` before every step, and finally with
+        ``done == total``.
 
     Returns
     -------
     results : dict
         JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``selection`` (by kernel: what was tried), ``baselines`` (by name:
-        scores and seconds of the most frequent class, or the mean, and of a linear
-        model), ``records`` (see :class:`.records.Record`), ``skipped`` (``kernel``,
+        ``machine``, ``selection`` (trials by kernel), ``baselines`` (by name: scores
+        and times of the most frequent class, or the mean, and of a linear model),
+        ``records`` (see :class:`.records.Record`), ``skipped`` (``kernel``,
         ``n_components``, ``reason``) and ``warnings`` (``kernel``, ``n_components``,
         ``message``).
 
     Raises
     ------
     ValueError
-        If an argument is not as described above, or the data set cannot be used.
+        If an argument is invalid, or the data set cannot be used.
 
     Notes
     -----
-    Before a kernel is timed, models of its kind are fitted once on a few rows, so
-    that compilation is in no record.
+    Before a kernel is timed, its models are fitted once on a few rows, so that no
+    record includes compilation.
 
     Examples
     --------
@@ -128,7 +127,7 @@ def compare(
     for each in features:
         check_choice("features", each, ("random", "nystrom"))
     _check_numbers(alpha, n_seeds)
-    resolve_memory_limit(memory_limit)  # complains before the work, not after
+    resolve_memory_limit(memory_limit)  # raises before the work, not after
     data = prepare(dataset)
     runs = _Runs(data, memory_limit)
     total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
@@ -169,7 +168,7 @@ def compare(
 
 
 def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
-    """Return the error of predictions, 0 being perfect in either task.
+    """Return the error of predictions, 0 for perfect ones.
 
     Parameters
     ----------
@@ -179,9 +178,9 @@ def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> fl
     Returns
     -------
     error : float
-        The share of misclassified rows; or the root mean squared error over the
-        standard deviation of `y_true` (1 for predicting the mean), or over 1
-        where that is zero.
+        The share of misclassified rows; or the root mean squared error divided by the
+        standard deviation of `y_true` (1 for predicting the mean), or by 1 if that is
+        zero.
 
     Examples
     --------
@@ -200,14 +199,14 @@ def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> fl
 
 
 def scores(model: Any, data: PreparedData, predicted: NDArray[Any]) -> dict[str, Any]:
-    """Return the scores of a fitted model on the test rows, by their names in records.
+    """Return the test scores of a fitted model by their names in records.
 
     Parameters
     ----------
     model : classifier or regressor
     data : PreparedData
     predicted : ndarray
-        What it predicts for the test rows.
+        Its predictions for the test rows.
     """
     y = data.y_test
     found: dict[str, Any] = {
@@ -235,7 +234,7 @@ test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 def baselines(
     data: PreparedData, memory_limit: int | str | None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Score what any kernel should beat: a constant, and a linear model.
+    """Score the baselines: a constant and a linear model.
 
     Parameters
     ----------
@@ -247,10 +246,10 @@ def baselines(
     found : dict of dict
         Scores and costs by name.
     refused : dict of str
-        Why a model of this name has none: it would take too much memory.
+        Reasons by name for baselines that would take too much memory.
     """
     n, d = data.X_train.shape
-    # One feature a column, or, of fewer rows, one equation a row.
+    # One equation per column, or per row if there are fewer rows.
     options: dict[str, Any] = {
         "n_components": d if d <= n else None,
         "fit_intercept": True,
@@ -301,7 +300,7 @@ class _Chosen:
 
 
 class _Runs:
-    """Fits, scores and times models on one data set, and keeps the records."""
+    """Fits, scores and times models on one data set, and stores the records."""
 
     def __init__(self, data: PreparedData, memory_limit: int | str | None) -> None:
         self.data = data
@@ -313,7 +312,7 @@ class _Runs:
         self._chosen: dict[str, _Chosen] = {}
 
     def begin(self, choice: KernelChoice, alpha: float | None) -> None:
-        """Choose the kernel's hyperparameters, and compile what it runs."""
+        """Choose the kernel's hyperparameters, and compile its code."""
         data = self.data
         selection = select_hyperparameters(
             choice, data.X_train, data.y_train, task=data.task, alpha=alpha
@@ -329,11 +328,11 @@ class _Runs:
             self._compile(choice)
 
     def _compile(self, choice: KernelChoice) -> None:
-        """Fit on a few rows what will be timed, and forget it."""
+        """Fit the models to be timed on a few rows, so that all code is compiled."""
         data, rows = self.data, few_rows(self.data)
         # The exact kernel, and fewer features than rows: the primal system.
         for size in (None, choice.capped(len(rows) // 2, data.X_train.shape[1])):
-            # Whoever exceeds the limit on a few rows will be skipped on all.
+            # Models that exceed the limit on a few rows will be skipped on all.
             with suppress(MemoryLimitError):
                 model = self._model(choice, size, 0)
                 model.fit(data.X_train[rows], data.y_train[rows])
@@ -342,7 +341,7 @@ class _Runs:
     def run(
         self, choice: KernelChoice, size: int | None, seed: int, features: str
     ) -> None:
-        """Add one record, or say why there is none."""
+        """Add one record, or a note on why it was skipped."""
         label = _label(choice, features)
         most = choice.capped(size or 0, self.data.X_train.shape[1])
         if size is not None and size > most:
@@ -387,7 +386,7 @@ class _Runs:
 
     def skip(self, label: str, size: int | None, reason: str) -> None:
         note = {"kernel": label, "n_components": size, "reason": reason}
-        if note not in self.skipped:  # once, not once a seed
+        if note not in self.skipped:  # once, not once per seed
             self.skipped.append(note)
 
     def _keep_warnings(
@@ -419,12 +418,12 @@ def _schedule(
 
 
 def _label(choice: KernelChoice, features: str) -> str:
-    """Return what records call a kernel with these features."""
+    """Return the name of a kernel with these features in records."""
     return choice.label if features == "random" else f"{choice.label}, landmarks"
 
 
 def few_rows(data: PreparedData) -> NDArray[np.intp]:
-    """Return the first 16 rows, and a row of each of the first two classes."""
+    """Return the first 16 rows, and one row of each of the first two classes."""
     rows = np.arange(min(16, len(data.y_train)))
     if data.task == "classification":
         rows = np.union1d(rows, np.unique(data.y_train, return_index=True)[1])
@@ -432,7 +431,7 @@ def few_rows(data: PreparedData) -> NDArray[np.intp]:
 
 
 def describe_dataset(dataset: Any, data: PreparedData) -> dict[str, Any]:
-    """Return what the results say of a data set: its metric, sizes and preparation."""
+    """Return a data set's entry in the results: its metric, sizes and preparation."""
     description: dict[str, Any] = {
         "name": dataset.name,
         "task": data.task,
@@ -473,6 +472,6 @@ def _check_numbers(alpha: float | None, n_seeds: int) -> None:
 
 
 def report(progress: Progress | None, done: int, total: int, doing: str) -> None:
-    """Tell what is being done, if anybody listens."""
+    """Call `progress` if it is not None."""
     if progress is not None:
         progress(done, total, doing)

@@ -1,8 +1,8 @@
-"""Kernels by the names that experiments and the command line give them.
+"""Kernels by their names in experiments and on the command line.
 
-A *choice* is a kernel with one hyperparameter left open, to be found on a
-validation split: a lengthscale, or the bias ν of a polynomial or optical kernel. Names
-and parameters are those of the public kernels.
+A *choice* is a kernel with one open hyperparameter, to be chosen on a validation split:
+a lengthscale, or the bias ν of a polynomial or optical kernel. Names and parameters are
+those of the public kernels.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from randkern.kernels.stationary import Stationary
 __all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
 
 _OpenParameter = Literal["lengthscale", "bias", None]
-# Names in the records, where `alpha` is the ridge penalty and `scale` that of features.
+# Names in records, where `alpha` is the ridge penalty and `scale` that of features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
 
@@ -31,25 +31,25 @@ def _recorded(name: str) -> str:
 
 
 def _fully_connected(lengthscale: float, depth: int = 2) -> Any:
-    """Return `depth` layers of ReLU over a Gaussian of each column."""
+    """Return `depth` layers of ReLU over a Gaussian per column."""
     skeletons = randkern.skeletons
     base = skeletons.gaussian(1.0 / lengthscale)
     return randkern.Compositional(skeletons.FullyConnected(depth, base=base))
 
 
 class _Family:
-    """A public kernel, or a function that returns one, and what its signature says."""
+    """A public kernel, or a function that returns one, and its signature."""
 
     def __init__(self, build: Callable[..., Any]) -> None:
         self.build = build
         named = dict(inspect.signature(build, eval_str=True).parameters)
         if build is randkern.Linear:
-            del named["bias"]  # a constant, as the models' intercept is
+            del named["bias"]  # a constant, like the models' intercept
         names = (name for name in named if _recorded(name) in ("lengthscale", "bias"))
         self.open_name = next(names, None)
         named.pop(self.open_name or "", None)
         self.required = [k for k, v in named.items() if v.default is v.empty]
-        # Others are arrays, and have a default.
+        # Other parameters are arrays, and have a default.
         self.parameters = {
             k: v for k, v in named.items() if v.annotation in (int, float, str)
         }
@@ -71,12 +71,12 @@ _SYNTAX = ", ".join(
     "".join([name, *(f"[:{p.upper()}]" for p in _FAMILIES[name].parameters)])
     for name in KERNEL_NAMES
 )
-# Natural sizes of lengthscales of kernels that are not stationary, or have no rule.
+# Reference lengthscales of kernels that are not stationary, or have no rule.
 _REFERENCES: dict[str, Callable[[np.ndarray], float]] = {
-    # Its Gaussians read one column each.
+    # Each of its Gaussians reads one column.
     "compositional": lambda X: float(np.std(X, axis=0, dtype=float).mean()),
     "periodic": lambda X: 1.0,  # in units of the circle
-    # Values of exp(x·y/s²) stay in range.
+    # Keeps exp(x·y/s²) in range.
     "softmax": lambda X: float(np.linalg.norm(X, axis=1).max()),
 }
 
@@ -88,7 +88,7 @@ class KernelChoice:
     Attributes
     ----------
     label : str
-        The name as it was asked for, such as ``"optical:4"``.
+        The name as requested, such as ``"optical:4"``.
     family : str
         One of :data:`KERNEL_NAMES`.
     parameters : dict
@@ -119,12 +119,12 @@ class KernelChoice:
         return family.build(**opened, **self.parameters)
 
     def capped(self, size: int, n_columns: int) -> int:
-        """Return `size`, or the number of features of rows that are exact, if less."""
+        """Return `size`, or the number of features of an exact map if smaller."""
         most = self.build(1.0).exact_width(n_columns)
         return size if most is None else min(size, most)
 
     def reference(self, X: np.ndarray) -> float:
-        """Return the data's natural size of the open hyperparameter.
+        """Return the reference value of the open hyperparameter for the data.
 
         Parameters
         ----------
@@ -136,8 +136,8 @@ class KernelChoice:
             What ``lengthscale="scale"`` resolves to on `X`; for the compositional
             kernel the mean standard deviation of a column, for the softmax kernel the
             largest norm of a row, for the periodic kernel 1; for a bias the mean
-            squared norm of the rows, the value of ν at which bias and input weigh the
-            same. 1 where these are zero or where nothing is open.
+            squared norm of the rows, the value of ν that gives bias and input the same
+            weight. 1 if these are zero or nothing is open.
         """
         build: Any = _FAMILIES[self.family].build
         if isinstance(build, type) and issubclass(build, Stationary):
@@ -154,7 +154,7 @@ class KernelChoice:
         Parameters
         ----------
         value : float or None
-            Lengthscale or bias; None where nothing is open.
+            Lengthscale or bias; None if nothing is open.
         alpha : float
             Ridge penalty.
 
@@ -174,14 +174,14 @@ class KernelChoice:
 
 
 def parse_kernel(text: str) -> KernelChoice:
-    """Read one kernel, ``name`` or ``name:parameter``.
+    """Parse one kernel, ``name`` or ``name:parameter``.
 
     Parameters
     ----------
     text : str
-        A name of :data:`KERNEL_NAMES`, in any case: those of the public kernels, with
-        hyphens. What follows are parameters in the order of the kernel's signature,
-        such as ``matern:NU``, without the one that is left open and `columns`.
+        A name in :data:`KERNEL_NAMES`, in any case: those of the public kernels, with
+        hyphens. It may be followed by parameters in the order of the kernel's
+        signature, such as ``matern:NU``, without the open one and `columns`.
 
     Returns
     -------
@@ -190,8 +190,8 @@ def parse_kernel(text: str) -> KernelChoice:
     Raises
     ------
     ValueError
-        If the name is unknown, a parameter is out of range or not one that the kernel
-        has, or the kernel needs arrays or functions.
+        If the name is unknown, a parameter is out of range or unknown to the kernel, or
+        the kernel needs arrays or functions.
 
     Examples
     --------
@@ -221,13 +221,13 @@ def parse_kernel(text: str) -> KernelChoice:
     ):
         parameters[key] = _parse_value(f"{text.strip()!r}: {key}", parameter, argument)
     choice = KernelChoice(label, name, parameters)
-    # The kernel checks the rest.
+    # The kernel itself checks the rest.
     choice.build(1.0).resolve(np.eye(2))
     return choice
 
 
 def _parse_value(what: str, parameter: inspect.Parameter, argument: str) -> Any:
-    """Return an argument as what the annotation and the default say that it is."""
+    """Convert an argument to the type of its annotation and default."""
     if parameter.annotation is str:
         return argument
     try:
@@ -246,7 +246,7 @@ def _parse_value(what: str, parameter: inspect.Parameter, argument: str) -> Any:
 
 
 def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
-    """Read several kernels, dropping repetitions.
+    """Parse several kernels, dropping duplicates.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
     Raises
     ------
     ValueError
-        As :func:`parse_kernel`, or if there is none.
+        As in :func:`parse_kernel`, or if there is no kernel.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
     for part in parts:
         if part.strip():
             choice = parse_kernel(part)
-            # "matern" and "matern:1.5" are one kernel.
+            # "matern" and "matern:1.5" are the same kernel.
             choices.setdefault(repr(choice.build(1.0)), choice)
     if not choices:
         raise ValueError(f"no kernel was given; expected one or more of {_SYNTAX}")

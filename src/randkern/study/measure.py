@@ -1,8 +1,8 @@
-"""Time and peak memory of one piece of work.
+"""Measures the time and peak memory of a block of code.
 
 The peak is that of the *resident set*: the pages of this process that were in
 physical memory at once, interpreter, libraries and data included. Shared pages
-count, swapped pages do not, and neither does what a child process holds.
+count; swapped pages and the memory of child processes do not.
 """
 
 import ctypes
@@ -22,22 +22,22 @@ _STATM = Path("/proc/self/statm")
 
 
 class Measurement:
-    """Wall-clock seconds and peak resident memory of the block it encloses.
+    """Measures wall-clock time and peak resident memory of the block it encloses.
 
     Attributes
     ----------
     seconds : float
         Wall-clock time of the block, in seconds.
     before_bytes : int
-        Resident memory on entry, what was freed before being given back.
+        Resident memory on entry, after freed memory was returned to the system.
     peak_bytes : int
-        Largest resident memory while the block ran, `before_bytes` included.
-        How it was found depends on the system, see :func:`peak_memory_method`.
+        Largest resident memory while the block ran, including `before_bytes`.
+        The method depends on the system, see :func:`peak_memory_method`.
 
     Notes
     -----
-    Blocks must not be nested: entering one resets the kernel's counter that the
-    outer one reads.
+    Blocks must not be nested: entering one resets the operating system's counter that
+    the outer one reads.
 
     Examples
     --------
@@ -88,17 +88,17 @@ class Measurement:
 
 
 def peak_memory_method() -> str:
-    """Name the way in which this system's peak memory is found.
+    """Return the method by which peak memory is measured on this system.
 
     Returns
     -------
     method : {"VmHWM", "sampled", "ru_maxrss", "unavailable"}
-        ``"VmHWM"``: Linux's own high-water mark, reset on entry: exact, but for
-        a few hundred kilobytes that its per-thread counters lag behind.
-        ``"sampled"``: a thread reads the resident set every 5 ms, so shorter
-        peaks are missed (Linux where the counter cannot be reset; elsewhere
-        with ``psutil``). ``"ru_maxrss"``: the highest since the process
-        started, an upper bound. ``"unavailable"``: recorded as 0.
+        ``"VmHWM"``: Linux's high-water mark, reset on entry: exact, except that its
+        per-thread counters lag by a few hundred kilobytes. ``"sampled"``: a thread
+        reads the resident set every 5 ms, so shorter peaks are missed (Linux if the
+        counter cannot be reset; elsewhere with ``psutil``). ``"ru_maxrss"``: the
+        maximum since the process started, an upper bound. ``"unavailable"``: recorded
+        as 0.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def peak_memory_method() -> str:
 
 
 class _Sampler(threading.Thread):
-    """Reads the resident set until stopped, keeping the largest."""
+    """Samples the resident set until stopped, and stores the maximum."""
 
     interval = 0.005  # seconds
 
@@ -135,16 +135,16 @@ class _Sampler(threading.Thread):
 
 
 def _return_freed_memory() -> None:
-    """Have the C library give freed memory back, or it counts for the next block."""
+    """Return freed memory to the system, or it would count for the next block."""
     trim = (
         getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     )
-    if trim is not None:  # glibc alone has it, and alone needs it
+    if trim is not None:  # only glibc has it, and needs it
         trim(0)
 
 
 def _status_bytes(field: str) -> int:
-    """Return one memory field of /proc/self/status, which is in kibibytes."""
+    """Return a memory field of /proc/self/status, given there in kibibytes."""
     for line in _STATUS.read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024

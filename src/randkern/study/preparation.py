@@ -1,4 +1,4 @@
-"""From a data set to the arrays that kernels are compared on."""
+"""Prepares data sets as arrays on which kernels are compared."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,7 @@ MIN_ROWS = 8
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Numeric training and test rows, and what was done to get them.
+    """Numeric training and test rows, and how they were prepared.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class PreparedData:
     split : str
         Where the test rows come from.
     preprocessing : str
-        What was done to the columns.
+        Description of the preprocessing of columns.
     encoder : TabularEncoder or None
-        What did it, fitted to the training rows; None for images.
+        The encoder, fitted to the training rows; None for images.
     """
 
     X_train: NDArray[Any]
@@ -45,13 +45,13 @@ class PreparedData:
 
 
 def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
-    """Hold test rows out and bring every column to numbers of comparable size.
+    """Hold out test rows and encode all columns as numbers on a common scale.
 
-    Where the data set has no test rows, a quarter is held out, stratified by
-    class in classification. Images, which the loaders bring to [0, 1], are left
-    alone. Columns of tables are encoded by :class:`randkern.TabularEncoder`, fitted to
-    the training rows: numbers standardised, missing ones replaced by the median and
-    told by a column of their own, categories one-hot.
+    If the data set has no test rows, a quarter is held out, stratified by class in
+    classification. Images, which the loaders scale to [0, 1], are unchanged. Columns of
+    tables are encoded by :class:`randkern.TabularEncoder`, fitted to the training rows:
+    numbers are standardised, missing ones are replaced by the median and marked by an
+    indicator column, and categories are one-hot encoded.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
 
 
 def _described(encoder: TabularEncoder) -> str:
-    """Say what an encoder does to the columns of a table."""
+    """Describe what an encoder does to the columns of a table."""
     columns = encoder.columns_
     categories = np.unique(columns[np.isin(columns, encoder._categories)])
     width = int(np.isin(columns, categories).sum())
@@ -139,7 +139,7 @@ def _checked_target(y: Any, task: str) -> NDArray[Any]:
         values = values.astype(np.float64)
         missing = ~np.isfinite(values)
     elif values.dtype.kind in "fO":
-        # NaN, NaT and pandas.NA are the values that do not equal themselves.
+        # NaN, NaT and pandas.NA do not equal themselves.
         missing = np.array([value is None or not value == value for value in values])
     else:
         missing = np.zeros(len(values), dtype=bool)
@@ -163,6 +163,6 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
 
 
 def _can_stratify(y: NDArray[Any]) -> bool:
-    """Whether each class has two rows, and each side room for every class."""
+    """Return whether each class has two rows, and each side fits every class."""
     counts = np.unique(y, return_counts=True)[1]
     return bool(counts.min() >= 2 and len(counts) <= int(len(y) * TEST_SHARE))

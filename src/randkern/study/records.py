@@ -1,4 +1,4 @@
-"""What an experiment writes down: records, and the machine they come from."""
+"""Records of experiments, and of the machine they ran on."""
 
 import json
 import os
@@ -25,31 +25,30 @@ class Record:
     Attributes
     ----------
     kernel : str
-        The kernel as it was asked for, such as ``"optical:4"``.
+        The kernel as requested, such as ``"optical:4"``.
     n_components : int or None
-        Number D of random features; None is the exact kernel.
+        Number D of random features; None for the exact kernel.
     seed : int
-        ``random_state`` of the model. The exact kernel has no randomness: it is
-        run once, with the first seed.
+        ``random_state`` of the model. The exact kernel has no randomness and is run
+        once, with the first seed.
     test_error : float
         Error on the test rows, in the metric named in the results.
     standard_error : float
-        Of `test_error`, from the number of test rows.
+        Standard error of `test_error`, from the number of test rows.
     log_loss, auc : float or None
-        Of classifiers with probabilities: the mean of −log p of the right class, and
-        the area under the ROC curve (one class against the rest, weighted).
+        For classifiers with probabilities: the mean of −log p of the true class, and
+        the area under the ROC curve (one-vs-rest, weighted).
     fit_seconds, predict_seconds : float
-        Wall-clock seconds of ``fit`` on the training rows, drawing the features
-        included, and of ``predict`` on the test rows. Compiled code is warm.
+        Wall-clock seconds of ``fit`` on the training rows, including drawing the
+        features, and of ``predict`` on the test rows, without compilation.
     peak_memory_bytes : int
-        Peak resident memory of the process during fit and predict, with the
+        Peak resident memory of the process during fit and predict, including the
         interpreter, the libraries and the data.
     memory_before_bytes : int
         Resident memory just before fit: the difference is what the model used.
     hyperparameters : dict of str to float
-        The kernel's own (``lengthscale``, ``bias``, ``degree``, ``nu``, or
-        ``kernel_alpha`` of the rational quadratic) and ``alpha``, the ridge
-        penalty.
+        The kernel's parameters (``lengthscale``, ``bias``, ``degree``, ``nu``, or
+        ``kernel_alpha`` for the rational quadratic) and ``alpha``, the ridge penalty.
 
     Examples
     --------
@@ -79,7 +78,7 @@ class Record:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that the numbers rest on.
+    """Return the versions of Python and of the packages that determine the numbers.
 
     Returns
     -------
@@ -96,13 +95,13 @@ def installed_versions() -> dict[str, str]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what about the machine matters to seconds and bytes.
+    """Describe the machine, as far as it matters for time and memory.
 
     Returns
     -------
     machine : dict
-        ``platform``, ``processor``, ``cpu_count`` (cores that this process may
-        use) and ``peak_memory_method``
+        ``platform``, ``processor``, ``cpu_count`` (cores available to this process)
+        and ``peak_memory_method``
         (:func:`randkern.study.measure.peak_memory_method`).
 
     Examples
@@ -113,7 +112,7 @@ def describe_machine() -> dict[str, Any]:
     """
     try:
         cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells which cores a process may use
+    except AttributeError:  # only Linux reports which cores a process may use
         cores = os.cpu_count() or 1
     return {
         "platform": platform.platform(),
@@ -124,13 +123,12 @@ def describe_machine() -> dict[str, Any]:
 
 
 def write_results(results: Mapping[str, Any], path: str | Path) -> Path:
-    """Write results as JSON, whole or not at all.
+    """Write results atomically as JSON.
 
     Parameters
     ----------
     results : mapping
-        JSON-compatible values; NaN and infinity are refused, since JSON has
-        neither.
+        JSON-compatible values; NaN and infinity are rejected, since JSON has neither.
     path : str or Path
         File to write, replaced if it exists.
 

@@ -1,6 +1,7 @@
-"""Hyperparameters by validation: one eigendecomposition per setting of a kernel.
+"""Selects hyperparameters on validation rows.
 
-It gives the predictions at every penalty: see :mod:`randkern.models.ridge_path`.
+One eigendecomposition per kernel setting gives the predictions at every penalty: see
+:mod:`randkern.models.ridge_path`.
 """
 
 from collections.abc import Callable
@@ -23,17 +24,17 @@ __all__ = [
     "select_hyperparameters",
 ]
 
-# Up to this many training rows settings are judged by the exact kernel, beyond by
-# as many features as make a decomposition of seconds.
+# Up to this many training rows, settings are evaluated with the exact kernel; beyond,
+# with a number of features whose decomposition takes seconds.
 MAX_EXACT_ROWS = 5_000
 N_FEATURES = 2_000
-# Rows of a split: (training, validation).
+# Rows per split: (training, validation).
 EXACT_ROWS = (2_000, 2_000)
 FEATURE_ROWS = (10_000, 2_000)
-# With fewer rows than this a single split is too noisy: cross-validate.
+# With fewer rows, a single split is too noisy: cross-validate.
 MIN_SINGLE_SPLIT_ROWS = 1_000
 N_FOLDS = 5
-# Losses up to this multiple of the smallest count as equal to it.
+# Losses up to this multiple of the smallest are treated as equal to it.
 TOLERANCE = 1.02
 
 _LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
@@ -46,23 +47,23 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen for one kernel, and what it was chosen from.
+    """The hyperparameters chosen for a kernel, and the trials.
 
     Attributes
     ----------
     value : float or None
-        Lengthscale or bias; None where the kernel has neither.
+        Lengthscale or bias; None if the kernel has neither.
     alpha : float
         Ridge penalty.
     validation_loss : float
-        Mean squared error on the held-out rows, in classification of the targets ±1.
+        Mean squared error on the held-out rows, with targets ±1 in classification.
     n_training_rows, n_validation_rows : int
-        Rows of a split, and rows on which the loss was averaged.
+        Training rows per split, and rows over which the loss was averaged.
     judged_by : str
-        What judged the settings: the exact kernel, or how many features.
+        How settings were evaluated: by the exact kernel, or a number of features.
     tried : list of dict
-        For every setting of the kernel: its ``value``, its best ``alpha`` and
-        the ``validation_loss`` there.
+        For every setting of the kernel, its ``value``, its best ``alpha`` and the
+        ``validation_loss`` there.
     """
 
     value: float | None
@@ -75,7 +76,7 @@ class Selection:
 
 
 def relative_alphas() -> NDArray[np.float64]:
-    """Return the grid of penalties, as multiples of the mean kernel diagonal.
+    """Return the grid of penalties as multiples of the mean kernel diagonal.
 
     Returns
     -------
@@ -101,47 +102,45 @@ def select_hyperparameters(
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
-    The loss is the squared error on held-out rows, in classification that of targets
-    ±1: it is what ridge regression minimises, and it varies smoothly where the
-    number of mistakes jumps. Up to 5,000 rows, kernels are judged by exact kernel
-    ridge on at most 2,000 training and 2,000 validation rows;
-    with fewer than 1,000, by 5-fold cross-validation on all of them.
+    The loss is the squared error on held-out rows, with targets ±1 in classification:
+    ridge regression minimises it, and it varies smoothly where the number of mistakes
+    jumps. Up to 5,000 rows, kernels are evaluated by exact kernel ridge on at most
+    2,000 training and 2,000 validation rows, or, with fewer than 1,000 rows, by 5-fold
+    cross-validation on all of them.
 
-    Beyond 5,000 rows the lengthscale or bias is judged by 2,000 random features
-    on at most 10,000 and 2,000 rows: it is features
-    that limit a model of many rows, and what suits the exact kernel of few rows is
-    too short a lengthscale for them. The penalty is still chosen by the exact kernel
-    on the smaller rows: it stands for the noise of the data, whereas one chosen for
-    2,000 features also makes up for those that are missing.
+    Beyond 5,000 rows, the lengthscale or bias is evaluated with 2,000 random features
+    on at most 10,000 and 2,000 rows: a model of many rows is limited by its features,
+    for which the lengthscale that suits the exact kernel on few rows is too short. The
+    penalty is still chosen by the exact kernel on the smaller split: it represents the
+    noise of the data, whereas a penalty chosen for 2,000 features would also compensate
+    for missing features.
 
-    Lengthscales are searched among the data's own scale
-    (``lengthscale="scale"``) times ½, 1 and 2, further while the best is the last
-    one on its side, then at √2 to either side of the best, and at last at the
-    vertex of the parabola through the three best (of the log of the loss against
-    that of the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean
-    squared norm. Penalties are :func:`relative_alphas` times the mean of the
-    kernel's diagonal.
+    Lengthscales are searched at ``lengthscale="scale"`` times ½, 1 and 2, further while
+    the best is the last on its side, then at √2 to either side of the best, and finally
+    at the vertex of the parabola through the three best (log of the loss against log of
+    the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean squared norm.
+    Penalties are :func:`relative_alphas` times the mean of the kernel's diagonal.
 
-    The lengthscale of the smallest loss is taken. Otherwise, losses within 2 % of
-    the smallest count as equal to it, and of those the smallest bias is taken (a
-    bias adds a constant to the kernel, and noise in proportion to it to the
-    features), then the largest penalty: a flat curve ends at the better conditioned
-    system, which also needs fewer features.
+    The lengthscale with the smallest loss is chosen. Otherwise, losses within 2 % of
+    the smallest are treated as equal to it, and among them the smallest bias is chosen
+    (a bias adds a constant to the kernel, and proportional noise to the features), then
+    the largest penalty: a flat curve ends at the better conditioned system, which also
+    needs fewer features.
 
-    The penalty is in the units of ‖Y - f‖² + α‖f‖², not divided by the number of
-    rows, and is kept when the model is refitted on more rows: the prior that it
-    stands for, noise variance over signal variance, does not change with n.
+    The penalty is in the units of ‖Y - f‖² + α‖f‖², not divided by the number of rows,
+    and is kept when the model is refitted on more rows: the ratio of noise variance to
+    signal variance that it represents does not depend on n.
 
     Parameters
     ----------
     choice : KernelChoice
     X : ndarray of shape (n, d)
-        Training rows; test rows must not be among them.
+        Training rows, without test rows.
     y : ndarray of shape (n,) or (n, n_outputs)
         Labels or numeric targets.
     task : {"classification", "regression"}
     alpha : float, optional
-        Keep this penalty and choose only the kernel's hyperparameter.
+        Use this penalty and choose only the kernel's hyperparameter.
 
     Returns
     -------
@@ -206,7 +205,7 @@ def select_hyperparameters(
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """One setting of the kernel: its mean loss at each of its rising penalties."""
+    """One setting of the kernel, with its mean loss at each ascending penalty."""
 
     alphas: NDArray[np.float64]
     loss: NDArray[np.float64]
@@ -217,7 +216,7 @@ class _Evaluation:
 
 
 class _Judge:
-    """Validation rows, and how they are predicted: exactly, or by features."""
+    """Validation rows, predicted by the exact kernel or by features."""
 
     def __init__(
         self,
@@ -307,7 +306,7 @@ def _search_lengthscale(
     left, middle, right = loss(best - 0.5), loss(best), loss(best + 0.5)
     curvature = left - 2 * middle + right
     if curvature > 0:
-        # At most half a step away, the middle being the lowest of the three.
+        # At most half a step away, as the middle is the lowest of the three.
         vertex = best + np.clip(0.25 * (left - right) / curvature, -0.25, 0.25)
         best = min((best, float(vertex)), key=loss)
     return reference * 2.0**best

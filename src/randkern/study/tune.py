@@ -1,8 +1,8 @@
 """Grids of hyperparameters: penalty, feature scale, and lengthscale or bias.
 
-Features multiplied by s with penalty α give the predictions of the features
-themselves with penalty α/s²: every scale and every penalty of a kernel are
-penalties of one eigendecomposition, and no cell of their grid costs a fit.
+Features multiplied by s with penalty α give the same predictions as the features
+themselves with penalty α/s²: one eigendecomposition per kernel setting covers every
+scale and every penalty, and no cell of their grid needs a fit.
 """
 
 import time
@@ -38,9 +38,9 @@ from .records import describe_machine, installed_versions
 __all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
 
 DEFAULT_SCALES = (0.01, 0.1, 1.0, 10.0)
-# Of the mean of the kernel's diagonal, rounded to a power of ten.
+# Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
-# Of what lengthscale="scale" resolves to, and of the mean squared norm of the rows.
+# Relative to lengthscale="scale", and to the mean squared norm of the rows.
 _LENGTHSCALE_MULTIPLES = 2.0 ** np.arange(-3, 4)
 _BIAS_MULTIPLES = (0.0, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 _HELD_OUT_SHARE = 0.25
@@ -63,9 +63,9 @@ def tune(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Score a grid of hyperparameters on rows left out of the training rows.
+    """Score a grid of hyperparameters on held-out training rows.
 
-    For every kernel and every lengthscale or bias one model chooses among all
+    For every kernel and every lengthscale or bias, one model selects among all
     penalties (:class:`randkern.KernelRidgeClassifierCV`, or its regressor); the best
     of each kernel is then fitted on all training rows and scored on the test rows.
 
@@ -74,7 +74,7 @@ def tune(
     dataset : randkern.datasets.Dataset
         See :func:`.preparation.prepare` for how it is split and scaled.
     kernels : str or sequence of str
-        Names as :func:`.kernel_choices.parse_kernels` reads them.
+        Names accepted by :func:`.kernel_choices.parse_kernels`.
     n_components : int or None, default=1000
         Number of random features (at most one per column for the linear kernel);
         None is the exact kernel.
@@ -82,31 +82,31 @@ def tune(
         Penalties. None: the powers of ten from 10⁻⁶ to 10² times the power of ten
         nearest to the mean of the kernel's diagonal (without bias).
     scales : sequence of float
-        What the features are multiplied by.
+        Factors of the features.
     lengthscales : sequence of float, optional
         None: ⅛, ¼, ..., 8 times what ``lengthscale="scale"`` resolves to.
     biases : sequence of float, optional
-        Of the optical kernel. None: 0, 1/16, ¼, 1, 4 and 16 times the mean squared
-        norm of the rows.
+        Biases of the optical kernel. None: 0, 1/16, ¼, 1, 4 and 16 times the mean
+        squared norm of the rows.
     validation : {"loo", "holdout"} or int, default="loo"
         Leave-one-out; a quarter of the training rows; or a number of folds.
     n_trials : int, optional
-        Instead of the grid of lengthscales or biases, let Optuna propose so many
-        between its ends for each kernel (log-uniformly; without a bias of 0).
+        Number of values per kernel that Optuna proposes between the ends of the grid of
+        lengthscales or biases, which it replaces (log-uniform; without a bias of 0).
     memory_limit : int or str, optional
-        Passed to the models. What would exceed it is skipped, and says so.
+        Passed to the models. Fits that would exceed it are recorded as skipped.
     random_state : int, default=0
         Seed of the features, of the folds and of Optuna.
     progress : callable, optional
-        Called as ``progress(done, total, doing)`` before every step, and at last
-        with ``done == total``.
+        Called as ``progress(done, total, doing)`` before every step, and finally with
+        ``done == total``.
 
     Returns
     -------
     results : dict
         JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
         ``machine``, ``records`` (``kernel``, ``hyperparameters``,
-        ``validation_error``), ``settings`` (one a decomposition: ``kernel``,
+        ``validation_error``), ``settings`` (one per decomposition: ``kernel``,
         ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``), ``best`` (by
         kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
         ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
@@ -117,7 +117,7 @@ def tune(
     Raises
     ------
     ValueError
-        If an argument is not as described above, or the data set cannot be used.
+        If an argument is invalid, or the data set cannot be used.
     ImportError
         If `n_trials` is given and Optuna is not installed.
 
@@ -136,7 +136,7 @@ def tune(
     choices = parse_kernels(kernels)
     grid = Grid.of(alphas, scales, lengthscales, biases)
     _check_counts(n_components, n_trials)
-    resolve_memory_limit(memory_limit)  # complains before the work, not after
+    resolve_memory_limit(memory_limit)  # raises before the work, not after
     if n_trials is not None:
         import_extra("optuna", "a search by trials", "tune")
     data = prepare(dataset)
@@ -180,18 +180,17 @@ def tune(
 
 
 def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Order records: the least error, the scale nearest to 1, the largest penalty.
+    """Order records by smallest error, scale nearest to 1, and largest penalty.
 
     Parameters
     ----------
     record : mapping
-        One of those of :func:`tune`.
+        A record of :func:`tune`.
 
     Returns
     -------
     key : tuple of float
-        For ``min``: scale and penalty count only as α/s², so that equal errors are
-        common.
+        For ``min``: only α/s² matters, so equal errors are common.
 
     Examples
     --------
@@ -207,7 +206,7 @@ def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The values to try; "auto" leaves them to the kernel and the data.
+    """The values to try; with "auto" they follow from the kernel and the data.
 
     Attributes
     ----------
@@ -228,7 +227,7 @@ class Grid:
         lengthscales: Sequence[float] | None,
         biases: Sequence[float] | None,
     ) -> Self:
-        """Return the distinct values in rising order, or complain."""
+        """Return the distinct values in ascending order, or raise."""
         return cls(
             alphas="auto" if alphas is None else _rising("alphas", alphas),
             scales=_rising("scales", scales),
@@ -239,7 +238,7 @@ class Grid:
         )
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
-        """Return the lengthscales or biases of a kernel; [None] where it has none."""
+        """Return the lengthscales or biases of a kernel, [None] if it has none."""
         if choice.opens is None:
             return [None]
         given, multiples = self.lengthscales, tuple(_LENGTHSCALE_MULTIPLES)
@@ -264,7 +263,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class _Options:
-    """The arguments of a search beside its grid."""
+    """The arguments of a search other than its grid."""
 
     n_components: int | None
     validation: str | int
@@ -274,7 +273,7 @@ class _Options:
 
 
 class _Search:
-    """Scores settings of kernels on one data set, and keeps the records."""
+    """Scores settings of kernels on one data set, and stores the records."""
 
     def __init__(self, data: PreparedData, grid: Grid, options: _Options) -> None:
         self.data = data
@@ -286,11 +285,11 @@ class _Search:
         self.best: dict[str, dict[str, Any]] = {}
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
-        # Of the last setting; None if it was skipped.
+        # Smallest error of the last setting, None if it was skipped.
         self.least_error: float | None = None
 
     def n_proposals(self, choice: KernelChoice, values: Sequence[float | None]) -> int:
-        """Return how many settings :meth:`proposals` will yield."""
+        """Return the number of settings that :meth:`proposals` will yield."""
         tried = self.options.n_trials is not None and choice.opens is not None
         return self.options.n_trials or 0 if tried else len(values)
 
@@ -319,7 +318,7 @@ class _Search:
                 study.tell(trial, self.least_error, state)
 
     def compile(self, choice: KernelChoice) -> None:
-        """Fit on a few rows what will be timed, and forget it."""
+        """Fit the models to be timed on a few rows, so that all code is compiled."""
         rows = few_rows(self.data)
         model = self._model(
             choice.build(1.0 if choice.opens else None), choice, search=True
@@ -329,7 +328,7 @@ class _Search:
             model.fit(self.data.X_train[rows], self.data.y_train[rows])
 
     def score(self, choice: KernelChoice, value: float | None) -> None:
-        """Add the records of one setting of a kernel, or say why there are none."""
+        """Add the records of one setting of a kernel, or why it was skipped."""
         penalties = self.grid.penalties(choice, self.data.X_train)
         cells = [(s, a, _penalty(s, a)) for s in self.grid.scales for a in penalties]
         distinct = sorted({penalty for *_, penalty in cells})
@@ -367,7 +366,7 @@ class _Search:
         )
 
     def conclude(self, choice: KernelChoice) -> None:
-        """Fit the best of a kernel on all training rows, and score it."""
+        """Fit the best setting of a kernel on all training rows, and score it."""
         own = [r for r in self.records if r["kernel"] == choice.label]
         if not own:
             return
@@ -423,7 +422,7 @@ class _Search:
     def _fitted(
         self, model: Any, choice: KernelChoice, named: Mapping[str, float]
     ) -> bool:
-        """Fit on the training rows; keep what was warned of, or why it was skipped."""
+        """Fit on the training rows; record warnings, or why the fit was skipped."""
         note = {"kernel": choice.label, "hyperparameters": dict(named)}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -444,27 +443,27 @@ def _rising(name: str, values: Sequence[float], *, zero: bool = False) -> list[f
 
 
 def _penalty(scale: float, alpha: float) -> float:
-    """Return α/s², equal for cells that are equal but for rounding."""
+    """Return α/s², equal for cells that differ only by rounding."""
     return float(f"{alpha / scale**2:.12g}")
 
 
 def at_edge(
     named: Mapping[str, float], own: Sequence[Mapping[str, Any]], opens: str | None
 ) -> list[str]:
-    """Return which values are the first or last tried: the grid may be too small.
+    """Return which values are at an end of the grid, which may then be too small.
 
     Parameters
     ----------
     named : mapping
-        The hyperparameters that were chosen.
+        The chosen hyperparameters.
     own : sequence of mapping
-        The records of their kernel (:func:`tune`).
+        The records of the kernel (:func:`tune`).
     opens : {"lengthscale", "bias", None}
 
     Returns
     -------
     edges : list of str
-        Of `opens` and ``"alpha"``.
+        Subset of `opens` and ``"alpha"``.
     """
     edges = []
     if opens is not None:
@@ -485,7 +484,7 @@ def at_edge(
 def _splits(
     data: PreparedData, options: _Options
 ) -> tuple[list[tuple[NDArray[Any], NDArray[Any]]] | None, str]:
-    """Return training and validation rows, None for leave-one-out, and their name."""
+    """Return training and validation rows, None for leave-one-out, and a name."""
     validation, seed = options.validation, options.random_state
     if validation == "loo":
         return None, "leave-one-out"
@@ -516,7 +515,7 @@ def _splits(
 
 @contextmanager
 def _quiet_optuna() -> Iterator[Any]:
-    """Import Optuna, and keep it from logging every trial for a while."""
+    """Import Optuna, and suppress its log of trials in the context."""
     optuna = import_extra("optuna", "a search by trials", "tune")
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

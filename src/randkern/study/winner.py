@@ -1,4 +1,4 @@
-"""The best of what was compared or tuned, as a model of rows as they come."""
+"""The best model of a comparison or tuning, for rows as the user has them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ __all__ = ["fit_winner", "winner"]
 
 
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what was best, None if nothing was measured.
+    """Return the best setting, or None if nothing was measured.
 
     Parameters
     ----------
     results : mapping
-        Of :func:`.compare.compare`: the kernel and number of features of the least mean
-        test error; or of :func:`.tune.tune`: the least validation error.
+        Results of :func:`.compare.compare`, where the kernel and number of features
+        with the smallest mean test error are best, or of :func:`.tune.tune`, where the
+        smallest validation error is.
 
     Returns
     -------
@@ -70,14 +71,14 @@ def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[st
 def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     """Return the best model, fitted to the training rows.
 
-    Of a table it is a pipeline that begins with what encodes the columns.
+    For a table it is a pipeline that starts with the encoder of columns.
 
     Parameters
     ----------
     dataset : randkern.datasets.Dataset
-        What the results are of.
+        The data set of the results.
     results : mapping
-        As for :func:`winner`.
+        As in :func:`winner`.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     kind = randkern.KernelRidgeClassifier if classes else randkern.KernelRidgeRegressor
     model = kind(
         kernel,
-        # Features times s with penalty α are the features with penalty α/s².
+        # Features times s with penalty α are equivalent to penalty α/s².
         alpha=named["alpha"] / named.get("scale", 1.0) ** 2,
         n_components=size,
         features=best["features"],

@@ -1,4 +1,4 @@
-"""Models for tables that need no argument: columns, kernel and penalty are chosen."""
+"""Models for tables that choose encoding, kernel and penalty automatically."""
 
 from randkern.tabular.classifier import TabularClassifier
 from randkern.tabular.encoder import TabularEncoder

@@ -1,7 +1,7 @@
-"""A fitted encoder of tables, as array operations of any library.
+"""A fitted table encoder as array operations of any library.
 
-For tensors, and for arrays that become operators of ONNX; rows of dataframes are
-encoded by :class:`~randkern.TabularEncoder` itself.
+It serves tensors and arrays that trace ONNX operators; dataframes are encoded by
+:class:`~randkern.TabularEncoder` itself.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def encode_columns(
     levels : list of pairs
         From :func:`levels_of`.
     is_known : callable
-        Compares a column of categories with those of the fit (objects, None where
-        values are missing); returns booleans (n, n_categories).
+        Compares a column of categories with those of the fit (objects, None for missing
+        values); returns booleans (n, n_categories).
     """
     numbers = [columns[j] for j in encoder._numbers]
     parts: list[Any] = []
@@ -58,7 +58,7 @@ def encode_columns(
             found = as_float64(is_known(columns[j], known))
             parts.append(found @ (become[:-1] - become[-1]) + become[-1])
     rows = xp.concat(parts, axis=1)
-    # Models fitted to single precision take such rows.
+    # Models fitted in single precision expect such rows.
     return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
 
 
@@ -68,7 +68,7 @@ def as_float64(x: Any) -> Any:
 
 
 def equals(x: Any, values: np.ndarray) -> Any:
-    """Compare numbers with some values; NaN, which is the last, equals NaN."""
+    """Compare numbers with values; a NaN, always the last value, equals NaN."""
     ops, missing = ops_of(x), np.isnan(values)
     found = x == ops.float64_like(values[~missing], x)
     return ops.hstack([found, ops.xp.isnan(x)]) if missing.any() else found
@@ -83,13 +83,13 @@ def _scaled(encoder: TabularEncoder, x: Any, at: int) -> Any:
 
 
 def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
-    """Return the share of numbers below x, as QuantileTransformer interpolates it."""
+    """Return the share of numbers below x, interpolated as in QuantileTransformer."""
     ops = ops_of(x)
     where = ops.xp.where
     knots, first = np.unique(quantiles, return_index=True)
     last = np.append(first[1:], len(quantiles)) - 1
     low, high = references[first], references[last]
-    # Ranks jump where quantiles are equal: take the middle.
+    # Ranks jump at equal quantiles: use the middle.
     slope = np.zeros(len(knots))
     slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
     n_below = as_float64(x >= ops.float64_like(knots, x)).sum(axis=1)
@@ -99,13 +99,13 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
         for values in (knots, high, slope, (low + high) / 2)
     )
     rank = where(x == knot, middle, left + (x - knot) * slope)
-    # As in scikit-learn, and in its order: within 1e-7 of an end counts as the end.
+    # As in scikit-learn, in its order: values within 1e-7 of an end count as the end.
     rank = where(x > float(quantiles[-1]) - 1e-7, 1.0, rank)
     return where(x < float(quantiles[0]) + 1e-7, 0.0, rank)
 
 
 def levels_of(encoder: TabularEncoder) -> list[Levels]:
-    """Return the categories of every column, and what they, and others, become."""
+    """Return the categories of every column, and the codes of these and of others."""
     return [_levels(encoder, at) for at in range(len(encoder._categories))]
 
 

@@ -42,30 +42,31 @@ from randkern.tabular.search import Trial
 
 __all__ = ["TabularClassifier"]
 
-# Beyond so many rows landmarks replace the exact kernel.
+# With more rows, landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
-# Penalties of logistic regression relative to least squares, and the first of them.
+# Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
-# Penalties that are chosen for some rows are divided by one of these for many.
+# Factors of C that are tried for many rows, when it has been chosen with few, the
+# landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
 _LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
 _LEAST_ITER, _MAX_ITER = 40, 300
-# Numbers of landmarks, entries of their features between the two, and about how many
-# passes there are over them.
+# Numbers of landmarks, number of entries of their features in between, and rough number
+# of passes over them.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 _PASSES = 120
-# The least weight of a part, and the steps to the weights.
+# Smallest weight of a part, and number of steps of the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
-# Shares of the time: for the search at most, and what is left for the last fits, of few
-# rows and of many.
+# Shares of the time for few rows and for many: at most for the search, and at least for
+# the last fits.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
-# Of what is left, for a fit with landmarks; the rest is for choosing its penalty.
+# Share of the remaining time for a fit with landmarks; the rest is for its penalty.
 _LAST_FIT_SHARE = 0.4
 
 
@@ -73,8 +74,8 @@ _LAST_FIT_SHARE = 0.4
 class _Part:
     """A candidate for a member of the model.
 
-    `share` is the penalty of logistic regression over that of least squares, None for
-    least squares; `P` are the probabilities of rows left out, with this loss.
+    `share` is the penalty of logistic regression relative to least squares, None for
+    least squares; `P` holds the leave-one-out probabilities, with loss `loss`.
     """
 
     trial: Trial
@@ -86,13 +87,14 @@ class _Part:
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
-    The kernels are those of :class:`TabularRegressor`, learned by the log loss that
-    least squares to labels coded as ±1, over a temperature, have on rows left out; of
-    more than 2,500 rows (10,000 are searched at most) each step is on other rows. Of
-    fewer, one has a single lengthscale for all columns. With the best few of them, each
-    plus a constant, logistic regression is also fitted, with a penalty chosen by its
-    log loss on rows left out, to one step of Newton's method. The model is the weighted
-    mean of the probabilities of these that has the least log loss, over a temperature.
+    The kernels are those of :class:`TabularRegressor`, learned by the leave-one-out log
+    loss of least squares on labels coded as ±1, divided by a temperature; with more
+    than 2,500 rows (at most 10,000 are searched) each step uses different rows. With
+    fewer, one kernel has a single lengthscale for all columns. Logistic regression is
+    also fitted with the best few kernels, each plus a constant, with a penalty chosen
+    by the leave-one-out log loss, approximated by one Newton step. The model is the
+    weighted mean of the probabilities of these fits with the smallest log loss, with a
+    temperature.
 
     Parameters
     ----------
@@ -111,9 +113,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     ----------
     classes_ : ndarray of shape (n_classes,)
     model_, leaderboard_, feature_importances_
-        The fitted model, a dataframe of what was tried with its errors, sorted by rows,
-        the most first, then by error, and the share of each column in the variance of
-        the predictions.
+        The fitted model; a dataframe of the trials with their errors, sorted by rows,
+        descending, then by error; and the share of each column in the variance of the
+        predictions.
     temperature_ : float
         The divisor of the logarithms of probabilities.
     n_features_in_ : int
@@ -121,7 +123,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact, if the time allows; otherwise Nyström features
+    Up to 8,000 rows the kernel is exact if time allows; otherwise Nyström features
     replace it, and the model is a single fit, with a penalty chosen by held-out rows.
 
     References
@@ -154,8 +156,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         y : array of shape (n,)
             Labels.
         sample_weight : array of shape (n,), optional
-            Rows of weight zero are left out. Up to 16,000 rows, copies of a row are one
-            row with the sum of their weights.
+            Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
+            merged into one row with the sum of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -194,7 +196,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         weight: np.ndarray,
     ) -> list[tuple[float, _Part]]:
         """Return the parts of the model with their weights; set the temperature."""
-        # The logits of several classes are as many systems of equations.
+        # The logits of several classes are separate systems of equations.
         n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
         rows = self._searched[:n]
         labels, Y, weight = labels[rows], Y[rows], weight[rows]
@@ -232,10 +234,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         start: int,
         until: float,
     ) -> _Part:
-        """Return logistic regression with the penalty of least log loss.
+        """Return logistic regression with the penalty of smallest log loss.
 
-        Penalties are shares of that of least squares, and neighbours are tried from
-        the `start` on.
+        Penalties are shares of that of least squares; the search moves from `start` to
+        neighbours.
         """
         U = self._sample(trial)[: len(labels)]
         gram = np.array(with_constant(trial.kernel)._gram(U, None))
@@ -264,7 +266,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         n, k = Y.shape
-        # Of mean 1: whole numbers would be copies, of which one alone is left out.
+        # Mean 1: integers would be read as copies, only one of which is left out.
         given = None if self._counts is None else weight
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
@@ -338,9 +340,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _size(
         self, trial: Trial, n: int, k: int, passes: int, seconds: float
     ) -> tuple[int | None, float]:
-        """Return how many landmarks a fit has, None for the exact kernel.
+        """Return a fit's number of landmarks and its approximate time in seconds.
 
-        And about how many seconds it takes.
+        The number is None for the exact kernel.
         """
         if n <= _MOST_ROWS:
             return None, 0.0  # about the time of the fits for penalties
@@ -351,12 +353,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if last < seconds:
                 return None, last
         least, most = _LANDMARKS
-        if self._candidates is not None:  # no more than were judged
+        if self._candidates is not None:  # no more than were evaluated
             most = min(most, self.model_.members[0].fit.n_components or most)
         D = max(min(most, _ENTRIES // n), least)
 
         def last_of(D: int) -> float:
-            # Landmarks' features take about two products, normal equations another.
+            # Landmark features take about two products, the normal equations another.
             products = (2 if passes else 3) * n * D**2 / rate
             return products + passes * pass_seconds(n, D, k)
 
@@ -390,7 +392,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
 def _descended(
     judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
 ) -> Any:
-    """Return the judged place of a list whose neighbours are no better."""
+    """Return what `judge` finds at a place in a list with no better neighbour.
+
+    Losses decrease on the way from `start` to this place.
+    """
     best, at = judge(start), start
     for step in (1, -1):
         while 0 <= at + step < size and not over():
@@ -404,7 +409,7 @@ def _descended(
 
 
 def with_constant(kernel: Kernel) -> Kernel:
-    """Return the sum of a kernel and a constant, for an intercept."""
+    """Return the sum of a kernel and a constant, which acts as an intercept."""
     return kernel + Linear(1.0, columns=[])
 
 
@@ -418,10 +423,10 @@ def left_out(
 ) -> np.ndarray:
     """Approximate the leave-one-out probabilities of rows, (n, k).
 
-    By one step of Newton's method from a fit to all (Rad & Maleki 2020, "A scalable
+    It takes one Newton step from the fit to all rows (Rad & Maleki 2020, "A scalable
     estimate of the out-of-sample prediction error via approximate leave-one-out
-    cross-validation"): with W the curvature of the losses, the fit is that of least
-    squares to the logits plus W⁻¹(y − p).
+    cross-validation"): with W the curvature of the losses, the fit is a least-squares
+    fit to the logits plus W⁻¹(y − p).
     """
     model = _logistic(kernel, C, None, 0)
     _quietly(model, X, labels, weight)
@@ -436,7 +441,7 @@ def left_out(
         B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
         B = B.diagonal()[:, None, None]
     else:
-        # Both map equal logits to 0: another eigenvalue there changes no probability.
+        # Both map equal logits to 0: changing that eigenvalue changes no probability.
         W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
         B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
     shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
@@ -445,7 +450,7 @@ def left_out(
 
 
 def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Return the blocks (n, k, k) of rows of the inverse of I ⊗ K + W⁻¹.
+    """Return the blocks (n, k, k), one per row, of the inverse of I ⊗ K + W⁻¹.
 
     It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
     (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
@@ -509,9 +514,9 @@ def _blend_probabilities(
     weight: np.ndarray,
     most: int = MOST_MEMBERS,
 ) -> tuple[np.ndarray, float]:
-    """Return the weights of sum 1 and the temperature of least log loss.
+    """Return the weights, with sum 1, and the temperature of smallest log loss.
 
-    At most `most` weights are not zero; handicaps are added to the losses of parts.
+    At most `most` weights are nonzero; handicaps are added to the losses of parts.
     """
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
     chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
@@ -519,7 +524,7 @@ def _blend_probabilities(
     weights = np.full(len(parts), 1 / len(parts))
     for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
         weights = weights * ((chances / (weights @ chances)) @ shares)
-    if most == 1:  # similar parts share a weight
+    if most == 1:  # as similar parts would share a weight
         weights = np.log(chances) @ shares
         weights = np.where(np.arange(len(parts)) == weights.argmax(), 1.0, 0.0)
     weights[np.argsort(-weights, kind="stable")[most:]] = 0.0

@@ -1,4 +1,4 @@
-"""Encoding of the columns of tables as numbers on one scale."""
+"""Encoding of table columns as numbers on a common scale."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ from randkern._validation import (
 
 __all__ = ["FARTHEST", "TabularEncoder"]
 
-# The most frequent categories have one column each; the others share one.
+# The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
 _LEAST_ROWS = 2
 _QUANTILES = 1000
-# Where the tails of a normal law are cut off, in standard deviations.
+# Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
-# Most rows from which medians, scales and categories are learned.
+# Largest number of rows from which medians, scales and categories are learned.
 _MOST_FITTED = 100_000
-# Weights with a larger sum are not repetitions.
+# Weights with a larger sum are not treated as repetitions.
 _MOST_REPEATED = 10**6
 
 
 class TabularEncoder(TransformerMixin, BaseEstimator):
-    r"""Numbers on one scale from the columns of a table.
+    r"""Encode the columns of a table as numbers on a common scale.
 
-    Columns of numbers and booleans are scaled; dates and durations become days first.
-    Missing numbers are replaced by the median and indicated by an additional column.
-    Categories, and text with few different values, become one column per value (the
+    Numeric and boolean columns are scaled; dates and durations are first converted to
+    days. Missing numbers are replaced by the median and marked by an indicator column.
+    Categories, and strings with few distinct values, become one column per value (the
     rarest beyond 200 share one), so that rows that differ in a category are at distance
-    1 along it; missing values are a category, as are all values that occur in a single
-    row together; values unknown at `fit` belong to none.
+    1 along it; missing values are a category, and so are, together, all values that
+    occur in a single row; values unknown at `fit` belong to none.
 
     Parameters
     ----------
     numbers : {"standard", "quantile"}, default="standard"
         ``"standard"``: mean 0 and variance 1. ``"quantile"``: each number is replaced
-        by the quantile of a normal law at its rank, at most 3 standard deviations
-        from the middle; for columns with long tails.
+        by the normal quantile at its rank, at most 3 standard deviations from the
+        mean; for columns with long tails.
     dtype : {"float64", "float32"}, default="float64"
-        Of the encoded rows.
+        Dtype of the encoded rows.
 
     Attributes
     ----------
     columns_ : ndarray of shape (n_features_out,)
         The input column of each output column.
     blocks_ : ndarray of shape (n_features_out,)
-        Numbers from 0 on, equal for output columns that belong together, such as those
-        of the values of a category.
+        Indices from 0 on, equal for output columns that belong together, such as those
+        of a categorical column's values.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -104,8 +104,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         y : ignored
         sample_weight : array of shape (n,), optional
             Integers with a sum of at most a million are repetitions of rows, after
-            division by their common divisor. Of other weights only zeros matter: such
-            rows are left out.
+            division by their greatest common divisor. Of other weights only zeros
+            matter: such rows are omitted.
         """
         self._validate_params()
         X = self._checked(X, reset=True)
@@ -139,7 +139,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         filled = np.where(missing, self._medians, numbers)
         varying = filled.min(axis=0) != filled.max(axis=0)
         if not (varying.any() or len(self._missing) or len(self._categories)):
-            varying[0] = True  # rows without columns
+            varying[0] = True  # avoids rows without columns
         self._varying = np.flatnonzero(varying)
         if not len(self._varying):
             return
@@ -220,7 +220,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
             with warnings.catch_warnings():
-                # Warnings that categories are unknown.
+                # Ignore warnings about unknown categories.
                 warnings.simplefilter("ignore", UserWarning)
                 levels = self._one_hot.transform(objects)
             out[:, missing.stop :] = levels * self._level_scale
@@ -248,7 +248,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     # -- reading ----------------------------------------------------------------------
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """Return a table as it is, anything else as an array of floats."""
+        """Return a dataframe unchanged, anything else as an array of floats."""
         if not is_table(X):
             return validate_data(
                 self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
@@ -266,7 +266,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return str(j if names is None else names[j])
 
     def _split(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Split into columns of numbers, NaN where missing, and of categories."""
+        """Split into numeric columns, with NaN for missing values, and categories."""
         if not is_table(X):
             return X, np.empty((len(X), 0), dtype=object)
         columns = [X[name] for name in X.columns]
@@ -287,7 +287,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if all(
                 value is None or isinstance(value, (bool, np.bool_)) for value in found
             ):
-                # Booleans, some missing, are objects in pandas, as is an empty column.
+                # In pandas, booleans with missing values and empty columns are objects.
                 return np.array([np.nan if value is None else value for value in found])
             raise ValueError(
                 f"column {name!r} held numbers when the encoder was fitted, but "
@@ -306,7 +306,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
-    """Return the numbers of rows, repeated by their weights."""
+    """Return row indices, repeated by their weights."""
     weight = _check_sample_weight(
         sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
     )
@@ -316,10 +316,10 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     if not whole or weight.sum() > _MOST_REPEATED:
         return np.flatnonzero(weight)
     times = weight.astype(int)
-    # Equal repetitions of all rows change nothing.
+    # Repeating all rows equally often changes nothing.
     return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
 
 
 def _is_text(column: Any) -> bool:
-    """Tell whether a column holds anything but numbers and dates."""
+    """Return whether a column holds anything other than numbers and dates."""
     return not is_numeric(column) and not is_time(column)

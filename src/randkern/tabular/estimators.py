@@ -1,4 +1,4 @@
-"""Regression of tables without tuning, and the base that classification shares."""
+"""Regression of tables without tuning, and the base class of classification."""
 
 from __future__ import annotations
 
@@ -58,41 +58,41 @@ from randkern.tabular.warm_start import Candidates
 
 __all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
-# The share of the time for the search at most, where the last fit is to few rows and to
-# many, and what is left for it at least.
+# Largest share of the time for the search, if the last fit is to few rows and to many;
+# the rest is the smallest share for that fit.
 _SEARCH_SHARES = (0.7, 0.5)
 _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
-# The share of the time for a factorisation at most, with a search and without.
+# Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
-# The share of the time for what follows the iterations of the last fit.
+# Share of the time for what follows the iterations of the last fit.
 _AFTER_SHARE = 0.13
-# Rows to which lengthscales are adapted at most, where there are so many times more
-# than they were learned from.
+# Largest number of rows to which lengthscales are adapted, and the ratio to the rows
+# they were learned from at which this starts.
 _MOST_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
-# Fits that this takes about.
+# Approximate number of fits that this takes.
 _ADAPTING_FITS = 12
-# Rows that judge trials, and fits in a blend, at most.
+# Largest number of rows on which trials, and the fits of a blend, are evaluated.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
-# Rows that tell how predictions depend on each column.
+# Rows used to measure how predictions depend on each column.
 _EFFECT_ROWS = 200
-# Beyond this share of different rows that differ in their targets only, equal rows
-# are no copies.
+# If more than this share of the distinct rows differ only in their targets, equal rows
+# are not treated as copies.
 _MOST_MIXED = 0.1
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _LEAST_WEIGHT = 1e-100
-# Rows of which kernels are learned again without a fold each, and folds; the share of
-# what is left of the time that this may take.
+# Smallest and largest number of rows for which kernels are relearned without each fold,
+# and the number of folds; the share of the remaining time that this may take.
 _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
 _RELEARNING_SHARE = 0.8
-# Rows that are encoded at a time.
+# Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
-    """The base of regression and classification: rows, the search, and its reports."""
+    """Base class of regression and classification: rows, search, and reports."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
@@ -100,8 +100,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    # What trials are judged by, the rows that the search looks at, and the share of the
-    # time for adapting each of the best to the rows that judge it.
+    # The loss of trials, the number of rows that the search uses, and the share of the
+    # time for adapting each of the best to the rows that evaluate it.
     _loss: Loss = log_squares
     _most_searched = 2500
     _judging_share = 0.08
@@ -152,7 +152,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     @staticmethod
     def _used(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
-        """Return the rows of positive weight."""
+        """Return the rows with positive weight."""
         if weight.all():
             return X, y, weight
         kept = np.flatnonzero(weight)
@@ -161,9 +161,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _merged(
         self, X: Any, y: np.ndarray, weight: np.ndarray
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Merge copies of a row, and add up their weights.
+        """Merge copies of a row and sum their weights.
 
-        Otherwise leave-one-out errors of copies would be too small.
+        Otherwise the leave-one-out errors of copies would be too small.
         """
         if len(y) > MOST_FACTORISED:
             return X, y, weight
@@ -175,7 +175,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return _safe_indexing(X, rows), y[rows], weight
 
     def _normalised(self, weight: np.ndarray) -> np.ndarray:
-        """Return weights of mean 1, and store the given ones if they differ."""
+        """Return weights with mean 1, and store the given ones if they differ."""
         self._counts = weight if self._weighted or (weight != 1).any() else None
         self._unit = float(weight.mean())
         return weight / self._unit
@@ -192,9 +192,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         report: FitReport,
         seconds: float,
     ) -> list[Trial]:
-        """Return the best trials; store all, the encoders and the searched rows.
+        """Return the best trials; store all trials, encoders and the searched rows.
 
-        In so many seconds at most; those of the last fit where this starts from it.
+        The search takes at most `seconds`; a warm start returns the last fit's trials.
         """
         n = len(Y)
         self._encode_searched(X, n, stream)
@@ -258,10 +258,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _judged(
         self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
     ) -> list[tuple[Trial, np.ndarray]]:
-        """Return trials with leave-one-out residuals, the best first.
+        """Return trials with their leave-one-out residuals, best first.
 
-        Residuals are multiplied by the roots of weights. Where possible, trials are
-        judged by more rows than they were learned from.
+        Residuals are multiplied by the roots of weights. If possible, trials are
+        evaluated on more rows than they were learned from.
         """
         rows = self._searched[:_MOST_JUDGED]
         judged: list[tuple[float, Trial, np.ndarray]] = []
@@ -273,11 +273,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
             U, w = self._sample(trial)[: len(rows)], weight[rows]
             residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            while residuals is None:  # more rows than those of the trial
+            while residuals is None:  # more rows may need a larger penalty
                 trial = replace(trial, alpha=10 * trial.alpha)
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
-            if self._loss.is_noisy:  # it is twice a mean of logarithms of likelihoods
+            if self._loss.is_noisy:  # the loss is twice a mean log-likelihood
                 loss += 2 * optimism(trial, len(rows))
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
@@ -288,7 +288,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return trial.turned(self._rows[trial.numbers])
 
     def _encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
-        """Return rows for the kernel of a trial, encoded in blocks."""
+        """Return rows encoded in blocks for the kernel of a trial."""
         encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
         parts = [
             trial.turned(encoder.transform(_safe_indexing(X, rows)))
@@ -307,7 +307,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     ) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
-        As many as can be factorised several times in the given seconds.
+        Their number allows several factorisations in the given seconds.
         """
         m, n_columns = min(len(Y), most), self._sample(trial).shape[1]
         share = gram_seconds(m, n_columns) + factorising_seconds(m)
@@ -315,7 +315,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         m = int(m / max(share, 1.0) ** (1 / 3))
         if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
-        # Rows unknown to the search come last: they judge.
+        # Rows unknown to the search come last: they evaluate it.
         rows = self._order[:m]
         sample = self._encoded(trial, _safe_indexing(X, rows))
         until = self._clock() + seconds
@@ -326,7 +326,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def _forget(self) -> None:
-        """Delete what only the fit needs."""
+        """Delete attributes that only the fit needs."""
         for name in ("_rows", "_order", "_searched", "_encoders", "_clock", "_how"):
             self.__dict__.pop(name, None)
         for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
@@ -377,14 +377,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
-    Columns are encoded by :class:`~randkern.TabularEncoder`. On at most 2,500 rows
-    kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear
-    one) with a lengthscale for each column are then learned, together with the penalty,
-    by the gradient of the leave-one-out error, which has a closed form; so are
-    lengthscales of the directions in which the best of these fits varies (a full
-    metric), if they are better on rows that they were not learned from. The best is
-    fitted to all rows, or the weighted mean of the best few if its leave-one-out error
-    is smaller.
+    Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
+    rows, kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a
+    linear one) with one lengthscale per column are learned together with the penalty,
+    by the closed-form gradient of the leave-one-out error; so are lengthscales along
+    the directions in which the best of these fits varies (a full metric), if they are
+    better on rows that they were not learned from. The best kernel is fitted to all
+    rows, or the weighted mean of the best few if its leave-one-out error is smaller.
 
     Parameters
     ----------
@@ -405,26 +404,26 @@ class TabularRegressor(RegressorMixin, Tabular):
         The fitted parts; ``print(model_.explain())`` shows the code that builds them
         from public parts of the library.
     leaderboard_ : DataFrame
-        What was tried: ``kernel``, ``numbers`` (how they are scaled), ``metric``
+        The trials: ``kernel``, ``numbers`` (how they are scaled), ``metric``
         (``"none"``, ``"diagonal"`` or ``"full"``), ``rows``, ``error`` (root mean
-        squared error of rows left out, over that of the mean of the targets) and
-        ``seconds``; sorted by ``rows``, the most first, then by ``error``. A list of
-        dicts without pandas.
+        squared leave-one-out error, relative to predicting the mean) and ``seconds``;
+        sorted by ``rows``, descending, then by ``error``. Without pandas, a list of
+        dicts.
     feature_importances_ : ndarray of shape (d,)
-        The share of each column in the variance of the predictions, interactions
-        included: total-effect indices, of sum 1. Up to 3,000 rows the variance of the
-        fit is subtracted.
+        The share of each column in the variance of the predictions, including
+        interactions: total-effect indices with sum 1. Up to 3,000 rows the variance of
+        the fit is subtracted.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
     Notes
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
-    typical core up to 11,400 rows in the default of 60 seconds, up to 16,000 from 165
-    seconds on. For more rows, up to 60,000, conjugate gradients multiply its tiles; for
-    yet more, and where time is short, Nyström features replace it. In all these cases
-    1,500 rows are held out to judge the fit and for intervals. Categories are one
-    column per value, so that the linear part of a sum of kernels includes what
+    typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
+    165 seconds on. For more rows, up to 60,000, conjugate gradients multiply by its
+    tiles; for even more, or if time is short, Nyström features replace it. In all these
+    cases 1,500 rows are held out to evaluate the fit and for intervals. Categories are
+    one column per value, so the linear part of a sum of kernels includes what
     :class:`~randkern.Categorical` would add.
 
     References
@@ -458,9 +457,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         X : dataframe or array of shape (n, d)
         y : array of shape (n,) or (n, n_targets)
         sample_weight : array of shape (n,), optional
-            Of the squared errors; rows of weight zero are left out. Where the Gram
-            matrix is factorised, copies of a row are one row with the sum of their
-            weights.
+            Weights of the squared errors; rows of weight zero are omitted. If the Gram
+            matrix is factorised, copies of a row are merged into one row with the sum
+            of their weights.
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
@@ -487,7 +486,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _set_apart(
         self, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Return the rows to fit; of too many for an exact fit, some are held out."""
+        """Return the rows to fit; hold some out if too many for an exact fit."""
         self._held_out: Any = None
         n = len(y)
         share = _FACTORISING_SHARES[self._candidates is not None]
@@ -527,7 +526,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         weight: np.ndarray,
         stream: Stream,
     ) -> list[Member]:
-        # The last rows, which judge the fit, are unknown to the search.
+        # The last rows, which evaluate the fit, are unknown to the search.
         order, n = self._order, len(y)
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
@@ -536,7 +535,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             if self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
-                break  # one good fit is worth more
+                break  # one good fit is better
             trial = self._adapted(trial, X, y, weight, 0.8 * seconds - last)
             if self._how != "factorise":
                 members.append(self._fit_many(trial, X, y, weight, stream))
@@ -550,9 +549,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _fit_many(
         self, trial: Trial, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
     ) -> Member:
-        """Return the better of two fits, by the rows held out.
+        """Return the better of two fits on the held-out rows.
 
-        One is exact, to as many rows as the time allows, the other to all rows.
+        One is exact, on as many rows as time allows, the other uses all rows.
         """
         encoder = self._encoders[trial.numbers]
         U_apart = trial.turned(encoder.transform(self._X_apart))
@@ -563,7 +562,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
         )
         how, D = plan_of(n, max(self._left(), floor))
-        # With tiles of the Gram matrix, or with as many features as fit in memory.
+        # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial, X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
@@ -599,12 +598,12 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _learning_factor(
         self, trial: Trial, Y: np.ndarray, weight: np.ndarray
     ) -> float:
-        """Return by which factor residuals of rows unknown to the kernel are larger.
+        """Return the factor by which residuals of unknown rows are larger.
 
-        The kernel minimises leave-one-out residuals. Where rows are few, it is learned
-        again without each fold, as far as the time allows; for more rows, learning p
-        numbers, lengthscales and the penalty, reduces the squares by a share of about
-        2p/n (Akaike 1974).
+        The kernel minimises leave-one-out residuals. If there are few rows, it is
+        relearned without each fold, as time allows; for more rows, learning p numbers,
+        the lengthscales and the penalty, reduces the squares by a share of about 2p/n
+        (Akaike 1974).
         """
         n, encoder = len(Y), self._encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
@@ -629,7 +628,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 *(until, root_stream(fold), lambda _: False, self._clock),
             )
             learned = search.again(trial, np.flatnonzero(~held))
-            if self._clock() > until:  # a descent that was interrupted
+            if self._clock() > until:  # the descent was interrupted
                 break
             for at, each in enumerate((trial, learned)):
                 V, order = each.turned(U), np.arange(n - held.sum())
@@ -687,23 +686,22 @@ class TabularRegressor(RegressorMixin, Tabular):
         return values if self._many else values[:, 0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
-        """Return intervals that hold the target with probability `coverage`.
+        """Return intervals that contain the target with probability `coverage`.
 
-        Up to 3,000 rows these are those of CV+ with 20 folds (of the jackknife+ below
-        20 rows), from fits without each fold in closed form: with exchangeable rows and
-        a fixed kernel, the probability is at least 2·coverage − 1 − √(2/n), and near
+        Up to 3,000 rows they are CV+ intervals with 20 folds (jackknife+ below 20
+        rows), from closed-form fits without each fold: with exchangeable rows and a
+        fixed kernel, the probability is at least 2·coverage − 1 − √(2/n), and near
         `coverage` in practice. As the kernel is learned from the same n rows, residuals
-        are multiplied by 1 + p/n, with p the number of lengthscales and penalties; up
-        to 600 rows by their ratio in five folds whose kernels are learned without the
-        fold, if that is larger. For more rows intervals are centred at the prediction,
-        and as wide as a quantile of the residuals of 1,500 rows: where the Gram matrix
-        is factorised, leave-one-out residuals (the jackknife, of asymptotically correct
-        coverage for stable fits), otherwise those of rows held out (split conformal
-        prediction: at least `coverage`).
+        are multiplied by 1 + p/n, where p is the number of lengthscales and penalties;
+        up to 600 rows, by their ratio in five folds whose kernels are learned without
+        the fold, if that is larger. For more rows, intervals are centred at the
+        prediction, with a width given by a quantile of the residuals of 1,500 rows:
+        leave-one-out residuals if the Gram matrix is factorised (the jackknife, with
+        asymptotically correct coverage for stable fits), otherwise residuals of
+        held-out rows (split conformal prediction: at least `coverage`).
 
-        Residuals are divided by their mean size near the row, as measured by the
-        learned kernel, where that predicts their sizes: intervals are then wider where
-        targets are noisier.
+        If the learned kernel predicts the sizes of residuals, they are divided by their
+        mean size near the row: intervals are then wider where targets are noisier.
 
         Parameters
         ----------
@@ -747,7 +745,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 def optimism(trial: Trial, n: int) -> float:
     """Estimate by how much the leave-one-out log loss of n rows is too small.
 
-    Lengthscales and penalty are those of its least value: about 1/n for each number
+    Lengthscales and penalty minimise it, which lowers it by about 1/n per number
     (Akaike 1974).
     """
     return trial.n_learned / n
@@ -756,10 +754,10 @@ def optimism(trial: Trial, n: int) -> float:
 def different_rows(
     U: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the first of the copies of each row, and the sums of their weights.
+    """Return the first copy of each row, and the sums of the copies' weights.
 
-    Sorted, so that neither the order nor the repetition of rows matters. None where
-    many equal rows of `U` have different targets, and so are no copies.
+    They are sorted, so that neither the order nor the repetition of rows matters. If
+    many equal rows of `U` have different targets, and so are not copies, return None.
     """
     keys = np.column_stack([U, Y])
     _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -768,7 +766,7 @@ def different_rows(
     )
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
-    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 has a column
+    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
 
 
 def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
@@ -783,6 +781,6 @@ def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
 
 
 def normalised(members: list[Member]) -> list[Member]:
-    """Return members with weights of sum 1."""
+    """Return members with weights normalised to sum 1."""
     total = sum(member.weight for member in members)
     return [replace(member, weight=member.weight / total) for member in members]

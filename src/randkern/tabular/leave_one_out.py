@@ -1,14 +1,14 @@
 """Leave-one-out errors in closed form, and their derivatives.
 
 With C = (K + αW⁻¹)⁻¹, W the weights of rows, and u = C1, the inverse of ridge
-regression with an intercept is P = C − uuᵀ/(1ᵀu). Left out of the fit, row i has the
-residual e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for a loss L of the predictions
-y_i − e_i, with the derivatives g_i in them,
+regression with an intercept is P = C − uuᵀ/(1ᵀu). The leave-one-out residual of row i
+is e_i = (PY)_i/P_ii (Rifkin & Lippert 2007), and for a loss L of the predictions
+y_i − e_i, with derivatives g_i in them,
 
     dL = tr(dK M),  M = ½ (UAᵀ + AUᵀ) − P diag(g_i·e_i/P_ii) P,
     A = PY,  U = P (g/diag P),
 
-so that all derivatives, in the penalty and in a lengthscale per column, cost one more
+so all derivatives, in the penalty and in one lengthscale per column, cost one more
 product of n × n matrices.
 """
 
@@ -48,26 +48,27 @@ __all__ = [
     "positive_inverse",
 ]
 
-# Bounds of numbers that are learned.
+# Bounds of learned numbers.
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
-# Steps by less end a descent, in the logarithm of the error.
+# A descent ends when a step lowers the logarithm of the error by less.
 _LEAST_DESCENT = 3e-5
-# Rows whose distances in a column are taken at a time.
+# Rows whose distances in a column are computed at a time.
 _BLOCK_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What trials are judged by.
+    """The loss by which trials are evaluated.
 
     Attributes
     ----------
     of : function of predictions (n, k), targets and weights
         Returns a number, and its gradient in the predictions.
     is_noisy : bool
-        Whether single targets carry little information, as labels do: the prior of the
-        lengthscales is then chosen, and directions are judged by rows outside any fit.
+        Whether single targets carry little information, like labels: the prior of the
+        lengthscales is then selected, and directions are evaluated on rows outside any
+        fit.
     """
 
     of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]
@@ -78,11 +79,11 @@ class Loss:
 
 
 class OutOfTimeError(Exception):
-    """Ends a descent whose time is up."""
+    """Ends a descent that runs out of time."""
 
 
 def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
-    """Return P, which overwrites `gram`, or None where K + αW⁻¹ is not positive.
+    """Return P, which overwrites `gram`, or None if K + αW⁻¹ is not positive definite.
 
     `penalty` is α, or a vector of α/w_i.
     """
@@ -109,7 +110,7 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
 def leave_one_out(
     kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray | None:
-    """Return the leave-one-out residuals, (n, k), None if `inverse` does."""
+    """Return the leave-one-out residuals, (n, k), or None if `inverse` does."""
     P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
     return None if P is None else (P @ Y) / P.diagonal()[:, None]
 
@@ -117,16 +118,16 @@ def leave_one_out(
 def directions_of(
     kernel: Any, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the directions in which a fit varies, (d, d), and by how much, at most 1.
+    """Return the directions in which a fit varies, (d, d), and how much, at most 1.
 
-    They are the eigenvectors of the mean outer product of gradients of the fit, in
-    columns over their lengthscales (Radhakrishnan et al. 2024, Science 383).
+    They are the eigenvectors of the mean outer product of gradients of the fit, for
+    columns divided by their lengthscales (Radhakrishnan et al. 2024, Science 383).
     """
     P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
     if P is None:
         return None
     U = X / kernel.lengthscale
-    # K = f(s), s a squared distance, has the gradient 2 f'(s) (u − v).
+    # K = f(s) of a squared distance s has the gradient 2 f'(s) (u − v).
     slope = kernel._slope(cdist(U, U, "sqeuclidean"))
     outer = np.zeros((U.shape[1], U.shape[1]))
     for dual in (P @ Y).T:
@@ -144,8 +145,8 @@ def add_symmetric_gradient(
 ) -> None:
     """Add Σ_ij M_ij ∂k(x_i, x_j)/∂θ to `out`, for a symmetric M.
 
-    For columns of L1 distances this is quicker than without symmetry: M is a direction,
-    for which single precision is enough.
+    For L1 distances symmetry makes this faster. M only gives a direction, for which
+    single precision suffices.
     """
     kernel = hyper.kernel
     parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
@@ -159,9 +160,9 @@ def add_symmetric_gradient(
 
 
 def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return Σ_ij M_ij |x_ik − x_jk| for every column k, for a symmetric M."""
+    """Return Σ_ij M_ij |x_ik − x_jk| for every column k and a symmetric M."""
     out, low, gap = np.zeros(X.shape[1]), X.min(axis=0), np.ptp(X, axis=0)
-    # Columns of two values: |x − y| is proportional to (x − y)².
+    # In columns with two values, |x − y| is proportional to (x − y)².
     two = ((low == X) | (low + gap == X)).all(axis=0)
     B = (X[:, two] > low[two]).astype(np.float32)
     M = M.astype(np.float32)
@@ -192,10 +193,10 @@ def log_squares(
 def log_probabilities(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return logarithms of probabilities of the classes, labels and the temperature.
+    """Return log-probabilities of the classes, labels and the temperature.
 
-    Decisions F are over the temperature of the least log loss; for codes Y of ±1, one
-    column for two classes. Labels are those of `temperature_of`.
+    Decisions F are divided by the temperature with the smallest log loss; codes Y are
+    ±1, with one column for two classes. Labels are those of `temperature_of`.
     """
     if Y.shape[1] == 1:
         F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
@@ -211,7 +212,7 @@ def log_loss(
 ) -> tuple[float, np.ndarray]:
     """Return twice the mean log loss of calibrated decisions, and its gradient in F.
 
-    The temperature is the best, so that the gradient in it vanishes.
+    The temperature is optimal, so the gradient in it vanishes.
     """
     P, labels, temperature = log_probabilities(F, Y, weight)
     value = -2 * float(weight @ (labels * P).sum(axis=1)) / len(Y)
@@ -222,8 +223,8 @@ def log_loss(
 class LeaveOneOut:
     """The leave-one-out loss, with its gradient.
 
-    The last number of θ is log α; those before are multiplied by `ties` to give the
-    numbers of the kernel, so that columns of one block share a lengthscale.
+    The last entry of θ is log α; the others are multiplied by `ties` to give the
+    kernel's hyperparameters, so that columns of one block share a lengthscale.
     """
 
     def __init__(
@@ -271,7 +272,7 @@ class LeaveOneOut:
         slopes /= diagonal[:, None]
         curved, U = -(slopes * E).sum(axis=1), P @ slopes
         half = P * np.sqrt(abs(curved))
-        # The product is only a direction: single precision is enough, at half the time.
+        # The product only gives a direction: float32 suffices, in half the time.
         half = half.astype(np.float32)
         M = (half @ half.T).astype(np.float64)
         if (curved < 0).any():
@@ -291,7 +292,7 @@ class LeaveOneOut:
         return value, gradient
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
-        """Minimise from θ on; `best` holds the best that was found."""
+        """Minimise starting from θ; `best` holds the best point found."""
         low, high = np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
         options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
@@ -301,7 +302,7 @@ class LeaveOneOut:
         )
         with suppress(OutOfTimeError):
             descend(theta)
-            # Where the matrix was not positive, a larger penalty makes it so.
+            # If the matrix is not positive definite, increase the penalty.
             while self.best[1] is None and theta[-1] < bounds[-1][1]:
                 theta[-1] = min(theta[-1] + math.log(10.0), bounds[-1][1])
                 descend(theta)

@@ -1,4 +1,4 @@
-"""How large residuals are near a row, by the kernel that a model has learned."""
+"""Estimates the size of residuals near a row with a model's learned kernel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from randkern.kernels import Kernel
 __all__ = ["chosen_power", "local_sizes"]
 
 _BLOCK_BYTES = 64 * 10**6
-# Powers of the similarity; the higher, the nearer are the rows that count.
+# Powers of the similarity; with higher ones, only nearer rows count.
 _POWERS = (1.0, 4.0, 16.0, 64.0)
-# The mean size counts as this many equal rows.
+# The overall mean size has the weight of this many equal rows.
 _PRIOR_ROWS = 2.0
 _LEAST_ROWS = 40
-# What a power must take off the mean negative logarithm of the likelihood.
+# Smallest reduction of the mean negative log-likelihood by a power.
 _LEAST_GAIN = 0.01
 
 
@@ -27,10 +27,10 @@ def local_sizes(
     sizes: np.ndarray,
     own: bool = False,
 ) -> np.ndarray:
-    """Return weighted means of sizes (m, k) of residuals near rows X, (n, k).
+    """Return weighted means (n, k) of the sizes (m, k) of residuals near rows X.
 
-    The weight of a row is its similarity, between 0 and 1, to a power (Nadaraya &
-    Watson 1964); of power 0, all are alike.
+    The weight of a row is a power of its similarity, between 0 and 1 (Nadaraya &
+    Watson 1964); with power 0 all weights are equal.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ def local_sizes(
     power : float
     X : ndarray of shape (n, d)
     rows : ndarray of shape (m, d)
-        Those of the residuals.
+        The rows of the residuals.
     sizes : ndarray of shape (m, k)
     own : bool, default=False
-        Whether X are the rows: each is then left out of its own mean.
+        Whether X are the rows: each is then excluded from its own mean.
     """
     mean = sizes.mean(axis=0)
     out = np.tile(mean, (len(X), 1))
@@ -60,9 +60,10 @@ def local_sizes(
 
 
 def chosen_power(kernel: Kernel, rows: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the power of the best sizes for rows left out, 0 where none helps.
+    """Return the power with the best leave-one-out sizes, or 0 if none helps.
 
-    By the likelihood of residuals whose law is Laplace's, of these mean sizes.
+    The criterion is the likelihood of the residuals under Laplace laws with these mean
+    sizes.
     """
     if len(sizes) < _LEAST_ROWS or not (sizes.mean(axis=0) > 0).all():
         return 0.0

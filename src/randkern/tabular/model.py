@@ -1,4 +1,4 @@
-"""The model of a table: its members, their predictions and errors."""
+"""Tabular models: their members, predictions and errors."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ __all__ = [
 ]
 
 _BLOCK_BYTES = 64 * 10**6
-# Up to so many rows all are left out, in folds; beyond, only some, one at a time.
+# Up to so many rows, all are left out in folds; beyond, only some, one at a time.
 MOST_FOLDED = 3000
 _FOLDS = 20
 # Rows over which an intercept is averaged.
 _INTERCEPT_ROWS = 500
 JUDGED_ROWS = 1500
-# Most rows whose Gram matrix is factorised, and multiplied.
+# Largest number of rows whose Gram matrix is factorised, and multiplied by.
 MOST_FACTORISED = 16_000
 MOST_ITERATED = 60_000
 _ALWAYS_FACTORISED = 2000
 _TIMED_ROWS = 1500
-# Operations per n³ and per n², and for features the share of the time of products.
+# Operations per n³ and per n²; for features, the share of products in the time.
 _FACTORISING = 0.4
 _ITERATING = 1200.0
 _FEATURES_SHARE = 0.15
-# Assumptions of plans, for one core: operations per second of a factorisation, and the
+# Assumptions of plans, for one core: operations per second of a factorisation, and
 # seconds per entry of a Gram matrix, per entry and column, and to read an entry twice.
 _RATE = 3e10
 _ENTRY_SECONDS, _COLUMN_SECONDS, _READING_SECONDS = 2e-8, 2e-10, 2e-9
@@ -67,10 +67,10 @@ _LEAST_GAIN = 1e-3
 
 @dataclass
 class ExactRidge:
-    """Σ_i a_i k(x, x_i) + c, with the residuals of rows left out and fits without them.
+    """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
 
-    `residuals`, (m, k), are of the rows `judged`. Up to 3,000 rows `fold_dual`
-    (n, 20, k) and `fold_intercept` (20, k) are the fits without a fold each.
+    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `fold_dual`
+    (n, 20, k) and `fold_intercept` (20, k) are the fits without each fold.
     """
 
     kernel: Kernel
@@ -87,7 +87,7 @@ class ExactRidge:
         return self._products(X, self.dual) + self.intercept
 
     def predict_folds(self, X: np.ndarray) -> np.ndarray:
-        """Return the predictions of the fits without a fold, (n, 20, k)."""
+        """Return the predictions of the fits without each fold, (n, 20, k)."""
         assert self.fold_dual is not None
         return self._products(X, self.fold_dual) + self.fold_intercept
 
@@ -101,7 +101,7 @@ class ExactRidge:
 
 @dataclass
 class Member:
-    """A fit to encoded rows, and its share of the prediction.
+    """A fit to encoded rows, and its weight in the prediction.
 
     With a full metric it is fitted to rows times the matrix `turn`.
     """
@@ -121,7 +121,7 @@ class Member:
 
     @property
     def has_folds(self) -> bool:
-        """Whether there are fits without a fold each."""
+        """Whether there are fits without each fold."""
         return getattr(self.fit, "fold_dual", None) is not None
 
     @property
@@ -131,12 +131,12 @@ class Member:
         return np.size(self.fit.intercept if exact else self.fit.intercept_)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, or the probabilities of classes, (n, k)."""
+        """Return predictions, or class probabilities, (n, k)."""
         return self.predict_encoded(self.encoder.transform(X))
 
     def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
-        """Return what `predict` does, for encoded rows."""
-        # Large weights of opposite signs leave features in single precision 1e-4.
+        """Return predictions for encoded rows."""
+        # Large weights of opposite signs leave float32 features an accuracy of 1e-4.
         rows = turned(rows.astype(np.float64, copy=False), self.turn)
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
@@ -144,7 +144,7 @@ class Member:
 
 
 def folds_of(n: int) -> np.ndarray:
-    """Return the fold of each of n rows, which are assumed to be in random order."""
+    """Return the folds of n rows, which are assumed to be in random order."""
     return np.arange(n) % min(_FOLDS, n)
 
 
@@ -156,10 +156,10 @@ def fit_ridge(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Fit the exact kernel to all rows, and judge it by the last ones in `order`.
+    """Fit the exact kernel to all rows, and evaluate it on the last ones in `order`.
 
-    `Y` has shape (n, k), and weights the mean 1. The penalty grows until the matrix is
-    positive to rounding.
+    `Y` has shape (n, k), and weights have mean 1. The penalty is increased until the
+    matrix is numerically positive definite.
     """
     fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
     while True:
@@ -177,7 +177,7 @@ def _fit_tail(
     weight: np.ndarray,
     order: np.ndarray,
 ) -> ExactRidge:
-    """Leave out the last rows one at a time, two thirds of them at most."""
+    """Fit, and leave out the last rows one at a time, at most two thirds of all."""
     X, Y, penalty = X[order], Y[order], alpha / weight[order]
     n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
@@ -191,8 +191,8 @@ def _fit_tail(
     dual = dual - sums[:, None] * (dual.sum(axis=0) / sums.sum())
     left_out = np.zeros((n, Y.shape[1]), bool)
     intercept = _intercepts(kernel, penalty, X, Y, dual, left_out)
-    # The last block of the factor is that of the Schur complement, whose inverse is a
-    # block of the inverse.
+    # The last block of the factor is the factor of the Schur complement, whose inverse
+    # is a block of the inverse.
     tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
     diagonal = tail.diagonal() - sums[first:] ** 2 / sums.sum()
     return ExactRidge(
@@ -212,8 +212,8 @@ def _intercepts(
 ) -> np.ndarray:
     """Return the intercept of each column of `dual`, (m,).
 
-    In a fit, y_i − (Ka)_i − αa_i/w_i is the intercept for each of its rows i. This
-    loses less to rounding than what solving gives where α is small.
+    In a fit, y_i − (Ka)_i − αa_i/w_i equals the intercept for each of its rows i. For
+    small α this is more accurate than the intercept of the linear solve.
     """
     sample = slice(None, None, max(len(X) // _INTERCEPT_ROWS, 1))
     fitted = kernel._gram(X[sample], X) @ dual + penalty[sample, None] * dual[sample]
@@ -231,8 +231,8 @@ def _fit_folds(
 ) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
-    A fit without the rows S is that to targets from which on S the residuals r of this
-    fit are subtracted, r = P_SS⁻¹ (PY)_S.
+    A fit without the rows S equals the fit to all rows with the residuals
+    r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
     """
     (n, k), penalty = Y.shape, alpha / weight
     P = inverse(np.array(kernel._gram(X, None)), penalty)
@@ -276,7 +276,7 @@ def adapted(
 
     More rows resolve more detail: all lengthscales are multiplied by one factor and the
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
-    the time allows.
+    time remains.
     """
     order = np.arange(len(X))
 
@@ -302,7 +302,7 @@ def adapted(
                 if found < least - _LEAST_GAIN:
                     best, least = at, found
     except np.linalg.LinAlgError:
-        pass  # a penalty that is too small for these rows
+        pass  # the penalty is too small for these rows
     return _stepped(kernel, alpha, best)
 
 
@@ -316,15 +316,16 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
 
 
 def gram_seconds(n: int, n_columns: int) -> float:
-    """Estimate the seconds of the upper triangle of the Gram matrix of n rows."""
+    """Estimate the seconds for the upper triangle of the Gram matrix of n rows."""
     entry = _ENTRY_SECONDS + _COLUMN_SECONDS * n_columns
     return entry * n**2 / 2 * _slowness(_minute())
 
 
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
-    """Choose how to fit n rows in about `seconds`, and with how many features.
+    """Choose how to fit n rows in about `seconds`, and the number of features.
 
-    ``"factorise"`` or ``"iterate"`` with the exact kernel, or ``"features"``.
+    The method is ``"factorise"`` or ``"iterate"`` with the exact kernel, or
+    ``"features"``.
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
@@ -339,12 +340,12 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
 
 
 def factorising_seconds(n: int) -> float:
-    """Estimate the seconds of the exact fit to n rows."""
+    """Estimate the seconds for an exact fit to n rows."""
     return _FACTORISING * n**3 / operations_per_second()
 
 
 def factorised_rows(seconds: float) -> int:
-    """Return how many rows can be fitted exactly in about `seconds`."""
+    """Return the number of rows that can be fitted exactly in about `seconds`."""
     n = int((seconds * operations_per_second() / _FACTORISING) ** (1 / 3))
     return min(max(n, _ALWAYS_FACTORISED), MOST_FACTORISED)
 
@@ -352,15 +353,15 @@ def factorised_rows(seconds: float) -> int:
 def operations_per_second() -> float:
     """Estimate the speed of a factorisation.
 
-    So that plans depend on sizes alone, it is a constant divided by a power of two, by
-    1 on machines that are faster.
+    So that plans depend only on sizes, it is a constant divided by a power of two,
+    which is 1 on faster machines.
     """
     return _RATE / _slowness(_minute())
 
 
 @lru_cache(maxsize=1)
 def _slowness(minute: int) -> float:
-    """Return how many times slower than assumed this is, measured once per minute."""
+    """Return how many times slower this machine is than assumed, once per minute."""
     n, least = _TIMED_ROWS, math.inf
     for _ in range(5):
         matrix = np.eye(n) + 1e-6
@@ -373,7 +374,7 @@ def _slowness(minute: int) -> float:
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:
-    """Estimate the seconds of two products of n × D features with k vectors.
+    """Estimate the seconds for two products of n × D features with k vectors.
 
     Features are in single precision for D < n.
     """
@@ -389,7 +390,7 @@ def _minute() -> int:
 
 
 def code_of(kernel: Kernel) -> str:
-    """Return a Python expression of the kernel."""
+    """Return a Python expression that builds the kernel."""
     if isinstance(kernel, Scaled):
         return f"{float(kernel.scale)!r} * {_factor(kernel.kernel)}"
     if isinstance(kernel, Sum):
@@ -413,13 +414,13 @@ def _factor(kernel: Kernel) -> str:
 
 
 class TabularModel:
-    """The weighted mean of some fits, for rows as they come.
+    """The weighted mean of several fits, for rows before encoding.
 
     Attributes
     ----------
     members : list of Member
     held_out : tuple of (int, int, int) or None
-        The seed of the rows that judge the fit, their number, and how many of the
+        The seed of the rows that evaluate the fit, their number, and how many of the
         others are fitted.
     weighted : bool
         Whether rows have weights.
@@ -482,7 +483,7 @@ class TabularModel:
         return "\n".join([*lines, *self._precision_lines(many)])
 
     def _precision_lines(self, many: bool) -> Iterator[str]:
-        """Yield lines after which a fit in single precision predicts in double."""
+        """Yield lines that make a single-precision fit predict in double precision."""
         if all(member.encoder.dtype == "float64" for member in self.members):
             return
         change = "[0].set_params(dtype='float64')  # for predictions"
@@ -566,7 +567,7 @@ class TabularModel:
 
         It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
         1999, "Analysis of variance designs for model output"). The variance of the fit
-        adds to it: where there are fits without each fold, their jackknife variance is
+        adds to it: if there are fits without each fold, their jackknife variance is
         subtracted.
 
         Parameters
@@ -594,7 +595,7 @@ class TabularModel:
     ) -> np.ndarray:
         """Return predictions (m, 1, k), or (m, 21, k) with those without each fold.
 
-        The column `moved` is replaced by that of other rows.
+        Column `moved` is replaced by that of other rows.
         """
         parts: Any = 0.0
         for member in self.members:

@@ -46,62 +46,62 @@ FORMS: dict[str, Callable[[Any], Kernel]] = {
 _FIRST_FORMS = ("Matern 3/2", "Laplacian L1")
 _SMOOTH_FORMS = ("Matern 3/2", "Gaussian", "rational quadratic")
 _LINEAR_WEIGHT = 0.1
-# Isotropic starts: lengthscales over the deviation of whole rows, and penalties.
+# Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
 _ALPHAS = (1e-1, 1e-3)
-# Precision of the normal prior of the logarithms of learned numbers, around the start:
-# without it, lengthscales overfit few rows.
+# Precision of the normal prior on the logarithms of learned numbers, centred at the
+# start: without it, lengthscales overfit few rows.
 _PRECISION = 0.3
-# Precisions that are tried for labels.
+# Precisions tried for labels.
 _PRECISIONS = (0.3, 1.0, 3.0, 10.0)
-# Rows of the first descents, and most rows of the refined ones.
+# Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
 _MOST_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
 _REFINED = 3
-# Beyond, every step takes other rows: number of steps, their length in logarithms, and
-# the decay of the means of gradients and of their squares.
+# With more, every step uses different rows: number of steps, their length in
+# logarithms, and the decay of the means of gradients and of their squares.
 _STREAMED_STEPS = 40
 _TRIED_STEPS = 12
 _STREAMED_LENGTH = 0.15
 _KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
-# Full metrics: how often directions are learned, powers of the gradients that weight
-# them, their least weight, and multiples of lengthscales to start from.
+# Full metrics: how often directions are learned, the powers of gradients that weight
+# them, their smallest weight, and multiples of lengthscales to start from.
 _MOST_TURNS = 3
 _POWERS = (0.25, 0.5, 1.0)
 _FLOOR = 1e-3
 _TURNED_SPREADS = (0.5, 1.0, 2.0)
-# They need so many rows per column, and must reduce the squared error by this.
+# They need so many rows per column, and must reduce the squared error by this share.
 _ROWS_PER_COLUMN = 5
 _LEAST_TURNED_GAIN = 0.05
 # Trials that may become part of the model.
 _KEPT = 6
-# The share of the time for the first descents, about how many evaluations they take,
-# and their least number of rows.
+# Share of the time for the first descents, the approximate number of evaluations that
+# they take, and their smallest number of rows.
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
 _LEAST_ROWS = 200
-# About the seconds of an evaluation on _FIRST_ROWS rows by one core, without columns
-# and per column, and the power of the number of rows that they grow with. Plans depend
-# on these, and so on sizes alone: the clock only stops what is too slow.
+# Rough seconds of an evaluation on _FIRST_ROWS rows on one core, constant and per
+# column, and the power of the number of rows with which they grow. Plans depend on
+# these, and so only on sizes: the clock only stops what is too slow.
 _STEP_SECONDS, _COLUMN_SECONDS = 0.025, 0.0005
 _ORDER = 2.7
-# Searches end after so many successive starts that have not reduced the loss by this
+# A search ends after so many successive starts that have not reduced the loss by this
 # share of its standard error.
 _PATIENCE = 2
 _RESTART_GAIN = 0.1
-# By how much a fit must reduce the error of a blend, and its least weight there.
+# By how much a fit must reduce the error of a blend, and its smallest weight there.
 _LEAST_GAIN = 0.005
 _LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A kernel with its penalty, and its error on rows left out in turn.
+    """A kernel with its penalty, and its leave-one-out error.
 
-    `error` is the root of the mean squared error over that of the mean of the targets.
-    With a full metric the kernel takes rows times the matrix `turn`.
+    `error` is the root mean squared error relative to predicting the mean of the
+    targets. With a full metric the kernel takes rows times the matrix `turn`.
     """
 
     form: str
@@ -119,11 +119,11 @@ class Trial:
 
     @property
     def n_learned(self) -> int:
-        """How many lengthscales and penalties were learned."""
+        """Number of learned lengthscales and penalties."""
         return 2 if self.metric == "none" else len(self.theta)
 
     def turned(self, rows: np.ndarray) -> np.ndarray:
-        """Return encoded rows as the kernel takes them."""
+        """Return encoded rows in the kernel's coordinates."""
         return turned(rows, self.turn)
 
 
@@ -133,25 +133,25 @@ def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
 
 
 class KernelSearch:
-    """Descents from several kernels and encodings of the columns, the best refined.
+    """Descents from several kernels and column encodings, refining the best.
 
     Parameters
     ----------
     rows : dict of str to ndarray of shape (n, ...)
-        Encoded rows, for each way to scale numbers.
+        Encoded rows, for each way of scaling numbers.
     blocks : dict of str to ndarray
-        Which columns share a lengthscale.
+        Blocks of columns that share a lengthscale.
     Y : ndarray of shape (n, k)
     weight : ndarray of shape (n,)
     until : float
-        When to stop, by `clock`.
+        Time to stop, on `clock`.
     stream : Stream
     report : function of a Trial
         Called with every trial; returns whether to stop.
     clock : function
         Returns seconds.
     loss : Loss
-        Function of predictions, targets and weights that judges trials.
+        Function of predictions, targets and weights by which trials are evaluated.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class KernelSearch:
         return self._record(goal, like | {"turn": start.turn}, began)
 
     def _in_form(self, start: Trial, form: str) -> Trial:
-        """Return the start of a kernel of another form, with the same lengthscales."""
+        """Return a start for another form of kernel with the same lengthscales."""
         if form in ("", start.form):
             return start
         extra = [math.log(_LINEAR_WEIGHT)] if "+" in form else []
@@ -305,10 +305,10 @@ class KernelSearch:
         )
 
     def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
-        """Learn lengthscales from many rows, n others in each step.
+        """Learn lengthscales from many rows, n different ones per step.
 
         Adam (Kingma & Ba 2015) minimises the leave-one-out loss of n rows per step
-        (Owhadi & Yoo 2019, "Kernel flows"); from the middle on steps get shorter, and
+        (Owhadi & Yoo 2019, "Kernel flows"); in the second half steps get shorter, and
         the result is their mean. There is no prior: lengthscales cannot overfit rows
         that are new in every step.
         """
@@ -355,10 +355,10 @@ class KernelSearch:
         return self._told(trial)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
-        """Learn a lengthscale for every direction in which a fit varies.
+        """Learn one lengthscale per direction in which a fit varies.
 
-        The fit is to the first rows, and the others judge. If the loss is noisy, those
-        do not take part in learning lengthscales either.
+        The fit uses the first rows, and the others evaluate it. If the loss is noisy,
+        lengthscales are not learned from these either.
         """
         began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
         X = start.turned(self.rows[start.numbers][rows])
@@ -374,7 +374,7 @@ class KernelSearch:
         best: Any = None
         for power in _POWERS:
             root = np.sqrt(relevance**power + _FLOOR)
-            # Rows over their lengthscales vary as before.
+            # Keep the variance of rows divided by their lengthscales.
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
@@ -393,7 +393,7 @@ class KernelSearch:
         return self._record(best, like | {"turn": turn}, began)
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
-        """Learn the kernel and metric of a trial from these rows alone."""
+        """Learn the kernel and metric of a trial from these rows only."""
         self.order, self._until, n = rows, self.until, len(rows)
         form = like.form
         if like.turn is not None:
@@ -404,7 +404,7 @@ class KernelSearch:
             return found
         return self.turn(found, n, _FIRST_STEPS) or found
 
-    # -- the whole --------------------------------------------------------------------
+    # -- the search -------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
         """Return the best trials, refined ones first."""
@@ -440,17 +440,17 @@ class KernelSearch:
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
         self._until = self.until
-        if self.loss.is_noisy and not self._over:  # labels are overfit by many numbers
+        if self.loss.is_noisy and not self._over:  # many lengthscales overfit labels
             found.append(self.plain(found[0].n_rows))
             found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
         return self._restarted(found, n)
 
     def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
-        """Try other starts, until several in succession find nothing better.
+        """Try other starts, until several in succession bring no improvement.
 
-        Better is a loss that is smaller by a share of its standard error, which is
-        √(2/n) for the logarithm of a mean of n squares. For a loss of labels, which is
-        no logarithm, √(2/n) times the loss is taken, and √(2/n) at most.
+        An improvement lowers the loss by a share of its standard error, which is √(2/n)
+        for the logarithm of a mean of n squares. For the log loss of labels, which is
+        not a logarithm, √(2/n) times the loss is used, but at most √(2/n).
         """
         most = found[0].n_rows
         refined = [trial for trial in found if trial.n_rows == most]
@@ -472,10 +472,10 @@ class KernelSearch:
     def _other_starts(
         self, refined: Sequence[Trial], found: Sequence[Trial], n: int
     ) -> Iterator[Trial]:
-        """Yield starts that no descent on most rows has used.
+        """Yield starts that no descent on the most rows has used.
 
-        The best of each other metric and scaling of numbers, then isotropic starts
-        learned from other rows.
+        These are the best of each other metric and scaling of numbers, then isotropic
+        starts learned from other rows.
         """
         seen = {(trial.numbers, trial.metric) for trial in refined}
         for trial in found:
@@ -487,17 +487,17 @@ class KernelSearch:
         n, shift = min(n, 2 * len(self.order) // 3), 0
         for start in starts:
             shift += n
-            if shift % len(self.order) == 0:  # the rows that descents began on
+            if shift % len(self.order) == 0:  # the rows where descents began
                 shift += n // 2
             if n > 1 and not self._over:
                 rows = np.roll(self.order, -shift)[:n]
                 yield self._descend(start, rows, _FIRST_STEPS)
 
     def _from_many(self, n: int) -> list[Trial]:
-        """Stream rows from isotropic starts, at first with all kernels for few steps.
+        """Stream rows from isotropic starts, first with all kernels for a few steps.
 
         Few rows hardly distinguish kernels, and lengthscales that are too long hardly
-        recover: the gradients in their logarithms vanish.
+        recover, because the gradients in their logarithms vanish.
         """
         starts: list[Trial] = []
         for form, numbers in self._first_choices():
@@ -520,28 +520,28 @@ class KernelSearch:
         return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
 
     def _by_judges(self, found: Sequence[Trial], n: int) -> list[Trial]:
-        """Return trials by their loss on the same rows, which end the order.
+        """Sort trials by their loss on the same rows, the last ones in the order.
 
-        Otherwise those of a stream would be means over many small sets of rows, and
-        those of full metrics the least of one set.
+        Their own losses are not comparable: those of streams are means over many small
+        sets of rows, and those of full metrics the smallest over one set.
         """
         rows = self.order[-n:]
         losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _planned_seconds(self, n: int) -> float:
-        """Estimate the seconds of an evaluation on n rows."""
+        """Estimate the seconds for an evaluation on n rows."""
         columns = _COLUMN_SECONDS * len(self.blocks["standard"])
         return (_STEP_SECONDS + columns) * (n / _FIRST_ROWS) ** _ORDER
 
     def _first_rows(self, seconds: float) -> int:
-        """Return the number of rows with which all first descents end in time."""
+        """Return the number of rows with which all first descents finish in time."""
         planned = _FIRST_EVALUATIONS * self._planned_seconds(_FIRST_ROWS)
         n = _FIRST_ROWS * (max(seconds, 0.0) / planned) ** (1 / _ORDER)
         return int(min(max(n, _LEAST_ROWS), _FIRST_ROWS, len(self.Y)))
 
     def _planned_rows(self, evaluations: int, steps: int, n: int) -> int:
-        """Return the number of rows per step in the time that is left."""
+        """Return the number of rows per step that the remaining time allows."""
         left = self.until - self._began - evaluations * self._planned_seconds(n)
         affordable = (max(left, 0.0) / (steps * self._planned_seconds(1))) ** (
             1 / _ORDER
@@ -554,7 +554,7 @@ class KernelSearch:
                 yield form, numbers
 
     def _turned(self, found: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
-        """Yield full metrics, starting from the best trial, as long as they help."""
+        """Yield full metrics from the best trial on, as long as they help."""
         smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
         if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
@@ -564,7 +564,7 @@ class KernelSearch:
             trial = None if self._over else self.turn(best, n, steps)
             if trial is None:
                 return
-            if trial.n_rows < n:  # the other must not know the judges either
+            if trial.n_rows < n:  # the other must not know the evaluation rows either
                 start = np.append(best.origin, best.theta[-1])
                 best = self.descend(replace(best, theta=start), trial.n_rows, steps)
             if not self._is_better(trial, best, n):
@@ -577,7 +577,7 @@ class KernelSearch:
         return n // 3
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
-        """Tell whether a trial is better on rows that its directions do not know."""
+        """Return whether a trial is better on rows unknown to its directions."""
         n_judges = self._n_judges(n)
         rows = self.order[:n]
         new, old = (
@@ -589,7 +589,7 @@ class KernelSearch:
     def _error_of_judges(
         self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
     ) -> float:
-        """Return the leave-one-out loss of the last `n_judges` of some rows."""
+        """Return the leave-one-out loss of the last `n_judges` of the rows."""
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
@@ -599,9 +599,9 @@ class KernelSearch:
         return loss((Y - found)[judges], Y[judges], weight[judges])[0]
 
     def _best_precision(self, start: Trial, n: int) -> float:
-        """Return the best precision of the prior of lengthscales, for labels.
+        """Return the best precision of the prior on lengthscales, for labels.
 
-        Each half of the rows judges lengthscales learned from the other half:
+        Each half of the rows evaluates lengthscales learned from the other half:
         lengthscales overfit few labels, but not many.
         """
         half = n // 2
@@ -623,7 +623,7 @@ class KernelSearch:
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
-        """Return forms of other kernels, and the trials that they start from."""
+        """Return other forms of kernels, and the trials that they start from."""
         radial = [trial for trial in found if trial.form == "Matern 3/2"]
         source = min(radial, key=lambda trial: trial.objective)
         best = min(found, key=lambda trial: trial.objective)
@@ -635,13 +635,13 @@ class KernelSearch:
     ) -> list[Trial]:
         """Refine the best in half of the time, then the others.
 
-        First the best of each metric and scaling of numbers: forms of the same metric
-        end near each other, and few rows hardly distinguish metrics.
+        The best of each metric and scaling of numbers come first: forms of the same
+        metric end near each other, and few rows hardly distinguish metrics.
         """
         refined: list[Trial] = []
         found = kinds_first(found)
         for position, trial in enumerate(found[:_REFINED]):
-            # One that has used up its share takes nothing from the next.
+            # A trial that has used up its share takes no time from the next.
             self._until, now = self.until, self.clock()
             if refined and self._over:
                 break
@@ -660,9 +660,9 @@ def kinds_first(found: Sequence[Trial]) -> list[Trial]:
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return weights ≥ 0 of sum 1 that minimise the blended residuals.
+    """Return weights ≥ 0 with sum 1 that minimise the blended residuals.
 
-    The first fit is the best: others are added only where they help.
+    The first fit is the best; others are added only if they help.
     """
     E = np.stack([part.ravel() for part in residuals], axis=1)
     size = float(np.linalg.norm(E[:, 0])) or 1.0

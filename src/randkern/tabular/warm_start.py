@@ -1,4 +1,4 @@
-"""Kernels of an earlier fit, for rows whose columns are encoded anew."""
+"""Kernels of an earlier fit, for newly encoded columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from randkern.tabular.search import Trial
 
 __all__ = ["Candidates"]
 
-# The block of an encoded column, and its category: the same after another fit.
+# The block of an encoded column, and its category; they do not change between fits.
 Column = tuple[int, str]
 
 
@@ -25,7 +25,7 @@ class Candidates:
     ----------
     trials : list of Trial
     columns : dict of str to list of Column
-        For each scaling of numbers.
+        The columns, for each scaling of numbers.
     """
 
     trials: list[Trial]
@@ -61,7 +61,7 @@ def _columns_of(encoder: TabularEncoder) -> list[Column]:
 def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
     """Return a trial whose kernel reads other encoded columns.
 
-    New columns have the lengthscale of their block, or else the longest one. Directions
+    New columns get the lengthscale of their block, or else the longest one. Directions
     ignore them, as they ignore categories unknown at `fit`.
     """
     if before == after:

@@ -1,1 +1,1 @@
-"""Benchmarks, one file each: seconds, memory and accuracy beside peers."""
+"""Benchmarks of time, memory and accuracy against peers, one file each."""

@@ -1,12 +1,13 @@
-"""How near features come to their kernel, and what a classifier notices.
+"""The approximation error of features, and its effect on a classifier.
 
-Every projection, our landmarks, and scikit-learn's ``RBFSampler`` and ``Nystroem`` have
+Every projection, our landmarks, and scikit-learn's ``RBFSampler`` and ``Nystroem`` use
 the same number of columns, the same rows and the same seeds. Gram errors are those of
-the training rows; the classifier is ridge regression onto ±1 labels with no intercept,
-solved in float64; its penalty is chosen for each method and number of features by the
-leave-one-out error of the first seed (with one penalty for all, random features suffer
-most where D is near n). The optical kernel of degree 2, plain and centred, and the
-polynomial kernel of degree 2 beside ``PolynomialCountSketch`` have Gram errors only.
+the training rows. The classifier is ridge regression onto ±1 labels without an
+intercept, solved in float64; its penalty is chosen per method and number of features by
+the leave-one-out error of the first seed (with one penalty for all, random features
+suffer most where D is near n). For the optical kernel of degree 2, plain and centred,
+and the polynomial kernel of degree 2 against ``PolynomialCountSketch``, only Gram
+errors are measured.
 """
 
 import math
@@ -32,14 +33,14 @@ from .summaries import summarise
 
 __all__ = ["Accuracy", "Options"]
 
-# Of memory: a benchmark says itself what it takes.
+# Memory limit: a benchmark checks its own needs.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench accuracy`` takes."""
+    """Options of ``randkern bench accuracy``."""
 
     n: int = option(2000, "Training rows at most.", quick=60, least=2)
     n_test: int = option(5000, "Test rows at most.", quick=300, least=2)
@@ -68,7 +69,7 @@ class Accuracy(Experiment):
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load the rows, and fit ridge with the exact kernel."""
+        """Load the rows and fit ridge with the exact kernel."""
         options = self.options
         self.projections = known_projections(options.projections)
         if not options.alpha:
@@ -93,7 +94,7 @@ class Accuracy(Experiment):
         return self.rows.description
 
     def cases(self) -> Iterator[Case]:
-        """Return methods, the one that ratios refer to first, and their sizes."""
+        """Return methods, the reference of ratios first, and their sizes."""
         methods = [("gaussian", name, False) for name in self.projections]
         methods += [
             ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
@@ -136,12 +137,12 @@ class Accuracy(Experiment):
                 records.append(self._draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
-        except ValueError as error:  # a law or a width that it cannot draw
+        except ValueError as error:  # an unsupported law or width
             raise SkippedCase(str(error)) from error
         return records
 
     def _warm_up(self, contender: Contender, size: int) -> None:
-        """Compile what will be timed."""
+        """Compile the code to be timed."""
         few = self.rows.X_train[:_WARM_UP_ROWS]
         feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
         Z = feature_map.fit(few).transform(few)
@@ -155,7 +156,7 @@ class Accuracy(Experiment):
         feature_map = contender.build(X.shape[1], size, seed)
         start = time.perf_counter()
         with warnings.catch_warnings():
-            # Nystroem's float32 and the rank of its sample are its own affair.
+            # Ignore warnings about Nystroem's float32 and the rank of its sample.
             warnings.simplefilter("ignore", RuntimeWarning)
             feature_map.fit(X)
         fitted = time.perf_counter()
@@ -182,7 +183,7 @@ class Accuracy(Experiment):
         return record
 
     def _error(self, scores: NDArray[Any]) -> float:
-        """Return the misclassified share of the test rows."""
+        """Return the share of misclassified test rows."""
         predicted = self.classes[scores.argmax(axis=1)]
         return float(np.mean(predicted != self.rows.y_test))
 
@@ -200,12 +201,12 @@ class Accuracy(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return who was skipped."""
+        """Return the skipped methods."""
         return skip_notes(results, "family", "method", "n_components")
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table for each kernel: errors, the ratio to dense, seconds."""
+        """Return a table per kernel: errors, ratio to dense, seconds."""
         data, exact = results["dataset"], results["exact"]
         columns: dict[str, Column] = {
             "D": ("n_components", ","),
@@ -277,7 +278,7 @@ class Accuracy(Experiment):
 def _other_kernels(
     summary: Sequence[Mapping[str, Any]], styles: Mapping[str, Style]
 ) -> Iterator[Panel]:
-    """Yield ratios of Gram errors to plain dense features, of other kernels."""
+    """Yield ratios of Gram errors to plain dense features for other kernels."""
     named = [(e["family"], e["centered"]) for e in summary]
     for family, centered in dict.fromkeys(named):
         if family != "gaussian":
@@ -294,7 +295,7 @@ def _other_kernels(
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
-    """Return the penalty with the least squared leave-one-out error of ridge on Z."""
+    """Return the penalty with the smallest leave-one-out squared error on Z."""
     if len(alphas) == 1:
         return float(alphas[0])
     model = randkern.KernelRidgeRegressorCV(

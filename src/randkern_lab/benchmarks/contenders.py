@@ -1,8 +1,8 @@
-"""Feature maps of every library that takes part, by names that any process knows.
+"""Feature maps of all compared libraries, by names that can be sent to a process.
 
-randkern's projections and landmarks; scikit-learn's ``RBFSampler``, ``Nystroem`` and
-``PolynomialCountSketch``; two dense products in NumPy and lightonml's simulated device
-for the optical kernel.
+These are randkern's projections and landmarks; scikit-learn's ``RBFSampler``,
+``Nystroem`` and ``PolynomialCountSketch``; and, for the optical kernel, two dense
+products in NumPy and lightonml's simulated device.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ __all__ = [
     "missing_package",
 ]
 
-# The peers of a kernel and their packages; ratios refer to the first.
+# The peers for each kernel and their packages; ratios refer to the first.
 PEERS = {
     "gaussian": {"RBFSampler": "scikit-learn", "Nystroem": "scikit-learn"},
     "optical": {"two products": "numpy", "simulated device": "lightonml"},
@@ -51,7 +51,7 @@ INSTALLATION = {
 
 
 def missing_package(name: str) -> str | None:
-    """Say how to install an optional package; None if it is there.
+    """Return how to install an optional package, or None if it is installed.
 
     Examples
     --------
@@ -69,8 +69,8 @@ class Contender:
     """A kernel, a method of computing its features, and a floating-point type.
 
     `method` is a projection of randkern or ``"landmarks"``, otherwise one of `PEERS`;
-    features have the `dtype` of the rows, but for ``PolynomialCountSketch``, which
-    makes float64; the Gaussian kernel's lengthscale is √d where none is given.
+    features have the `dtype` of the rows, except for ``PolynomialCountSketch``, which
+    returns float64; the Gaussian kernel's lengthscale defaults to √d.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Contender:
         return randkern.Polynomial(degree=int(self.degree))
 
     def build(self, d: int, n_components: int, seed: int) -> Any:
-        """Return the unfitted feature map, `n_components` columns from `d`."""
+        """Return the unfitted feature map from `d` to `n_components` columns."""
         kernel = self.kernel(d)
         if self.package != "randkern":
             return self._peer(kernel, n_components, seed)
@@ -139,7 +139,7 @@ class Contender:
         return sampler(gamma=gamma, n_components=n_components, random_state=seed)
 
     def why_not(self, n: int, n_components: int) -> str | None:
-        """Say why it cannot be built for `n` rows, None if it can."""
+        """Return why it cannot be built for `n` rows, or None if it can."""
         if self.package == "lightonml":
             return missing_package("lightonml")
         if self.method in ("Nystroem", "landmarks") and n_components > n:
@@ -147,11 +147,11 @@ class Contender:
         return None
 
     def matrix_bytes(self, d: int, n_components: int) -> int:
-        """Estimate the memory of the random matrix at its peak, while it is drawn.
+        """Estimate the peak memory of the random matrix, while it is drawn.
 
-        Zero for the projections that keep none.
+        It is zero for projections that store none.
         """
-        # Pairs take half as many rows as columns; complex rows count twice.
+        # Pairs need half as many rows as columns; complex rows count twice.
         pairs = self.package == "randkern" and self.family == "gaussian"
         rows = -(-n_components // 2) if pairs else n_components
         entries = rows * d * (2 if self.family == "optical" else 1)
@@ -164,14 +164,14 @@ class Contender:
             return entries * (12 if self.dtype == "float32" else 8)
         if self.package != "randkern" or self.method == "dense":
             return entries * single
-        if self.method == "orthogonal":  # float64, and the blocks' QR beside it
+        if self.method == "orthogonal":  # float64, and the QR of its blocks
             return entries * (8 + single) + 3 * 8 * d * min(d, rows)
         if self.method == "qmc":  # float64 points and their normal quantiles
             return entries * (16 + single)
         return 0
 
     def working_bytes(self) -> int:
-        """Estimate the memory beside input and output, per element of the output."""
+        """Estimate the memory besides input and output, per element of the output."""
         if self.method == "two products":
             return np.dtype(self.dtype).itemsize  # the second product
         if self.method == "PolynomialCountSketch":  # sketches, transforms, a product
@@ -184,11 +184,10 @@ class Contender:
 
 
 class TwoProducts:
-    """Optical features as NumPy computes them: |Ux|^m of two dense real products.
+    """Optical features in NumPy: |Ux|^m from two dense real products.
 
-    Real and imaginary parts of U are drawn and scaled beforehand, in the type of
-    the rows; the squares are taken in place, so that one array beside the output
-    is all that is needed.
+    Real and imaginary parts of U are drawn and scaled beforehand, in the dtype of the
+    rows; squares are taken in place, so only one array besides the output is needed.
 
     Examples
     --------
@@ -206,7 +205,7 @@ class TwoProducts:
         self.seed = seed
 
     def fit(self, X: NDArray[Any]) -> "TwoProducts":
-        """Draw both matrices, D^(−1/(2m)) N(0, 1/2) an entry."""
+        """Draw both matrices, with entries D^(−1/(2m)) N(0, 1/2)."""
         rng = np.random.default_rng(self.seed)
         scale = math.sqrt(0.5) * self.n_components ** (-0.5 / self.degree)
         self.matrices_ = tuple(
@@ -229,7 +228,7 @@ class TwoProducts:
 
 
 class SimulatedDevice:
-    """Intensities |Ux|² of lightonml's simulated device, on the rows' signs as bits."""
+    """Intensities |Ux|² of lightonml's simulated device, for rows' signs as bits."""
 
     def __init__(self, n_components: int, degree: float) -> None:
         if degree != 2:
@@ -250,7 +249,7 @@ class SimulatedDevice:
 
 
 def known_projections(names: Sequence[str] | None = None) -> list[str]:
-    """Return the projections to run: those asked for, or all but ``"auto"``.
+    """Return the projections to run: those requested, or all except ``"auto"``.
 
     Examples
     --------
@@ -267,10 +266,10 @@ def known_projections(names: Sequence[str] | None = None) -> list[str]:
 def contenders(
     family: str, projections: Sequence[str], degree: float = 2.0
 ) -> list[Contender]:
-    """Return a family's contenders in float32: its peers first, then the projections.
+    """Return a family's contenders in float32, peers before projections.
 
-    What scikit-learn's ``RBFSampler`` does by default, in float64, is the first of the
-    Gaussian kernel.
+    For the Gaussian kernel the first is scikit-learn's ``RBFSampler`` in float64, its
+    default.
     """
     peers = [
         Contender(family, package, method, "float32", degree)
@@ -284,6 +283,6 @@ def contenders(
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
-    """Return `n` standard normal rows, drawn in float32 and the same in any dtype."""
+    """Return `n` standard normal rows, drawn in float32 for every dtype."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((n, d), dtype=np.float32).astype(dtype, copy=False)

@@ -1,13 +1,13 @@
-"""Nanoseconds per feature: every projection, beside peers and the machine's bounds.
+"""Nanoseconds per feature of every projection, of peers, and the machine's bounds.
 
 Rows are standard normal. The Gaussian kernel has lengthscale √d; its peers are
-scikit-learn's ``RBFSampler`` on float64 rows (what it does by default) and on float32
-rows (it then keeps float32 throughout), and ``Nystroem``. Those of the optical kernel
-are two dense float32 products in NumPy, squared and added in place, and lightonml's
-simulated device on bits; that of the polynomial kernel is ``PolynomialCountSketch``.
+scikit-learn's ``RBFSampler`` on float64 rows (its default) and on float32 rows (it then
+uses float32 throughout), and ``Nystroem``. Those of the optical kernel are two dense
+float32 products in NumPy, squared and added in place, and lightonml's simulated device
+on bits; that of the polynomial kernel is ``PolynomialCountSketch``.
 
-The contenders of a kernel take turns in one process, each call after one of its own
-that is not timed. Peak memory is that of a process of its own.
+The contenders of a kernel take turns in one process; every timed call follows an
+untimed call of the same contender. Peak memory is measured in a separate process.
 """
 
 import gc
@@ -34,7 +34,7 @@ from .timing import interleave, roofline
 
 __all__ = ["FeatureCost", "Options"]
 
-# The bound of the matrix product is not theirs.
+# Methods without a matrix product, to which its bound does not apply.
 _WITHOUT_PRODUCT = ("structured", "PolynomialCountSketch")
 _WARM_UP_ROWS = 256
 _FIRST_ROWS, _FIRST_COMPONENTS = 16, 64
@@ -42,7 +42,7 @@ _FIRST_ROWS, _FIRST_COMPONENTS = 16, 64
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench features`` takes."""
+    """Options of ``randkern bench features``."""
 
     d: int = option(784, "Input columns.", quick=70)
     n_components: int = option(10240, "Features.", quick=66)
@@ -71,7 +71,7 @@ class FeatureCost(Experiment):
     Options = Options
 
     def prepare(self) -> None:
-        """Measure what no feature map on this machine can beat."""
+        """Measure the machine's bounds on feature maps."""
         options = self.options
         self.projections = known_projections(options.projections)
         self.families = known_names("family", options.families, FAMILIES)
@@ -80,7 +80,7 @@ class FeatureCost(Experiment):
         self.bounds = roofline(options.n, options.d, options.n_components)
 
     def cases(self) -> Iterator[Case]:
-        """Return kernels, whose contenders take turns."""
+        """Return the kernels, whose contenders take turns."""
         for family in self.families:
             yield {"family": family}
 
@@ -98,7 +98,7 @@ class FeatureCost(Experiment):
                 self.say(f"{case['family']}, {label}: fitting")
                 try:
                     feature_map, measured = _fitted(contender, d, size, X, options.seed)
-                except ValueError as error:  # a law or a width that it cannot draw
+                except ValueError as error:  # an unsupported law or width
                     reason = str(error)
             if reason is not None:
                 yield {"method": label, "reason": reason}
@@ -117,7 +117,7 @@ class FeatureCost(Experiment):
             yield record | {"peak_memory_bytes": self._peak(contender)}
 
     def _beyond(self, contender: Contender) -> str | None:
-        """Say why a contender cannot run within the memory limit."""
+        """Return why a contender cannot run within the memory limit, if so."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
         itemsize = np.dtype(contender.dtype).itemsize
         matrix = contender.matrix_bytes(d, size)
@@ -130,9 +130,9 @@ class FeatureCost(Experiment):
         )
 
     def _bound(self, contender: Contender) -> float | None:
-        """Return the nanoseconds per feature that this method cannot go below.
+        """Return the lower bound on this method's nanoseconds per feature.
 
-        The rates were measured in float32: there is none for the float64 peer.
+        The rates were measured in float32, so there is none for the float64 peer.
         """
         bounds = self.bounds
         if contender.dtype != "float32":
@@ -145,7 +145,7 @@ class FeatureCost(Experiment):
         return max(bounds["write_new_ns"], products * bounds["product_ns"])
 
     def _peak(self, contender: Contender) -> int | None:
-        """Return what a process of its own adds to its memory."""
+        """Return the memory that a map adds, measured in a separate process."""
         if not self.options.memory:
             return None
         self.say(f"{contender.family}, {contender.label}: peak memory")
@@ -165,7 +165,7 @@ class FeatureCost(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the bounds, and who was skipped."""
+        """Return the bounds and the skipped methods."""
         bounds = results["roofline"]
         yield (
             f"bounds: writing new memory {bounds['write_new_ns']:.3f} ns per element, "
@@ -176,7 +176,7 @@ class FeatureCost(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table for each kernel, every projection in it."""
+        """Return a table per kernel, with every projection."""
         sizes = results["arguments"]
         return [
             listing(
@@ -238,10 +238,9 @@ def peak_of_map(request: Mapping[str, Any]) -> dict[str, Any]:
 def _fitted(
     contender: Contender, d: int, size: int, X: Any, seed: int
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a fitted and warmed-up map, how long that took, and its output's bytes.
+    """Return a fitted and warmed-up map, the time it took, and its output's bytes.
 
-    A projection may draw its matrix when it is first used, so that the warm-up
-    counts as fitting.
+    A projection may draw its matrix on first use, so the warm-up counts as fitting.
     """
     feature_map = contender.build(d, size, seed)
     start = time.perf_counter()
@@ -252,7 +251,7 @@ def _fitted(
 
 
 def _add_speedups(records: Sequence[dict[str, Any]]) -> None:
-    """Add how many times faster than the kernel's first peers each record is."""
+    """Add each record's speedup over the kernel's first peers."""
     peers: dict[str, float] = {}
     for record in records:
         if record["library"] != "randkern" and "Nystroem" not in record["method"]:
@@ -264,7 +263,7 @@ def _add_speedups(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _limit(memory_limit: str | None) -> int:
-    """Return the limit in bytes: what was given, or half of what is free."""
+    """Return the limit in bytes: as given, or half of the free memory."""
     if memory_limit is None:
         free = available_memory()
         return resolve_memory_limit(None) if free is None else free // 2

@@ -1,17 +1,17 @@
-"""Gaussian processes beside other approximations: error, density, coverage, seconds.
+"""Gaussian processes against other libraries: error, density, coverage, seconds.
 
-On scikit-learn's diabetes (a quarter held out) and rows of Friedman's first function (5
-columns matter; noise of variance 1; 5,000 rows held out), or on tables whose targets
-are numbers (their fold 0, or a fifth of the rows, held out; encoded by
-`TabularEncoder`): randkern's features and exact process, scikit-learn's, GPyTorch's
-exact process, ``RFFKernel`` (half as many frequencies) and SVGP, and xGPR, where these
-are installed. Columns and targets are standardised for all. All learn a lengthscale per
-column (xGPR: one for all), the variance and the noise, from the same start (xGPR has a
-search of its own). GPyTorch is stopped by the density of rows that are held out, or by
-a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32,
-`RFFKernel` and the others in float64. Exact processes see the first of the generated
-rows only, and no tables of more rows. Each has a process of its own, and learns from 64
-rows before it is timed.
+The data are scikit-learn's diabetes (a quarter held out) and rows of Friedman's first
+function (5 columns matter; noise of variance 1; 5,000 rows held out), or tables with
+numeric targets (fold 0, or a fifth of the rows, held out; encoded by
+`TabularEncoder`). The methods are randkern's features and exact process,
+scikit-learn's, GPyTorch's exact process, ``RFFKernel`` (half as many frequencies) and
+SVGP, and xGPR, if installed. Columns and targets are standardised for all. All learn a
+lengthscale per column (xGPR: one for all), the variance and the noise, from the same
+start (xGPR has its own search). GPyTorch is stopped by the density of held-out rows, or
+by a budget of seconds (see :mod:`.gp_peers`). GPyTorch and xGPR compute in float32,
+`RFFKernel` and the others in float64. Exact processes use only the first of the
+generated rows, and no larger tables. Each method runs in its own process, and learns
+from 64 rows before it is timed.
 """
 
 import importlib.util
@@ -78,7 +78,7 @@ _TEST_ROWS = 5000
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern bench gp`` takes."""
+    """Options of ``randkern bench gp``."""
 
     n: int = option(100_000, "Generated training rows.", quick=200)
     columns: int = option(10, "Of generated rows; 5 matter.", least=5)
@@ -140,7 +140,7 @@ class GaussianProcesses(Experiment):
         return _standardised("diabetes", *arrays, noise=None)
 
     def _tables(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Return the tables of the folder whose targets are numbers."""
+        """Return the tables of the folder with numeric targets."""
         options = self.options
         paths = table_paths(options.data_dir)
         for name in known_names("table", options.tables or tuple(paths), paths):
@@ -170,7 +170,7 @@ class GaussianProcesses(Experiment):
         yield from grid(dataset=self.described, method=self.methods, seed=seeds)
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Ask a process of its own, which reads the rows that it uses."""
+        """Run the method in its own process, which reads the rows it uses."""
         method, options = case["method"], self.options
         if method in _PACKAGES:
             reason = missing_package(_PACKAGES[method])
@@ -197,7 +197,7 @@ class GaussianProcesses(Experiment):
         return named | found
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return what the data sets are, and the peers' versions."""
+        """Return the descriptions of data sets, and the peers' versions."""
         versions = {
             name: metadata.version(name) if importlib.util.find_spec(name) else None
             for name in ("torch", "gpytorch", "xGPR")
@@ -210,7 +210,7 @@ class GaussianProcesses(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the error that noise alone makes, and who was skipped."""
+        """Return the error due to noise alone, and the skipped methods."""
         for data in results["datasets"]:
             if data["noise_rmse"] is not None:
                 rmse = data["noise_rmse"]
@@ -220,7 +220,7 @@ class GaussianProcesses(Experiment):
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return every contender on every data set: scores, seconds, memory."""
-        # Older records have no seeds, steps and budget.
+        # Older records have no seeds, steps or budget.
         arguments = results["arguments"]
         several = arguments.get("seeds", 1) > 1
         columns = {
@@ -233,7 +233,7 @@ class GaussianProcesses(Experiment):
             ),
             "RMSE": lambda r: f"{r['rmse']:.4f}",
             "NLPD": lambda r: f"{r['nlpd']:.4f}",
-            # Older records have none.
+            # Older records have no 50 % coverage.
             "50 %": lambda r: (
                 f"{100 * r['coverage_50']:.1f} %" if "coverage_50" in r else ""
             ),
@@ -293,7 +293,7 @@ def _standardised(
     y_test: NDArray[Any],
     noise: float | None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Shift and divide columns and targets as on the training rows."""
+    """Standardise columns and targets by the training rows."""
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     middle, scale = float(y.mean()), float(y.std())

@@ -1,11 +1,11 @@
 """Gaussian processes of other libraries: GPyTorch's, xGPR's, scikit-learn's.
 
-GPyTorch by Adam and in float32, as its tutorials do, `RFFKernel` in float64, since its
-D × D matrices have no Cholesky factor in float32: the exact process and `RFFKernel` by
-full gradients with steps of 0.1, SVGP by batches of 1,024 rows with steps of 0.05, with
-which it gets further in the same time than with the tutorials' 0.01. The density
-of a tenth of the training rows (2,000 at most), which learning does not see, says when
-to stop and which step is kept; the seconds of learning are bounded, too. Libraries are
+GPyTorch uses Adam and float32, as in its tutorials, but `RFFKernel` uses float64, since
+its D × D matrices have no Cholesky factor in float32. The exact process and `RFFKernel`
+take full gradients with steps of 0.1, SVGP takes batches of 1,024 rows with steps of
+0.05, with which it gets further in the same time than with the tutorials' 0.01. The
+density of a tenth of the training rows (at most 2,000), held out of learning, decides
+when to stop and which step is kept; the time of learning is bounded, too. Libraries are
 imported on use.
 """
 
@@ -32,18 +32,18 @@ __all__ = [
 
 _BATCH = 1024
 _FULL_RATE, _SVGP_RATE = 0.1, 0.05
-# Held out for stopping: one row in ten, 2,000 at most.
+# Held out for stopping: one row in ten, at most 2,000.
 _HELD_SHARE, _MOST_HELD = 10, 2000
-# Steps between two looks at the density there, of full gradients and of batches; looks
-# without a better one after which learning ends.
+# Steps between evaluations of the density there, for full gradients and for batches;
+# evaluations without improvement after which learning ends.
 _FULL_EVERY, _SVGP_EVERY = 5, 20
 _PATIENCE = 5
 
 
 class Predicted(NamedTuple):
-    """Means and variances of test targets, noise included, and how Adam ended.
+    """Means and variances of test targets, including noise, and how Adam ended.
 
-    `steps` were taken; `out_of_time` says whether the seconds ended them.
+    `steps` is the number of steps; `out_of_time` is whether the budget ended them.
     """
 
     mean: NDArray[Any]
@@ -69,17 +69,17 @@ def predict_gpytorch(
     X, y, X_test : ndarray
         Rows (n, d), targets (n,), test rows.
     n_components : int or None
-        D, cosines and sines of D/2 samples; None is the exact kernel.
+        D, cosines and sines of D/2 samples; None for the exact kernel.
     budget : float
-        Seconds of all processors that Adam takes at most.
+        Largest CPU time of Adam in seconds, over all processors.
     noise : float
-        The variance to start from; lengthscales start from √d.
+        Initial noise variance; lengthscales start from √d.
     seed : int
 
     Returns
     -------
     Predicted
-        Conditioned on all rows, also those held out for stopping.
+        Conditioned on all rows, including those held out for stopping.
     """
     torch, gpytorch = _import()
     torch.manual_seed(seed)
@@ -104,7 +104,7 @@ def predict_gpytorch(
             mean, cov = self.mean_module(x), self.covar_module(x)
             return gpytorch.distributions.MultivariateNormal(mean, cov)
 
-    model = Model().to(all_rows.dtype)  # the likelihood is a part of it
+    model = Model().to(all_rows.dtype)  # it includes the likelihood
     _start(model.covar_module, likelihood, d, noise)
     likelihood_of_all = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     ended = climb(
@@ -131,8 +131,8 @@ def predict_svgp(
 ) -> Predicted:
     """Learn a sparse variational process with D inducing points, in batches of 1,024.
 
-    Parameters and returned values are those of :func:`predict_gpytorch`; the rows held
-    out for stopping are not learned from.
+    Parameters and return values are those of :func:`predict_gpytorch`; the rows held
+    out for stopping are not used for learning.
     """
     torch, gpytorch = _import()
     torch.manual_seed(seed)
@@ -190,21 +190,21 @@ def climb(
     every: int,
     budget: float,
 ) -> tuple[int, bool]:
-    """Take steps of Adam until the density of held-out rows stands still.
+    """Take Adam steps until the density of held-out rows stops improving.
 
     Parameters
     ----------
     modules : torch.nn.ModuleList
-        They end as they were where `density` was least.
+        The modules, restored at the end to the smallest `density`.
     loss : callable
         Returns the loss of a step.
     density : callable
-        Returns the mean negative log density of rows that are held out.
+        Returns the mean negative log density of held-out rows.
     rate : float
     every : int
-        Steps between two looks at it.
+        Steps between evaluations of `density`.
     budget : float
-        Seconds of all processors, after which no step begins.
+        CPU time in seconds, over all processors, after which no step begins.
 
     Returns
     -------
@@ -244,12 +244,12 @@ def predict_xgpr(
 ) -> Predicted:
     """Learn one lengthscale for all columns with xGPR, by its exact likelihood.
 
-    Its variances come from D − 2 structured features. Parameters and returned
-    values are those of :func:`predict_gpytorch`.
+    Its variances come from D − 2 structured features. Parameters and return values
+    are those of :func:`predict_gpytorch`.
     """
     library = importlib.import_module("xGPR")
     data = library.build_regression_dataset(X, y)
-    variance = n_components - 2  # of its own rule: fewer than features
+    variance = n_components - 2  # xGPR requires fewer than features
     model = library.xGPRegression(
         n_components, variance, verbose=False, random_seed=seed
     )
@@ -270,10 +270,10 @@ def predict_scikit_learn(
     bounds = (1e-5, 1e5)
     lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
     kernel = ConstantKernel(1.0) * RBF(lengthscales, bounds) + WhiteKernel(noise)
-    # The white kernel is the noise, and is part of the predicted deviations.
+    # The white kernel is the noise, and is included in the predicted deviations.
     model = GaussianProcessRegressor(kernel)
     with warnings.catch_warnings():
-        # Lengthscales of columns that do not matter end at their bounds.
+        # Lengthscales of irrelevant columns end at their bounds.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
     mean, sd = model.predict(X_test, return_std=True)
@@ -289,14 +289,14 @@ def _tensors(torch: Any, *arrays: NDArray[Any], dtype: type = np.float32) -> lis
 
 
 def _split(torch: Any, rows: Any, targets: Any) -> tuple[Any, Any]:
-    """Return what is learned from, and what says when to stop."""
+    """Return the rows for learning and those for stopping."""
     n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
     held, kept = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
     return (rows[kept], targets[kept]), (rows[held], targets[held])
 
 
 def _start(kernel: Any, likelihood: Any, d: int, noise: float) -> None:
-    """Begin where the other contenders do."""
+    """Set the same starting point as for the other contenders."""
     kernel.base_kernel.lengthscale = d**0.5
     kernel.outputscale = 1.0
     likelihood.noise = noise
@@ -334,9 +334,9 @@ def _law(torch: Any, model: Any, likelihood: Any) -> Callable[[Any], tuple[Any, 
 def _law_of_features(
     torch: Any, model: Any, likelihood: Any
 ) -> Callable[[Any], tuple[Any, Any]]:
-    """Return what predicts by the weights of features.
+    """Return a function that predicts from the weights of features.
 
-    The law is GPyTorch's own, which takes minutes by matrices of all rows.
+    The law is GPyTorch's, which takes minutes with matrices of all rows.
     """
     kernel, noise = model.covar_module, likelihood.noise
 

@@ -1,10 +1,10 @@
 """Tensors on a GPU: seconds, joules, and shares of the device's bounds.
 
-``features``: fused structured features beside the bound of writing them and beside
-plain PyTorch; ``product``: the projection that is never stored beside ``torch.matmul``;
-``ridge``. Seconds and joules against the number of features are those of ``randkern
-reproduce projection-cost``. Where there is no GPU nothing is measured, and the results
-say why (``ran``, ``reason``).
+``features`` compares fused structured features with the bound of writing them and with
+plain PyTorch; ``product`` compares the projection that is never stored with
+``torch.matmul``; ``ridge`` times a fit. For seconds and joules against the number of
+features, see ``randkern reproduce projection-cost``. Without a GPU nothing is measured,
+and the results say why (``ran``, ``reason``).
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ from .rows import known_names
 
 __all__ = ["MEASUREMENTS", "OnGPU", "Options"]
 
-# The key and the heading of a column, beside seconds and joules.
+# Key and heading of a column, besides seconds and joules.
 MEASUREMENTS = {
     "features": ("share_of_write_bound", "of the write bound"),
     "product": ("share_of_matmul", "of torch.matmul"),
@@ -36,7 +36,7 @@ MEASUREMENTS = {
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench gpu`` takes."""
+    """Options of ``randkern bench gpu``."""
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
     measurements: tuple[str, ...] = option(
@@ -79,7 +79,7 @@ class OnGPU(Experiment):
     def measure(self, case: Case) -> list[dict[str, Any]]:
         """Return the records of a measurement."""
         o, device = self.options, self.device
-        assert device is not None  # or there were no cases
+        assert device is not None  # otherwise there are no cases
         calls = {
             "features": partial(device.features, o.n, o.d, o.n_components),
             "product": partial(device.products, o.n, o.side),
@@ -91,7 +91,7 @@ class OnGPU(Experiment):
         return found
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return what the device is, and what counts its joules."""
+        """Return a description of the device and of its energy counter."""
         device = self.device
         return {
             "ran": self.reason is None,
@@ -103,7 +103,7 @@ class OnGPU(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return what it ran on, or why it did not."""
+        """Return the device, or why the benchmark did not run."""
         if results["ran"]:
             versions = sorted(results["versions"].items())
             named = ", ".join(f"{name} {version}" for name, version in versions)
@@ -114,7 +114,7 @@ class OnGPU(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table of every measurement that was made."""
+        """Return a table per measurement."""
         tables = []
         for name, (key, heading) in MEASUREMENTS.items():
             columns: dict[str, Column] = {
@@ -133,7 +133,7 @@ class OnGPU(Experiment):
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a feature costs."""
+        """Return the figure of the cost per feature."""
         features = of(results["records"], measurement="features")
         if not features:
             return {}
@@ -149,7 +149,7 @@ class OnGPU(Experiment):
 
 
 def why_not(device: str) -> str | None:
-    """Return why nothing can be measured, None if it can.
+    """Return why nothing can be measured, or None if it can.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def why_not(device: str) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what tensors are computed with, where installed."""
+    """Return the versions of the tensor libraries that are installed."""
     found = {}
     for name in ("torch", "triton", "nvidia-ml-py"):
         try:
@@ -189,7 +189,7 @@ def _versions() -> dict[str, str]:
 
 
 def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw picoseconds per feature, beside those of writing it."""
+    """Draw picoseconds per feature, and those of writing it."""
     for record in of(results["records"], measurement="features"):
         cost = record["picoseconds_a_feature"]
         if record["method"] == "write":

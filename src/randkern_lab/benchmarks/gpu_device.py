@@ -1,4 +1,4 @@
-"""What is measured on a GPU: features, products and ridge."""
+"""Measurements on a GPU: features, products and ridge."""
 
 import os
 import time
@@ -26,9 +26,9 @@ __all__ = ["NO_METER", "Device"]
 _HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
 _HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
 _CLASSES = 10
-# Rows and features of the fit that compiles.
+# Rows and features of the warm-up fit.
 _COMPILED = 300
-# A measurement of energy lasts at least so long: NVML counts every 20 ms or so.
+# Shortest measurement of energy: NVML updates its counter about every 20 ms.
 _ENERGY_SECONDS = 1.0
 NO_METER = EnergyMeter("none: not a GPU", None)
 
@@ -53,7 +53,7 @@ class Device:
         self.meter = gpu_meter(here) if self.on_gpu else NO_METER
 
     def describe(self) -> dict[str, Any]:
-        """Return what is to be known of the device."""
+        """Return a description of the device."""
         if not self.on_gpu:
             return {"name": "cpu"}
         from randkern.backend.torch_kernels import fused_kernels
@@ -76,7 +76,7 @@ class Device:
             self.torch.cuda.synchronize(self.device)
 
     def _seconds(self, calls: Mapping[str, Call]) -> dict[str, float]:
-        """Return the median seconds of calls that take turns."""
+        """Return the median times in seconds of calls that take turns."""
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for turn in range(self.repeats + 1):
             for name, call in calls.items():
@@ -101,13 +101,13 @@ class Device:
     # -- features -----------------------------------------------------------------
 
     def features(self, n: int, d: int, D: int) -> list[dict[str, Any]]:
-        """Structured features, beside the bound of writing them and plain PyTorch."""
+        """Measure structured features, the bound of writing them, and plain PyTorch."""
         torch, X = self.torch, self._normal(n, d)
         out = torch.empty(n, D, device=self.device)
         weights, offsets = self._normal(d, D) / d**0.5, self._normal(D)
 
         def plain() -> Any:
-            """What RBFSampler does, in PyTorch."""
+            """Compute the features of RBFSampler in PyTorch."""
             Z = X @ weights
             Z += offsets
             torch.cos(Z, out=Z)
@@ -143,7 +143,7 @@ class Device:
     # -- products -----------------------------------------------------------------
 
     def products(self, n: int, side: int) -> list[dict[str, Any]]:
-        """The projection that is never stored, beside the product with a matrix."""
+        """Measure the projection that is never stored, and a product with a matrix."""
         X, matrix = self._normal(n, side), self._normal(side, side)
         plan = self._plan(Gaussian(1.0), side, 2 * side, "streamed")
         projection: Any = plan.groups[0].factors[0].projection
@@ -190,14 +190,14 @@ class Device:
     # -- ridge --------------------------------------------------------------------
 
     def ridge(self, n: int, d: int, D: int, cpu: bool) -> list[dict[str, Any]]:
-        """A ridge classifier of `n` generated rows of ten classes."""
+        """Measure a ridge classifier on `n` generated rows of ten classes."""
         rng = np.random.default_rng(self.seed)
         centers = rng.normal(size=(_CLASSES, d)).astype(np.float32)
         labels = rng.integers(0, _CLASSES, n + n // 6)
         X = centers[labels] + 4 * rng.standard_normal((len(labels), d), np.float32)
         where = ["cpu"] if cpu else []
         records = []
-        # scikit-learn asks for this variable; nothing here calls SciPy on tensors.
+        # scikit-learn requires this variable; nothing here calls SciPy on tensors.
         os.environ.setdefault("SCIPY_ARRAY_API", "1")
         for place in [str(self.device), *(f"{name}, NumPy" for name in where)]:
             on_device = place == str(self.device)
@@ -216,7 +216,7 @@ class Device:
             )
             context = sklearn.config_context(array_api_dispatch=True)
             with context if on_device else nullcontext():
-                # What is compiled on first use is not timed.
+                # Compilation on first use is not timed.
                 small.fit(rows[:_COMPILED], targets[:_COMPILED]).predict(rows[:9])
                 self._wait()
                 start = time.perf_counter()
@@ -241,7 +241,7 @@ class Device:
         return records
 
     def _joules(self, call: Call, seconds: float) -> float | None:
-        """Return the energy of a call, from enough of them to be counted."""
+        """Return the energy of a call, from enough calls to be measurable."""
         if self.meter.read is None:
             return None
         times = max(1, round(_ENERGY_SECONDS / seconds))

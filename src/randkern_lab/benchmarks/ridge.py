@@ -1,15 +1,15 @@
-"""Accuracy of ridge against seconds, beside the libraries that users have.
+"""Accuracy of ridge against time, compared to other libraries.
 
-``KernelRidgeClassifier`` beside scikit-learn's ``RidgeClassifier(solver="cholesky")``
-on ``RBFSampler`` and ``Nystroem`` (the optical kernel: two dense products in NumPy; the
-polynomial kernel: ``PolynomialCountSketch``), beside Falkon and beside xGPR's
-discriminant, where these are installed. All have the same float32 rows, kernel, penalty
-and intercept (Falkon and xGPR have none). Each fit has a process of its own, so that
-its peak memory is honest; contenders take turns, seed after seed.
+``KernelRidgeClassifier`` is compared to scikit-learn's
+``RidgeClassifier(solver="cholesky")`` on ``RBFSampler`` and ``Nystroem`` (the optical
+kernel: two dense products in NumPy; the polynomial kernel: ``PolynomialCountSketch``),
+to Falkon and to xGPR's discriminant, if installed. All use the same float32 rows,
+kernel, penalty and intercept (Falkon and xGPR have none). Each fit runs in its own
+process, so that its peak memory is its own; contenders take turns, seed after seed.
 
-scikit-learn factorises exactly, while conjugate gradients stop early. So wherever both
-run, our own factorisation (``cholesky``) runs too: it is added to the solvers, and a
-peer is left out where memory does not suffice.
+scikit-learn factorises exactly, while conjugate gradients stop early. Wherever both
+run, our own factorisation (``cholesky``) therefore runs too: it is added to the
+solvers, and a peer is skipped if memory does not suffice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench ridge`` takes."""
+    """Options of ``randkern bench ridge``."""
 
     kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
@@ -146,7 +146,7 @@ class Ridge(Experiment):
         return rows.description
 
     def _methods(self) -> list[str]:
-        """Return the peers, that which ratios refer to first, and our solvers."""
+        """Return the peers, the reference of ratios first, and our solvers."""
         options = self.options
         own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
         if not options.peers:
@@ -180,7 +180,7 @@ class Ridge(Experiment):
             yield from self.sizes.cases()
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Ask a process of its own."""
+        """Run the case in its own process."""
         options = self.options
         if "axis" in case:
             limits, sizes = self.limits, self.sizes
@@ -203,7 +203,7 @@ class Ridge(Experiment):
         }
 
     def _check(self, method: str, size: int) -> None:
-        """Raise where a contender is not to be run."""
+        """Raise if a contender must not run."""
         n, d = self.shape
         reason = why_not(method, n, size)
         if reason is not None:
@@ -216,7 +216,7 @@ class Ridge(Experiment):
             )
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the summary, and the scaling apart from the comparison."""
+        """Return the summary, with the scaling separate from the comparison."""
         options, named = self.options, results["arguments"]
         records, scaled = _apart(results["records"])
         skipped, unscaled = _apart(results["skipped"])
@@ -254,7 +254,7 @@ class Ridge(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return what stopped early, and who was skipped."""
+        """Return the fits that stopped early, and the skipped cases."""
         for entry in results["summary"]:
             if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
                 beside = of(results["summary"], n_components=entry["n_components"])
@@ -313,7 +313,7 @@ class Ridge(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against the seconds of features and fit."""
+        """Return error against the time of features and fit."""
         figure = new_figure(7.6, 5.2)
         least = 0.5 / results["dataset"]["n_test"]
         scatter_costs(figure.subplots(), results["summary"], STYLES, least)
@@ -332,12 +332,12 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     -------
     summary : list of dict
         ``family``, ``method``, ``label``, ``library``, ``n_components``, ``n_seeds``;
-        medians of the seconds of a record and of ``iterations``; the means
-        ``test_accuracy`` and ``test_error``, ``test_error_std`` (None for one seed);
-        the largest ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct
-        ones, separated by commas); beside the family's peer at the same D
-        ``speedup_over_peer`` (its median ``train_seconds`` over its own) and
-        ``memory_of_peer`` (its own peak over the peer's), None without that peer.
+        medians of a record's times and of ``iterations``; the means ``test_accuracy``
+        and ``test_error``, ``test_error_std`` (None for one seed); the largest
+        ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct ones, separated by
+        commas); relative to the family's peer at the same D, ``speedup_over_peer`` (the
+        peer's median ``train_seconds`` over its own) and ``memory_of_peer`` (its own
+        peak over the peer's), None without that peer.
 
     Examples
     --------

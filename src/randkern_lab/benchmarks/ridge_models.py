@@ -1,7 +1,7 @@
-"""Ridge classifiers of every library that takes part, and their fits.
+"""Ridge classifiers of all compared libraries, and their fits.
 
-Each fit has a process of its own (:func:`fit_classifier`, :func:`fit_stream`), and fits
-64 rows before it is timed, which loads compiled code.
+Each fit runs in its own process (:func:`fit_classifier`, :func:`fit_stream`), and fits
+64 rows before it is timed, to load compiled code.
 """
 
 import importlib
@@ -34,12 +34,12 @@ __all__ = [
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = {"falkon": "falkon", "xgpr": "xGPR"}
 _WARM_UP_ROWS = 64
-# Of Falkon's conjugate gradients: its default.
+# Falkon's default for conjugate gradients.
 _FALKON_ITERATIONS = 20
 
 
 def label(method: str) -> str:
-    """Return what figures and tables call a method.
+    """Return the name of a method in figures and tables.
 
     Examples
     --------
@@ -54,12 +54,12 @@ def label(method: str) -> str:
 
 
 def package(method: str, family: str) -> str:
-    """Return whose features a method is made of."""
+    """Return the library that computes a method's features."""
     return LIBRARIES.get(method) or PEERS[family].get(method, "randkern")
 
 
 def why_not(method: str, n: int, size: int) -> str | None:
-    """Say why a method cannot be run, None if it can."""
+    """Return why a method cannot run, or None if it can."""
     if method in LIBRARIES:
         reason = missing_package(LIBRARIES[method])
         if reason is not None:
@@ -72,22 +72,22 @@ def why_not(method: str, n: int, size: int) -> str | None:
 def peer_bytes(size: int, n: int, d: int) -> int:
     """Estimate the peak memory of scikit-learn in float32, without data and imports.
 
-    ``RidgeClassifier`` holds the features, their centred copy and one more, and
-    three matrices of the smaller system; ``RBFSampler`` draws in float64 first.
+    ``RidgeClassifier`` holds the features, a centred copy and another copy, and three
+    matrices of the smaller system; ``RBFSampler`` first draws in float64.
     """
     return 3 * n * size * 4 + 3 * min(n, size) ** 2 * 4 + 12 * d * size
 
 
 class FalkonClassifier:
-    """Falkon on ±1 targets of each class: landmarks and conjugate gradients.
+    """Falkon on ±1 targets per class: landmarks and conjugate gradients.
 
-    Its penalty is alpha over the number of rows.
+    Its penalty is alpha divided by the number of rows.
 
     Parameters
     ----------
     lengthscale, alpha : float
     n_components : int
-        Landmarks.
+        Number of landmarks.
     seed : int
     """
 
@@ -120,10 +120,10 @@ class FalkonClassifier:
 
 
 class XGPRClassifier:
-    """xGPR's kernel discriminant on structured features: classes' means, no targets.
+    """xGPR's kernel discriminant on structured features, from class means.
 
-    Its noise is √alpha; it is solved exactly to 8,192 features (its own limit), and by
-    conjugate gradients to a tolerance of 1e-6 beyond.
+    Its noise is √alpha; it is solved exactly up to 8,192 features (its own limit), and
+    beyond by conjugate gradients to a tolerance of 1e-6.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class XGPRClassifier:
 
 
 def _estimators(request: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return an unfitted feature map (None where the model has it), and a model."""
+    """Return an unfitted feature map (None if the model includes it), and a model."""
     method, size, seed = request["method"], request["n_components"], request["seed"]
     ell, alpha = request["lengthscale"], request["alpha"]
     if method in LIBRARIES:
@@ -198,12 +198,12 @@ def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     measured : dict
-        ``features_seconds``: drawing the features and making those of the training
-        rows, None where solving and making them take turns; ``fit_seconds`` of the
-        estimator; ``train_seconds``: both; ``predict_seconds`` (test rows, features
-        included); ``total_seconds``: train and predict; ``warm_up_seconds``: the same
-        on 64 rows before; ``test_error``; ``iterations``, ``residual`` (None for peers)
-        and ``outcome`` of the solve.
+        ``features_seconds``: drawing the features and computing them for the training
+        rows, None if this alternates with solving; ``fit_seconds`` of the estimator;
+        ``train_seconds``: both; ``predict_seconds`` (test rows, including features);
+        ``total_seconds``: train and predict; ``warm_up_seconds``: the same on 64 rows
+        before; ``test_error``; ``iterations``, ``residual`` (None for peers) and
+        ``outcome`` of the solve.
     """
     X, y, X_test, y_test = saved_rows(request["folder"])
     request = {**request, "d": X.shape[1]}
@@ -225,7 +225,7 @@ def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
 def _classify(
     request: Mapping[str, Any], X: Any, y: Any, X_test: Any
 ) -> tuple[dict[str, Any], Any, Any]:
-    """Return seconds, predicted classes of the test rows, and the fitted classifier."""
+    """Return times, predicted classes of the test rows, and the fitted classifier."""
     feature_map, model = _estimators(request)
     watch = Stopwatch()
     Z = X if feature_map is None else feature_map.fit(X).transform(X)
@@ -252,7 +252,7 @@ def _seconds(made: float, fit: float, predict: float) -> dict[str, float | None]
 
 
 def _solve_record(model: Any) -> dict[str, Any]:
-    """Return how the linear solve went."""
+    """Return the outcome of the linear solve."""
     solution = getattr(model, "solution_", None)
     if solution is not None:
         return {
@@ -265,7 +265,7 @@ def _solve_record(model: Any) -> dict[str, Any]:
         told = (_FALKON_ITERATIONS, "iterations of its default")
     elif isinstance(model, XGPRClassifier):
         told = (None, "exact" if model.exact else "tolerance of 1e-6")
-    else:  # scikit-learn's tells which solver it took
+    else:  # scikit-learn's estimator records its solver
         told = (None, str(model.solver_))
     return {"iterations": told[0], "residual": None, "outcome": told[1]}
 
@@ -276,8 +276,8 @@ def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     measured : dict
-        As of :func:`fit_classifier`; ``test_error`` is the share of the variance of the
-        test targets that is not explained.
+        As in :func:`fit_classifier`; ``test_error`` is the unexplained share of the
+        variance of the test targets.
     """
     n, d, first = request["n"], request["d"], request["test_from"]
     files = [str(Path(request["folder"]) / name) for name in ("X.float32", "y.float32")]

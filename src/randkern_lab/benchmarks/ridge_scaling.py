@@ -1,11 +1,11 @@
 """Cost of conjugate gradients on streamed rows, against D and against n.
 
-Rows are normal with falling variances, float32, of 64 columns, with one target each
-(:func:`.row_file.write_rows`), written once into a temporary folder, whose place the
-environment variable ``TMPDIR`` sets, and read block by block in every pass. The kernel
-is Gaussian with lengthscale √d. Fits against D (10,000 rows) have the memory limit of
-the models, those against n (2,048 features) 200 MB: features are kept as long as they
-fit, so that memory grows with n up to that limit.
+Rows are float32 normals with descending variances, 64 columns and one target
+(:func:`.row_file.write_rows`), written once to a temporary folder, set by the
+environment variable ``TMPDIR``, and read block by block in every pass. The kernel is
+Gaussian with lengthscale √d. Fits against D (10,000 rows) use the models' memory limit,
+those against n (2,048 features) 200 MB: features are cached as long as they fit, so
+memory grows with n up to that limit.
 """
 
 import math
@@ -44,7 +44,7 @@ _COSTS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """What varies, and what is fixed meanwhile."""
+    """The sizes that vary, and the fixed ones."""
 
     n_components: tuple[int, ...] = (1000, 3000, 10_000, 30_000, 100_000)
     n: tuple[int, ...] = (1000, 10_000, 100_000, 1_000_000)
@@ -55,18 +55,18 @@ class Sizes:
 
     @property
     def most_rows(self) -> int:
-        """Return the training rows that are needed."""
+        """Return the number of training rows that are needed."""
         return max(*self.n, self.fixed_n)
 
     def cases(self) -> Iterator[Case]:
-        """Return what varies, with the other size fixed."""
+        """Return the cases: one size varies, the other is fixed."""
         for size in self.n_components:
             yield {"axis": "n_components", "n_components": size, "n": self.fixed_n}
         for n in self.n:
             yield {"axis": "n", "n_components": self.fixed_n_components, "n": n}
 
     def describe(self) -> dict[str, Any]:
-        """Return them as JSON has them."""
+        """Return the sizes as JSON."""
         return {
             k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()
         }
@@ -79,7 +79,7 @@ QUICK = Sizes((16, 32), (60, 120), 50, 16, 4)
 def measure(
     case: Case, sizes: Sizes, options: Any, limits: Mapping[str, Any], folder: str
 ) -> dict[str, Any]:
-    """Ask a process of its own."""
+    """Run the case in its own process."""
     request = {
         **case,
         **{"method": "pcg", "family": "gaussian", "degree": 2.0},
@@ -94,11 +94,11 @@ def measure(
 
 
 def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return how costs grow along each axis, as powers of what varies.
+    """Return how costs grow along each axis, as powers of the size.
 
-    For each axis and cost ``all``, the least-squares slope of the logarithms, and
-    ``last``, that between the two largest points, where what does not grow weighs
-    least. None with fewer than two points. 1 is linear.
+    For each axis and cost, ``all`` is the least-squares slope of the logarithms, and
+    ``last`` is the slope between the two largest points, where constant costs matter
+    least. None with fewer than two points; 1 is linear.
 
     Examples
     --------

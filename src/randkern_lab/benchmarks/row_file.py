@@ -1,4 +1,4 @@
-"""Synthetic rows in files, of which a fit reads slices."""
+"""Files of synthetic rows, read in slices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOISE = 0.1
 
 @dataclass(frozen=True)
 class RowFile:
-    """The first rows of a file of float32 numbers: an array that is read by slices.
+    """The first rows of a file of float32 numbers, an array that is read in slices.
 
-    Every slice is read anew with `numpy.fromfile`. A memory map would do as well for a
-    fit, but the pages that it maps count as memory of the process as long as the
-    system leaves them there, which says nothing about the fit.
+    Every slice is read with `numpy.fromfile`. A memory map would serve a fit as well,
+    but its pages count as memory of the process for as long as the system keeps them,
+    whatever the fit needs.
 
     Examples
     --------
@@ -54,13 +54,13 @@ class RowFile:
 
 
 def write_rows(folder: str | Path, n: int, d: int, seed: int = 0) -> tuple[str, str]:
-    """Write `n` normal rows and a target of each, some rows at a time.
+    """Write `n` normal rows and their targets, some rows at a time.
 
-    Like those of real data, the columns' variances fall: that of column j as 1/j², with
-    mean 1. The target is a smooth function and noise of variance 0.01: y = √2 sin(w·x +
-    b) + 0.1 ε, with w of random direction and w·x of variance 1.
+    As in real data, the columns' variances decrease: that of column j as 1/j², with
+    mean 1. The target is a smooth function plus noise of variance 0.01:
+    y = √2 sin(w·x + b) + 0.1 ε, where w has a random direction and w·x has variance 1.
 
-    Returns the paths of files of n × d and of n float32 numbers.
+    Returns the paths of the files of n × d and of n float32 numbers.
 
     Examples
     --------

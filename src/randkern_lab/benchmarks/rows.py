@@ -1,4 +1,4 @@
-"""Rows with classes that every process of a benchmark reads."""
+"""Labelled rows that every process of a benchmark reads."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ __all__ = [
 
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 _WARM_UP_ROWS = 64
-# One style per method of making features, the same in every figure.
+# One style per feature method, the same in every figure.
 STYLES = {
     "dense": Style("dense", BLACK, "o"),
     "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
@@ -46,7 +46,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class RowOptions(DataOptions):
-    """What benchmarks that classify take."""
+    """Options of classification benchmarks."""
 
     data: str = option(
         "digits",
@@ -70,20 +70,20 @@ class LabelledRows:
 
     @contextmanager
     def saved(self) -> Iterator[str]:
-        """Keep the arrays in a folder for processes to read (:func:`saved_rows`)."""
+        """Store the arrays in a folder for processes to read (:func:`saved_rows`)."""
         arrays = [getattr(self, name) for name in ARRAYS]
         with saved_arrays(*arrays) as folder:
             yield folder
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a context that has a folder, where ``TMPDIR`` says."""
+    """Return a context with a temporary folder in ``TMPDIR``."""
     return tempfile.TemporaryDirectory(prefix="randkern-bench-")
 
 
 @contextmanager
 def saved_arrays(*arrays: Any) -> Iterator[str]:
-    """Keep training and test arrays in a temporary folder."""
+    """Store training and test arrays in a temporary folder."""
     with temporary_folder() as folder:
         for name, array in zip(ARRAYS, arrays, strict=True):
             np.save(Path(folder) / f"{name}.npy", array)
@@ -91,7 +91,7 @@ def saved_arrays(*arrays: Any) -> Iterator[str]:
 
 
 def saved_rows(folder: str, n_train: int | None = None) -> tuple[Any, Any, Any, Any]:
-    """Return X, y, X_test and y_test from files, of the training rows the first."""
+    """Return X, y, X_test and y_test from files, with the first training rows."""
     X, y, X_test, y_test = (
         np.load(Path(folder) / f"{name}.npy", mmap_mode="r")[
             : n_train if name.endswith("train") else None
@@ -102,7 +102,7 @@ def saved_rows(folder: str, n_train: int | None = None) -> tuple[Any, Any, Any, 
 
 
 def load_rows(options: RowOptions) -> LabelledRows:
-    """Prepare a data set, and draw at most ``n`` and ``n_test`` of its rows once."""
+    """Prepare a data set, and draw at most ``n`` and ``n_test`` of its rows."""
     data_dir, target = options.data_dir, options.target
     dataset = load_dataset(options.data, data_dir=data_dir, target=target)
     if dataset.task != "classification":
@@ -122,7 +122,7 @@ def load_rows(options: RowOptions) -> LabelledRows:
         "n_classes": len(np.unique(whole.y_train[train])),
         "preprocessing": whole.preprocessing,
     }
-    # float32: what images are loaded as, and what all contenders keep.
+    # float32 is the dtype of loaded images, and all contenders preserve it.
     return LabelledRows(
         np.ascontiguousarray(whole.X_train[train], dtype=np.float32),
         whole.y_train[train],
@@ -133,13 +133,13 @@ def load_rows(options: RowOptions) -> LabelledRows:
 
 
 def warm_up_rows(y: Any) -> np.ndarray:
-    """Return the numbers of some of the first rows, of every class one."""
+    """Return the indices of some of the first rows, with at least one per class."""
     _, firsts = np.unique(y, return_index=True)
     return np.union1d(firsts, np.arange(min(_WARM_UP_ROWS, len(y))))
 
 
 def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Return distinct names, or complain of those that are not known.
+    """Return distinct names, or raise for unknown ones.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[s
 
 
 def parse_lengthscale(text: str) -> float | str:
-    """Read a positive number, ``scale`` or ``median``.
+    """Parse a positive number, ``scale`` or ``median``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What features are worth: the error of their Gram matrix, and ridge on them."""
+"""Scores of features: the error of their Gram matrix, and of ridge on them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 __all__ = ["gram_errors", "gram_matrix", "ridge_scores"]
 
-# float32 products of so many columns are summed in float64.
+# float32 products over so many columns are summed in float64.
 _COLUMNS = 1024
 
 
 def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ZZᵀ in float64, from products of at most 1,024 columns in Z's own type.
+    """Return ZZᵀ in float64, from products over at most 1,024 columns in Z's dtype.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
     Returns
     -------
     off_diagonal : float
-        √Σ_{i≠j} (G_ij − K_ij)² / √Σ_{i≠j} K_ij². The diagonal is left out since
-        some maps have it exactly: a pair of cosine and sine is of norm 1.
+        √Σ_{i≠j} (G_ij − K_ij)² / √Σ_{i≠j} K_ij². The diagonal is excluded since it is
+        exact for some maps: a pair of cosine and sine has norm 1.
     overall : float
         ‖G − K‖_F / ‖K‖_F.
 
@@ -65,8 +65,8 @@ def ridge_scores(
 ) -> NDArray[np.float64]:
     """Return test scores of ridge regression on features, from the smaller system.
 
-    (ZᵀZ + αI)W = ZᵀY where D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and
-    solve in float64.
+    (ZᵀZ + αI)W = ZᵀY if D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and solves
+    are in float64.
 
     Examples
     --------

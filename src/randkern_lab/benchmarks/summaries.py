@@ -1,4 +1,4 @@
-"""What the accuracy benchmark's records come to: means, and ratios paired by seed."""
+"""Summaries of the accuracy benchmark: means, and ratios paired by seed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ def paired_ratio(
 ) -> tuple[float, float | None]:
     """Return the ratio r = ā/b̄ of two means over seeds, and its standard error.
 
-    That of the mean of (a_s − r b_s)/b̄ over the seeds s (the delta method; it counts
-    what the pairs have in common), None for a single seed.
+    The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
+    method for pairs), None for a single seed.
 
     Examples
     --------
@@ -40,10 +40,10 @@ def paired_ratio(
 def summarise(records: Records) -> list[dict[str, Any]]:
     """Return one entry per family, method and number of features.
 
-    Means over seeds of errors, and their standard deviations (``_std``); medians of
-    ``features_seconds`` (fit and transform) and ``total_seconds`` (solve included);
-    ``ratio_to_dense`` of the off-diagonal Gram errors, None where dense was not run;
-    of centred features ``ratio_to_plain``, of the same projection.
+    It has means over seeds of errors, and their standard deviations (``_std``); medians
+    of ``features_seconds`` (fit and transform) and ``total_seconds`` (including solve);
+    ``ratio_to_dense`` of the off-diagonal Gram errors, None if dense was not run; for
+    centred features ``ratio_to_plain``, with the same projection.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def summarise(records: Records) -> list[dict[str, Any]]:
 def _ratio(
     records: Records, reference: Records, name: str, error_name: str
 ) -> dict[str, float | None]:
-    """Return the ratio of Gram errors over the seeds that both have."""
+    """Return the ratio of Gram errors over common seeds."""
     base = {record["seed"]: record["gram_error"] for record in reference}
     pairs = [
         (record["gram_error"], base[record["seed"]])

@@ -1,11 +1,11 @@
-"""Support vector machines beside scikit-learn's: accuracy against seconds.
+"""Support vector machines against scikit-learn's: accuracy against time.
 
-On random features of the Gaussian kernel `KernelSVC` beside ``RBFSampler`` and
-``LinearSVC(loss="hinge", fit_intercept=False)``, on all rows; with the exact kernel
-`KernelSVC` beside ``SVC``, which has an intercept and compares the classes pair by
-pair. All have the same float32 rows, kernel and penalty. All go on to an optimum: ours
-says how near it is (``duality_gap``). Each fit has a process of its own, and fits 64
-rows before it is timed, which loads compiled code.
+With random features of the Gaussian kernel, `KernelSVC` is compared to ``RBFSampler``
+and ``LinearSVC(loss="hinge", fit_intercept=False)``, on all rows; with the exact
+kernel, to ``SVC``, which has an intercept and is one-vs-one. All use the same float32
+rows, kernel and penalty. All iterate to an optimum: ours reports how near it is
+(``duality_gap``). Each fit runs in its own process, and fits 64 rows before it is
+timed, to load compiled code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ _WARM_UP_COMPONENTS = 16
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench svm`` takes."""
+    """Options of ``randkern bench svm``."""
 
     lengthscale: str = option("scale", "A number, scale or median.")
     penalty: float = option(10.0, "C: what a unit of the hinge loss costs.")
@@ -96,7 +96,7 @@ class Machines(Experiment):
             yield {"method": method, "n_components": None, "n_train": exact_rows}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Ask a process of its own, which reads the rows that it uses."""
+        """Run the case in its own process, which reads the rows it uses."""
         size = case["n_components"]
         if case["method"] == "linear-svc":
             self._check_peer(size)
@@ -112,7 +112,7 @@ class Machines(Experiment):
         return {"label": METHODS[case["method"]].label, **found}
 
     def _check_peer(self, size: int) -> None:
-        # The features in float32, and in float64 as liblinear reads them.
+        # The features in float32, and in float64 for liblinear.
         needed, free = 12 * self.n * size, available_memory()
         if free is not None and needed > free:
             raise SkippedCase(
@@ -121,7 +121,7 @@ class Machines(Experiment):
             )
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the lengthscale in place of its rule."""
+        """Return the resolved lengthscale."""
         if not results["records"]:
             reason = results["skipped"][0]["reason"]
             raise ValueError(f"nothing could be run: {reason}")
@@ -130,12 +130,12 @@ class Machines(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return who was skipped."""
+        """Return the skipped cases."""
         return skip_notes(results, "method", "n_components")
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return every contender: accuracy, seconds, support, gap, memory."""
+        """Return accuracy, time, support, gap and memory of every contender."""
         columns: dict[str, Column] = {
             "method": "label",
             "rows": ("n_train", count),
@@ -157,7 +157,7 @@ class Machines(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test error against seconds of training, labelled with D."""
+        """Return test error against training time, labelled with D."""
         figure = new_figure(7.2, 4.8)
         least = 0.5 / results["dataset"]["n_test"]
         scatter_costs(figure.subplots(), results["records"], METHODS, least)

@@ -1,12 +1,12 @@
-"""Tables of numbers and categories: ours beside trees and other kernel methods.
+"""Tables of numbers and categories: ours against trees and other kernel methods.
 
 Every file of a folder is a table: CSV or Parquet, with a column to predict, and
-possibly one named ``fold`` that says which rows are tested on together; without it a
-fifth of the rows is, drawn by the seed. Methods have their defaults and get the columns
-as their documentation asks: trees categories as such, kernel methods the numbers of
-`TabularEncoder`. Errors of regression are root mean squared errors of targets that were
-standardised on the training rows, those of classification shares of wrong labels. Each
-fit has a process of its own. Without a folder the tables are scikit-learn's.
+optionally a column ``fold`` that groups the rows tested together; without it, a fifth
+of the rows, drawn by the seed, is tested. Methods use their defaults and get columns as
+their documentation recommends: trees get categories as such, kernel methods the numbers
+of `TabularEncoder`. Regression errors are root mean squared errors of targets
+standardised on the training rows, classification errors are shares of wrong labels.
+Each fit runs in its own process. Without a folder the tables are scikit-learn's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,16 +54,16 @@ _NEEDED = {"lightgbm", "xgboost", "catboost", "xrfm"}
 _TYPES = {".csv", ".csv.gz", ".parquet"}
 _BUNDLED = ("diabetes", "breast_cancer", "wine")
 _TEST_SHARE = 0.2
-# Numbers with more different values than this are targets of regression.
+# Numeric targets with more distinct values are regression targets.
 _MOST_CLASSES = 20
 _LEAST_PROBABILITY = 1e-15
-# Beyond these methods take n × n numbers.
+# These methods need n × n numbers, so they are skipped beyond.
 _MOST_KERNEL_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern bench tables`` takes."""
+    """Options of ``randkern bench tables``."""
 
     folder: Path | None = option(
         None, "Folder of tables (.csv, .csv.gz, .parquet); default: scikit-learn's."
@@ -120,7 +120,7 @@ class Tables(Experiment):
         }
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Ask a process of its own, which reads the table."""
+        """Run the case in its own process, which reads the table."""
         method = case["method"]
         if method in _NEEDED and find_spec(method) is None:
             raise SkippedCase(f"{method} is not installed")
@@ -142,12 +142,12 @@ class Tables(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return who was skipped."""
+        """Return the skipped cases."""
         return skip_notes(results, "method", "table")
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors, log losses and seconds by table, and mean ranks."""
+        """Return errors, log losses and times by table, and mean ranks."""
         headings = {name: style.label for name, style in METHODS.items()}
         made = []
         for kind, measure, title in (
@@ -191,7 +191,7 @@ class Tables(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors over the least of each table against seconds."""
+        """Return errors, relative to each table's smallest, against time."""
         figure = new_figure(7.2, 4.8)
         _scatter(figure.subplots(), results["records"])
         return figure
@@ -201,7 +201,7 @@ class Tables(Experiment):
 
 
 def table_paths(folder: Path | None) -> dict[str, str | None]:
-    """Return the files of a folder and of those in it, by the names of the tables."""
+    """Return the files of a folder and of its sub-folders, by table name."""
     if folder is None:
         return dict.fromkeys(_BUNDLED)
     files: dict[str, str | None] = {
@@ -215,7 +215,7 @@ def table_paths(folder: Path | None) -> dict[str, str | None]:
 
 
 def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return columns, targets, and which rows are tested on."""
+    """Return columns, targets, and which rows are test rows."""
     import pandas as pd
 
     path, target = request["path"], request["target"]
@@ -248,7 +248,7 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
 
 
 def kind_of(y: np.ndarray) -> str:
-    """Return ``"regression"`` or ``"classification"``, as targets look like."""
+    """Infer ``"regression"`` or ``"classification"`` from the targets."""
     if y.dtype.kind not in "fiu":
         return "classification"
     is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MOST_CLASSES
@@ -271,7 +271,7 @@ def _ours(request: Mapping[str, Any], regression: bool) -> Any:
     if request["method"] == "ridge":
         model = ridge(fit_intercept=True, random_state=seed)
         return make_pipeline(rk.TabularEncoder(), model)
-    # Columns that the learned metric has scaled: a lengthscale of 1.
+    # The learned metric has scaled the columns: a lengthscale of 1.
     model = ridge(rk.Gaussian(1.0), fit_intercept=True, random_state=seed)
     metric = rk.MetricLearner(random_state=seed)
     return make_pipeline(rk.TabularEncoder(), metric, model)
@@ -319,7 +319,7 @@ def _trees(request: Mapping[str, Any], regression: bool, texts: list[str]) -> An
 
 
 class _XRFM:
-    """xRFM on encoded columns; a fifth of the rows are for validation."""
+    """xRFM on encoded columns, with a fifth of the rows for validation."""
 
     def __init__(self, seed: int, regression: bool) -> None:
         self.seed, self.regression = seed, regression
@@ -368,7 +368,7 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
 
 
 def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
-    """Return columns as a method takes categories, and the names of these."""
+    """Return columns with categories as a method expects them, and their names."""
     texts = [name for name in X if X[name].dtype.kind not in "fiub"]
     if method in ("hgb", "lightgbm", "xgboost"):
         return X.astype(dict.fromkeys(texts, "category")), texts
@@ -423,10 +423,11 @@ def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
 def mean_ranks(
     records: Sequence[Mapping[str, Any]], kind: str, measure: str
 ) -> dict[str, Any] | None:
-    """Return mean ranks of the methods that have all tables of a kind.
+    """Return mean ranks of the methods that fitted all tables of a kind.
 
-    And on how many tables the first is as good as each other, or better. All are of
-    means over folds; None unless there are two such methods and two tables.
+    With them, on how many tables the first method is as good as each other one, or
+    better. Errors are means over folds. None unless there are two such methods and two
+    tables.
     """
     own: dict[str, dict[str, list[float]]] = {}
     for r in records:
@@ -454,7 +455,7 @@ def _second(pair: tuple[str, float]) -> float:
 
 
 def critical_difference(n_methods: int, n_tables: int) -> float:
-    """Return by how much mean ranks differ at 5 % if methods are equal (Nemenyi).
+    """Return Nemenyi's critical difference of mean ranks at the 5 % level.
 
     Demšar 2006, "Statistical comparisons of classifiers over multiple data sets".
 
@@ -469,7 +470,7 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
 
 
 def _scatter(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
-    """Draw errors over the least of the table against seconds."""
+    """Draw errors, relative to each table's smallest, against time."""
     best: dict[Any, float] = {}
     for r in records:
         place = r["table"], r["fold"]

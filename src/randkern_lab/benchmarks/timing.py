@@ -1,4 +1,4 @@
-"""Interleaved repeats, and the bounds that the machine sets."""
+"""Interleaved repeats, and the machine's bounds."""
 
 import math
 import time
@@ -11,20 +11,20 @@ import numpy as np
 __all__ = ["interleave", "roofline"]
 
 _REPEATS = 5
-# Elements of the array that is filled: far beyond any cache.
+# Elements of the filled array, far larger than any cache.
 _FILLED = 2**26
-# Largest sides of the matrix product: a quarter of a second or so, at full speed.
+# Largest sides of the matrix product: about a quarter of a second at full speed.
 _PRODUCT_SIDES = (2048, 4096, 4096)
 
 
 def interleave(
     calls: Mapping[Any, Callable[[], Any]], repeats: int
 ) -> dict[Any, list[float]]:
-    """Time calls in turn, round after round, so that a slow minute slows them all.
+    """Time calls in turn, round after round, so that a slow minute slows all of them.
 
-    Every call that is timed follows one that is not: memory that a process takes from
-    its system for the first time can cost more to map than features cost to compute.
-    What a call returns is freed outside the time taken.
+    Every timed call follows an untimed one: mapping memory that a process gets from the
+    system for the first time can cost more than computing features. Results are freed
+    outside the timed interval.
 
     Examples
     --------
@@ -44,13 +44,13 @@ def interleave(
 
 
 def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
-    """Measure what no feature map on this machine can beat, in float32.
+    """Measure the machine's bounds on feature maps, in float32.
 
     Returns
     -------
     bounds : dict
-        ``write_new_ns``: filling an array just allocated, whose pages the system has
-        still to map, in nanoseconds per element: the bound of a ``transform``.
+        ``write_new_ns``: filling a newly allocated array, whose pages the system still
+        has to map, in nanoseconds per element: the bound of a ``transform``.
         ``product_gflops``: the matrix product, 10⁹ additions and multiplications per
         second. ``product_ns``: one inner product of length `d` at that rate; a Gaussian
         pair of features takes one, an optical feature two.
@@ -69,7 +69,7 @@ def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
     left = rng.standard_normal(shape[:2], dtype=np.float32)
     right = rng.standard_normal(shape[1:], dtype=np.float32)
     product = np.empty((shape[0], shape[2]), dtype=np.float32)
-    left[:16] @ right  # the threads of the library start at its first call
+    left[:16] @ right  # the library starts its threads at the first call
     seconds = interleave(
         {
             "write_new": lambda: np.full(size, 1.0, dtype=np.float32),

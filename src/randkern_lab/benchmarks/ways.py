@@ -1,12 +1,12 @@
-"""Error against seconds and memory: all our ways, beside classifiers that users have.
+"""Error against time and memory: all our methods, and common classifiers.
 
-Ridge on random features of the Gaussian kernel (structured or dense projections), on
-optical features, on landmarks, and with the exact kernel of fewer rows; scikit-learn's
-``RBFSampler`` and ``Nystroem`` before ``RidgeClassifier``, logistic regression on the
-columns, and boosted trees. All Gaussian ways have the same lengthscale and penalty, the
-optical kernel has a penalty of its own, and peers without a kernel have their defaults.
-Each fit has a process of its own, and fits 64 rows before it is timed, which loads
-compiled code.
+They are ridge on random features of the Gaussian kernel (structured or dense
+projections), on optical features, on landmarks, and with the exact kernel on fewer
+rows; scikit-learn's ``RBFSampler`` and ``Nystroem`` with ``RidgeClassifier``, logistic
+regression on the columns, and boosted trees. All Gaussian methods use the same
+lengthscale and penalty, the optical kernel has its own penalty, and peers without a
+kernel use their defaults. Each fit runs in its own process, and fits 64 rows before it
+is timed, to load compiled code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,14 +66,14 @@ METHODS: Mapping[str, Style] = {
     "logistic": Style("logistic regression", GREY, "X", ""),
     "trees": Style("boosted trees", GREY, "*", (0, (5, 1, 1, 1))),
 }
-# What a size counts, where it is not the number of components.
+# Meaning of a size, if it is not the number of components.
 _SIZES = {"exact": "n_train", "logistic": "max_iter", "trees": "max_iter"}
 _WARM_UP_SIZE = 16
 
 
 @dataclass(frozen=True)
 class Options(RowOptions):
-    """What ``randkern bench ways`` takes."""
+    """Options of ``randkern bench ways``."""
 
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
     lengthscale: str = option("scale", "A number, scale or median.")
@@ -117,7 +117,7 @@ class Ways(Experiment):
         return rows.description
 
     def cases(self) -> Iterator[Case]:
-        """Return the sizes of each way."""
+        """Return the sizes of each method."""
         options = self.options
         sizes: dict[str, tuple[int, ...]] = {
             "landmarks": options.landmarks,
@@ -133,7 +133,7 @@ class Ways(Experiment):
                 yield case | {_SIZES.get(method, "n_components"): size}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Ask a process of its own."""
+        """Run the case in its own process."""
         if case["n_train"] > self.n:
             raise SkippedCase(f"there are {self.n:,} training rows")
         request = self.options.arguments() | case
@@ -145,18 +145,18 @@ class Ways(Experiment):
         return own | found
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the lengthscale in place of its rule."""
+        """Return the resolved lengthscale."""
         named = {"lengthscale": self.lengthscale}
         return {"arguments": results["arguments"] | named}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return who was skipped."""
+        """Return the skipped cases."""
         return skip_notes(results, "method", "n_train", "n_components")
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return every fit: its size, error, seconds and memory."""
+        """Return size, error, time and memory of every fit."""
         columns: dict[str, Column] = {
             "method": "label",
             "rows": ("n_train", count),
@@ -174,7 +174,7 @@ class Ways(Experiment):
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return test error against seconds, alone and beside error against memory."""
+        """Return test error against time, alone and next to error against memory."""
         panels = [
             Panel(x, "test_error", styles=METHODS, scale=100, ticks=ticks, xlabel=text)
             for x, ticks, text in (
@@ -193,7 +193,7 @@ class Ways(Experiment):
 
 
 def _legend_below(axes: Any, results: Mapping[str, Any]) -> None:
-    """Put the legend below, in two columns: it is read on phones."""
+    """Put the legend below, in two columns, for phones."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.45, -0.13),

@@ -1,1 +1,1 @@
-"""Published experiments, one file each, which reads like the paper's section."""
+"""Published experiments, one file each, structured like the paper's section."""

@@ -1,26 +1,26 @@
-"""Gram matrices of features of compositional kernels: error against D (Fig. 3).
+"""Gram matrices of compositional features: error against D (Fig. 3).
 
 Daniely, Frostig, Gupta and Singer (2017), section 6.
 
-The original. Images of CIFAR-10, cropped to 24 × 24 × 3, pixels of [−1, 1] mapped to
-the circle by t = πx/2 (these and what follows from the authors' public defaults; the
-paper leaves them out). Two skeletons: a shallow one, whose kernel is Gaussian, and a
-deep one, two convolutions of 5 × 5 windows and stride 2 and a full connection, all
-ReLU. Mean absolute error, its root mean square, its maximum and the correlation of Gram
-matrices of 128 images, against D = 1000·2^i; equal draws are merged, so that more are
-made for the same D. Beside the shallow one the features of Rahimi and Recht. Figures,
-no numbers.
+The original. CIFAR-10 images are cropped to 24 × 24 × 3, with pixels in [−1, 1] mapped
+to the circle by t = πx/2 (this and the following settings come from the authors' public
+defaults; the paper omits them). There are two skeletons: a shallow one, whose kernel is
+Gaussian, and a deep one with two convolutions of 5 × 5 windows and stride 2 and a full
+connection, all ReLU. The mean absolute error, the root mean square error, the maximum
+error and the correlation of Gram matrices of 128 images are plotted against
+D = 1000·2^i; equal draws are merged, so more draws are made for the same D. The shallow
+skeleton is compared to the features of Rahimi and Recht. There are figures, no numbers.
 
-Here also. What merging and the constant feature in closed form gain, paired by seed;
-corollary 4, the error of a function of norm 1 in the space of the kernel, f = Σ a_i
-k(x_i, ·) at the images (``function_error``); and for C > 1 the bound of Hoeffding's
-inequality, C² √(2 log(2/δ)/q) of q draws, beside the measured quantile (``bounds``):
-spheres S^{n−1}, whose scheme is √(n/2)-bounded.
+Here also. The gains from merging and from the closed-form constant feature, paired by
+seed; corollary 4, the error of a function of norm 1 in the space of the kernel,
+f = Σ a_i k(x_i, ·), at the images (``function_error``); and for C > 1 the bound from
+Hoeffding's inequality, C² √(2 log(2/δ)/q) for q draws, and the measured quantile
+(``bounds``), on spheres S^{n−1}, whose scheme is √(n/2)-bounded.
 
 Deviations.
 
-- The shallow skeleton is one exponential node over all pixels, exp(ρ − 1): Gaussian in
-  the embedded points (cos t, sin t) with lengthscale √d of d pixels.
+- The shallow skeleton is one exponential node over all pixels, exp(ρ − 1): a Gaussian
+  of the embedded points (cos t, sin t) with lengthscale √d for d pixels.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
@@ -80,7 +80,7 @@ METHODS: Mapping[str, tuple[tuple[bool, str] | str, Style]] = {
     "rahimi-recht": ("dense", Style("Rahimi-Recht, dense", BLACK, "X")),
     "structured": ("structured", Style("Fourier, structured", RED, "^", LONG)),
 }
-# What is compared with the features as they are by default.
+# Variants compared with the default features.
 GAINS = {
     "merging": "not-merged",
     "analytic-constant": "constant-drawn",
@@ -92,7 +92,7 @@ _DELTA, _BOUND_POINTS, _BOUND_NODES = 0.05, 40, 4
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce compositional-accuracy`` takes."""
+    """Options of ``randkern reproduce compositional-accuracy``."""
 
     data: str = option(
         "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
@@ -110,7 +110,7 @@ class Options(DataOptions):
 
 @dataclass(frozen=True)
 class Problem:
-    """A kernel to approximate: its skeleton, its rows, its exact values."""
+    """A kernel to approximate, with its skeleton, rows and exact values."""
 
     skeleton: Skeleton
     X: NDArray[np.float32]
@@ -118,7 +118,7 @@ class Problem:
     exact: NDArray[np.float64]
 
     def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
-        """Return features of all rows by a method."""
+        """Return a method's features of all rows."""
         how = METHODS[method][0]
         kernel: Any
         if isinstance(how, str):
@@ -144,7 +144,7 @@ def embed(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
-    """Return the shallow and the deep kernel on some images."""
+    """Return the shallow and deep kernels on some images."""
     n = X.shape[1]
     shallow = fully_connected(n, activation=Exponential(1.0))
     # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
@@ -167,7 +167,7 @@ class CompositionalAccuracy(Experiment):
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load the images, and compile what will be timed."""
+        """Load the images, and compile the code to be timed."""
         options = self.options
         name = options.data
         if name == "auto":
@@ -177,7 +177,7 @@ class CompositionalAccuracy(Experiment):
         )
         self.problems = problems(images.X_train, images.shape)
         self.sizes = sorted(set(options.n_components))
-        # Gains are measured at the first and the fifth.
+        # Gains are measured at the first and fifth sizes.
         self.gain_sizes = sorted({self.sizes[0], self.sizes[:5][-1]})
         for kernel, method in self._methods():
             self.problems[kernel].features(method, 20, options.seed)
@@ -189,7 +189,7 @@ class CompositionalAccuracy(Experiment):
                 yield kernel, method
 
     def cases(self) -> Iterator[Case]:
-        """Return draws; of what is compared for gains, more."""
+        """Return draws, with more for the variants that are compared for gains."""
         options, compared = self.options, {"skeleton", *GAINS.values()}
         for kernel, method in self._methods():
             for size in sorted({*self.sizes, *self.gain_sizes}):
@@ -201,7 +201,7 @@ class CompositionalAccuracy(Experiment):
                     yield named | {"n_components": size, "seed": seed}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Return errors off the diagonal, and the seconds of drawing and evaluating."""
+        """Return errors off the diagonal, and the times of drawing and evaluating."""
         problem = self.problems[case["kernel"]]
         watch = Stopwatch()
         Z = problem.features(case["method"], case["n_components"], case["seed"])
@@ -242,7 +242,7 @@ class CompositionalAccuracy(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the skeletons, fitted powers, and how many gains are told apart."""
+        """Return the skeletons, fitted powers, and how many gains are significant."""
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
         yield (
             f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
@@ -266,7 +266,7 @@ class CompositionalAccuracy(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors and seconds by D, other measures at the last D, and gains."""
+        """Return errors and times by D, other measures at the last D, and gains."""
         medians, described = results["medians"], results["dataset"]
         where = f"{described['n_images']} images of {described['name']}"
         found = [
@@ -311,7 +311,7 @@ class CompositionalAccuracy(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the mean error against D of both kernels, and the paired gains."""
+        """Return the mean error against D for both kernels, and the paired gains."""
         styles = {method: style for method, (_, style) in METHODS.items()}
         n = results["dataset"]["n_images"]
         panels = [
@@ -338,7 +338,7 @@ def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]
     """Compare a Gram matrix off its diagonal, where features of modulus 1 are exact.
 
     ``function_error`` is the root mean square over the rows of f̂ − f, where
-    f = Σ a_i k(x_i, ·) is of norm 1 with normal a.
+    f = Σ a_i k(x_i, ·) has norm 1 and a is normal.
     """
     Z = Z.astype(np.float64)
     gram = Z @ Z.T
@@ -359,9 +359,9 @@ def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]
 
 
 def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
-    """Return how much features of a mean over spheres S^{n−1} err, and the bound.
+    """Return the error of features of a mean over spheres S^{n−1}, and the bound.
 
-    A draw has two columns, one base feature of modulus at most C = √(n/2).
+    A draw has two columns, and one base feature of modulus at most C = √(n/2).
     """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((_BOUND_POINTS, _BOUND_NODES, n))
@@ -417,7 +417,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw ratios of errors with their intervals, a row each."""
+    """Draw ratios of errors with their intervals, one per row."""
     gains = list(results["gains"])[::-1]
     ratios = np.array([g["ratio"] for g in gains])
     low, high = (np.array([g[key] for g in gains]) for key in ("low", "high"))

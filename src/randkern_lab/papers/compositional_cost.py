@@ -1,24 +1,25 @@
-"""What compositional features cost, against the size of the image and of the map.
+"""The cost of compositional features against the sizes of image and map.
 
 Daniely, Frostig, Gupta and Singer (2017), section 5.
 
-The original. A claim: a feature of a ReLU skeleton multiplies one base feature on
+The original. It claims that a feature of a ReLU skeleton multiplies one base feature on
 average, whatever the image (eq. 11), while a feature of Rahimi and Recht multiplies all
 pixels by random numbers, so that the cost of a map of D features does not grow with the
-image. No seconds are given.
+image. No times are given.
 
-Here. Seconds to draw and nanoseconds per entry of the feature matrix, on the same
-random images of growing sides: the deep skeleton of ``compositional-structure``; a
-Gaussian skeleton, one exponential node over all pixels; and its contender, the map of
-Rahimi and Recht of the same Gaussian kernel at the embedded points (cos t, sin t),
-dense and structured. What does grow for skeletons is the number of different pixels
-that a map reads. And the exact kernel of the deep skeleton.
+Here. Seconds to draw and nanoseconds per entry of the feature matrix are measured on
+the same random images of increasing size for the deep skeleton of
+``compositional-structure``; a Gaussian skeleton, one exponential node over all pixels;
+and its competitor, the map of Rahimi and Recht for the same Gaussian kernel at the
+embedded points (cos t, sin t), dense and structured. What does grow for skeletons is
+the number of distinct pixels that a map reads. The exact kernel of the deep skeleton is
+timed too.
 
 Deviations.
 
-- Equal draws are merged and constants left out where features are evaluated, as by
-  default; where drawing is timed they are not, so that as many are made as there are.
-- The dense map is left out where its matrix would exceed ``--memory-limit``.
+- Equal draws are merged and constants omitted when features are evaluated, as by
+  default, but not when drawing is timed, so that one draw is made per feature.
+- The dense map is skipped if its matrix would exceed ``--memory-limit``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ _LEAST_ROWS = 64
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce compositional-cost`` takes."""
+    """Options of ``randkern reproduce compositional-cost``."""
 
     sides: tuple[int, ...] = option(
         (24, 32, 48, 64, 96, 128),
@@ -92,7 +93,7 @@ class CompositionalCost(Experiment):
     Options = Options
 
     def cases(self) -> Iterator[Case]:
-        """Return what is measured of images of each side."""
+        """Return the measurements for images of each side."""
         sides = sorted(set(self.options.sides))
         for side in sides:
             for method in _SKELETONS:
@@ -105,7 +106,7 @@ class CompositionalCost(Experiment):
             yield {"side": sides[0], "measure": "exact", "method": "deep"}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Return the least seconds and processor seconds of the repeats."""
+        """Return the minimum wall-clock and CPU times of the repeats."""
         if case["measure"] == "draw":
             return self._draw(case)
         return self._exact(case) if case["measure"] == "exact" else self._evaluate(case)
@@ -120,12 +121,12 @@ class CompositionalCost(Experiment):
         return randkern.Compositional(skeleton, deduplicate="auto" if merged else False)
 
     def _draw(self, case: Case) -> dict[str, Any]:
-        """Time a fresh map's first use on one row: hardly more than drawing."""
+        """Time a new map's first use on one row, which is mostly drawing."""
         kernel = self._kernel(case["method"], case["side"], merged=False)
         n, seed = self.options.n_draws, self.options.seed
         row = np.zeros((1, case["side"] ** 2 * _CHANNELS), dtype=np.float32)
         randkern.RandomFeatures(kernel, 64, random_state=seed).fit_transform(row)
-        # One draw has two columns.
+        # Each draw has two columns.
         maps = [
             randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
             for i in range(self.options.repeats)
@@ -134,13 +135,13 @@ class CompositionalCost(Experiment):
         return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
     def _evaluate(self, case: Case) -> dict[str, Any]:
-        """Time evaluation into an array in use, of some 10⁸ entries at most."""
+        """Time evaluation into a used array of at most about 10⁸ entries."""
         side, size, method = case["side"], case["n_components"], case["method"]
         d = 2 * side * side * _CHANNELS
         limit = resolve_memory_limit(self.options.memory_limit)
         if method == "rahimi-recht" and 4 * d * (size // 2) > limit:
             raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
-        # As many pixels in all as the images of the smallest side have.
+        # The same total number of pixels as the images of the smallest side.
         rows = self.options.rows * min(self.options.sides) ** 2 // side**2
         rows = max(_LEAST_ROWS, min(rows, 10**8 // size))
         X: Any = _images(rows, side, self.options.seed)
@@ -212,7 +213,7 @@ class CompositionalCost(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return what drawing and evaluating take by the side of the image."""
+        """Return the times of drawing and evaluating by image side."""
         records = [{"method": "deep", **r} for r in results["records"]]
         found = [
             pivot(
@@ -258,14 +259,14 @@ class CompositionalCost(Experiment):
 
 
 def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:
-    """Return random angles: their values do not matter to the cost."""
+    """Return random angles, whose values do not affect the cost."""
     rng = np.random.default_rng(seed)
     X = rng.random((n, side * side * _CHANNELS), dtype=np.float32)
     return (np.pi * (X - 0.5)).astype(np.float32)
 
 
 def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
-    """Return the least seconds of like calls, and the least processor time."""
+    """Return the minimum wall-clock and CPU times of similar calls."""
     laps = []
     for call in calls:
         watch = Stopwatch()
@@ -278,7 +279,7 @@ def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
 
 
 def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:
-    """Return the different pixels of a map, and those of a feature on average."""
+    """Return the distinct pixels that a map reads, and the mean per feature."""
     (group,) = plan.groups
     (factor,) = group.factors
     entries, used = factor.projection.drawn(out)

@@ -1,32 +1,34 @@
-"""Learning with features of skeletons: does structure help, and how many features?
+"""Learning with features of skeletons: whether structure helps, and how many features.
 
 Daniely, Frostig, Gupta and Singer (2017), Theorem 5.
 
 The original. For a Lipschitz loss and a regularised linear predictor on q
-norm-efficient features, the risk exceeds that of the kernel by no more than a constant
-factor of its own O(√(M²/n)) if q is proportional to n. A theorem; nothing is measured.
+norm-efficient features, the risk exceeds that of the kernel by at most a constant
+factor of its own O(√(M²/n)) if q is proportional to n. This is a theorem; nothing is
+measured.
 
-Here. ``features``: test error of ridge on linear, shallow and deep skeletons (the
-linear node, one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a
+Here. ``features`` is the test error of ridge on linear, shallow and deep skeletons (a
+linear node; one ReLU node over all pixels; two convolutions of 5 × 5 and stride 2 and a
 full connection, ReLU) and on Gaussian features, against D, and of the kernels
-themselves. ``growth``: the error of the shallow and the deep one against n with D = √n,
-n/4, n/2 and n, five draws each, of a support vector machine (hinge loss) and of
-logistic regression, both Lipschitz, beside the kernels on the same rows: D in
-proportion to n is the theorem's regime, √n is less. A feature matrix has 16 million
-entries at most, so that n ends at 4,000 where D = n, and at 50,000 where D = √n.
+themselves. ``growth`` is the error of the shallow and deep skeletons against n with
+D = √n, n/4, n/2 and n, five draws each, for a support vector machine (hinge loss) and
+logistic regression, both Lipschitz, compared to the kernels on the same rows: D
+proportional to n is the theorem's regime, √n is less. A feature matrix has at most 16
+million entries, so n ends at 4,000 for D = n and at 50,000 for D = √n.
 
 Deviations.
 
-- Square loss is not Lipschitz: ridge is there for comparison.
-- Penalties are chosen by the first draw for every n, D and loss, on a fifth of at most
-  3,000 rows, not by the theorem; all classes share one. Above 3,000 rows the penalty is
-  that of 3,000 and the same D, 2,400 of them fitted: more rows may want another.
+- Square loss is not Lipschitz: ridge is included for comparison.
+- Penalties are chosen with the first draw for every n, D and loss, on a fifth of at
+  most 3,000 rows, not by the theorem; all classes share one. Above 3,000 rows the
+  penalty is that of 3,000 rows, 2,400 of them fitted, and the same D: more rows may
+  need another one.
 - Kernels are fitted as linear models on the rows of the Cholesky factor of their Gram
-  matrix, whose products it has, so that all n and losses share one matrix, of ``--n``
-  rows; its seconds are counted in full to each.
+  matrix, which have the same inner products, so that all n and losses share one matrix
+  of ``--n`` rows; its full time is counted for each.
 - Standard errors of the gaps are those of the test rows, as if features and kernel
-  erred independently. They err on the same rows: the true ones are smaller, but for
-  what the draws differ by.
+  erred independently. They err on the same rows: the true standard errors are smaller,
+  except for the variation between draws.
 - CIFAR-10 is cropped to 24 × 24; pixels are angles; test rows are a sample.
 """
 
@@ -77,11 +79,11 @@ RATIOS = {
 }
 LOSSES = ("ridge", "svc", "logistic")
 _ALPHAS = np.logspace(-5, 2, 15)
-_CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # rising, until the error rises
-_LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's own
+_CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # ascending, until the error rises
+_LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's scale
 _ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
-_LEAST_ROWS = 30  # of which a fifth choose the penalty
+_LEAST_ROWS = 30  # a fifth of them choose the penalty
 _JITTER = 1e-9
 
 Matrix = NDArray[Any]
@@ -89,7 +91,7 @@ Matrix = NDArray[Any]
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce compositional-structure`` takes."""
+    """Options of ``randkern reproduce compositional-structure``."""
 
     data: str = option(
         "auto", "cifar10, mnist or digits; auto takes the first that is in --data-dir."
@@ -172,7 +174,7 @@ class CompositionalStructure(Experiment):
         return {**named, "n_components": size, "n_train": n}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
-        """Choose penalties by the first draw, then fit and score every draw."""
+        """Choose penalties with the first draw, then fit and score every draw."""
         size, n = case["n_components"], case["n_train"]
         grows = case["measure"] == "growth"
         losses = LOSSES if grows else LOSSES[:1]
@@ -204,7 +206,7 @@ class CompositionalStructure(Experiment):
                 }
 
     def _draw(self, curve: str, size: int | None, n: int, seed: int) -> "_Drawn":
-        """Return features of training and test rows; of None the kernel's own."""
+        """Return features of training and test rows, or the kernel's own for None."""
         if size is None:
             whole = self._exact[curve]
             return whole._replace(Z=whole.Z[:n, :n], Z_test=whole.Z_test[:, :n])
@@ -219,14 +221,14 @@ class CompositionalStructure(Experiment):
 
     @cached_property
     def _exact(self) -> "_Factors":
-        """Return rows whose products are the kernel's values, by curve."""
+        """Return rows whose inner products are the kernel's values, by curve."""
         X = self.images.X_train[: self.options.n]
         return _Factors(self.kernels, X, self.images.X_test)
 
     def _choose(self, loss: str, Z: Matrix) -> "_Choice":
-        """Return the penalty of the least validation error.
+        """Return the penalty with the smallest validation error.
 
-        Of equal ones the one that regularises most.
+        Ties are resolved in favour of the strongest regularisation.
         """
         n = min(len(Z), _SEARCH_ROWS)
         held, y = int(n * _VALIDATION), self.images.y_train[:n]
@@ -322,7 +324,7 @@ class CompositionalStructure(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the error against D, and against n of every loss."""
+        """Return the error against D, and against n for every loss."""
         growth = [
             {**r, "what": (r["curve"], _ratio(r))} for r in _growing(results["records"])
         ]
@@ -361,7 +363,7 @@ class CompositionalStructure(Experiment):
 
 
 class _Drawn(NamedTuple):
-    """Features of training and test rows, and the seconds that either took."""
+    """Features of training and test rows, and the seconds that each took."""
 
     Z: Matrix
     Z_test: Matrix
@@ -370,7 +372,7 @@ class _Drawn(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """The penalty of a loss, α of ridge and C of the others, and its error."""
+    """The penalty for a loss, α for ridge and C for the others, and its error."""
 
     loss: str
     penalty: float
@@ -388,7 +390,7 @@ class _Choice(NamedTuple):
 
 
 class _Factors(dict[str, _Drawn]):
-    """Cholesky factors of the kernels' Gram matrices, made when they are asked for."""
+    """Cholesky factors of the kernels' Gram matrices, computed on demand."""
 
     def __init__(self, kernels: Mapping[str, Any], X: Matrix, X_test: Matrix) -> None:
         self._kernels, self._X, self._X_test = kernels, X, X_test
@@ -407,7 +409,7 @@ class _Factors(dict[str, _Drawn]):
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:
-    """Return a linear model; of more columns than rows, by the rows' products."""
+    """Return a linear model, fitted to the rows' products if columns exceed rows."""
     size = Z.shape[1] if Z.shape[1] <= len(Z) else None
     if loss == "ridge":
         return randkern.KernelRidgeClassifier(
@@ -418,7 +420,7 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
 
 
 def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
-    """Return scores of ridge by penalty, row and target."""
+    """Return the scores of ridge by penalty, row and target."""
     Z, Z_new = Z.astype(np.float64), Z_new.astype(np.float64)
     if Z.shape[1] > len(Z):
         dual = DualPath.of(Z @ Z.T, Y, None, _ALPHAS, True)
@@ -428,13 +430,13 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
 
 
 def _by_size(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return errors against D; kernels are a part of their own in older records."""
+    """Return errors against D; older records have a separate part for kernels."""
     exact = [r for r in of(records, measure="subset") if r["n_components"] is None]
     return [*of(records, measure="features"), *exact]
 
 
 def _growing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of the growth; older ones are of ridge and D = n/2."""
+    """Return the records of the growth; older ones use ridge and D = n/2."""
     return [
         {"loss": "ridge", "ratio": r["n_components"] and "1/2", **r}
         for r in of(records, measure="growth")
@@ -442,7 +444,7 @@ def _growing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the curves by test error at the largest D that all have."""
+    """Return the curves sorted by test error at the largest common D."""
     errors = {
         (r["curve"], r["n_components"]): r["test_error"]
         for r in of(records, measure="features")
@@ -467,7 +469,7 @@ def _regime(record: Mapping[str, Any]) -> str:
 
 
 def _growth_slopes(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the powers of n that fit the errors best."""
+    """Yield the powers of n that best fit the errors."""
     wrong = [r for r in _growing(records) if r["test_error"] > 0]
     for named, own in groups(wrong, "data", "curve", "loss", "ratio"):
         sizes = [r["n_train"] for r in own]
@@ -498,8 +500,8 @@ def growth_gaps(
 ) -> list[dict[str, Any]]:
     """Return how much more features err than the exact kernel on the same rows.
 
-    All draws are scored on the same test rows, so that they tell no more of these than
-    one does: the variance of their mean is not divided by their number.
+    All draws are scored on the same test rows, and so contain no more information about
+    these than one draw: the variance of their mean is not divided by their number.
     """
     growth, gaps = _growing(records), []
     for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):

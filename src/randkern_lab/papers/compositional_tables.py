@@ -1,20 +1,20 @@
-"""Tables of mixed types: base spaces by column beside one-hot columns and a Gaussian.
+"""Tables of mixed types: base spaces per column against one-hot columns.
 
 Daniely, Frostig, Gupta and Singer (2017), sections 4 and 5.
 
-The original. Base spaces for numbers (Gaussian) and categories, composed by a skeleton;
-no experiment on tables.
+The original. It has base spaces for numbers (Gaussian) and categories, composed by a
+skeleton, but no experiment on tables.
 
 Here. The compositional kernel reads every column on the base space of its type, under
-one exponential node or under ReLU nodes; what is usual instead are one-hot columns,
-standardised numbers and a Gaussian or a linear kernel. All choose their hyperparameters
+one exponential node or under ReLU nodes; the usual alternative is one-hot columns,
+standardised numbers and a Gaussian or linear kernel. All choose their hyperparameters
 on the same five folds of the training rows, by their exact kernel; then they are fitted
-exactly and with random features, for which the penalty is chosen anew. Means and paired
-differences over repeated splits.
+exactly and with random features, for which the penalty is chosen again. Results are
+means and paired differences over repeated splits.
 
-Data: scikit-learn's diabetes (the sex is a category) and wine (numbers only), and a
-generated table of three numbers, the last without effect, a city, a kind, and a day
-that has none: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
+The data are scikit-learn's diabetes (the sex is a category) and wine (numbers only),
+and a generated table of three numbers, the last without effect, a city, a kind, and a
+day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ Setting = dict[str, float]
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce compositional-tables`` takes."""
+    """Options of ``randkern reproduce compositional-tables``."""
 
     data: tuple[str, ...] = option(
         ("diabetes", "wine", "generated"), "Of diabetes, wine, generated."
@@ -74,7 +74,7 @@ class Options(CommonOptions):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows whose categories are numbers, and which columns hold them."""
+    """Rows with categories as numbers, and the columns that hold these."""
 
     X: NDArray[np.float64]
     y: NDArray[Any]
@@ -156,7 +156,7 @@ class CompositionalTables(Experiment):
             for setting in settings(method, self.options.quick)
         ]
         loss, alpha, setting = min(found, key=lambda choice: choice[0])
-        # A linear kernel takes no more features than it has columns.
+        # A linear kernel has at most as many features as columns.
         for size in (
             (None,) if method == "linear" else (None, self.options.n_components)
         ):
@@ -218,7 +218,7 @@ class CompositionalTables(Experiment):
                 )
         for e in results["edges"]:
             share = max(e["at_least"], e["at_greatest"])
-            # No depth is less than 1.
+            # A depth cannot be less than 1.
             if share > 0.5 and (e["parameter"] != "depth" or e["at_greatest"] == share):
                 end = "least" if e["at_least"] == share else "greatest"
                 yield (
@@ -271,7 +271,7 @@ class CompositionalTables(Experiment):
 
 
 def settings(method: str, quick: bool = False) -> list[Setting]:
-    """Return what is tried for a method."""
+    """Return the settings to try for a method."""
     if method == "linear":
         return [{}]
     if method == "gaussian":
@@ -283,7 +283,7 @@ def settings(method: str, quick: bool = False) -> list[Setting]:
 
 
 def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> Any:
-    """Return the transformer of a method, fitted, and its kernel."""
+    """Return the fitted transformer of a method, and its kernel."""
     if method in ("linear", "gaussian"):
         numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
         one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -313,9 +313,9 @@ def validated(
     seed: int,
     size: int | None = None,
 ) -> tuple[float, float]:
-    """Return the least mean squared error over folds, and its penalty.
+    """Return the smallest mean squared error over folds, and its penalty.
 
-    Of the exact kernel, or of `size` features.
+    It is that of the exact kernel, or of `size` features.
     """
     transformer, kernel = prepared(table, X, method, setting)
     points = transformer.transform(X)
@@ -325,7 +325,7 @@ def validated(
         features = randkern.RandomFeatures(kernel, size, random_state=seed)
         Z = features.fit_transform(points)
         K = Z @ Z.T
-    # Classes as columns of ±1; a regression's target as it is, in units of its spread.
+    # Classes as columns of ±1; a regression target in units of its standard deviation.
     if table.classifies:
         Y = 2.0 * (y[:, None] == np.unique(y)) - 1
     else:
@@ -360,7 +360,7 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
 def _edges(
     records: Sequence[Mapping[str, Any]], quick: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield how often a choice was the least or the greatest of those tried."""
+    """Yield how often a choice was the smallest or largest of those tried."""
     for named, own in groups(records, *_KEYS):
         tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}
         chosen = {"alpha": [r["alpha"] for r in own]}

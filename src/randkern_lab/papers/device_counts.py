@@ -1,4 +1,4 @@
-"""A device's counts of training and test rows, on disk."""
+"""A device's counts for training and test rows, on disk."""
 
 import shutil
 import time
@@ -17,17 +17,17 @@ from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
 
 __all__ = ["DeviceCounts", "acquired_counts", "device_note"]
 
-# Rows that tell the mean count of a lit bit.
+# Rows that determine the mean count per lit bit.
 _CALIBRATION_ROWS = 1000
-# What must stay free on the disk beside the counts, as a share of them.
+# Disk space that must stay free, as a share of the counts.
 _SPARE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """Counts of several sets of rows, of which any number of outputs can be used.
+    """Counts for several sets of rows; any number of outputs can be used.
 
-    `scale` is the mean count of a lit bit; `described` has what was shown, the seconds
+    `scale` is the mean count per lit bit; `described` holds what was shown, the seconds
     of the simulation, and the seconds and joules of the real device.
     """
 
@@ -37,7 +37,7 @@ class DeviceCounts:
     described: dict[str, Any]
 
     def blocks(self, part: int, n_components: int, degree: float) -> RowBlocks:
-        """Return the features of the first outputs, a block of rows at a time."""
+        """Return the features of the first outputs as row blocks."""
         return count_blocks(
             self.counts[part][:, :n_components],
             self.labels[part],
@@ -56,10 +56,10 @@ def acquired_counts(
     seed: int = 0,
     device: SimulatedOPU | None = None,
 ) -> Iterator[DeviceCounts]:
-    """Show rows of bits to a simulated device, and keep its counts for a while.
+    """Show rows of bits to a simulated device, and store its counts in the context.
 
-    `bias` bits are lit in every row; the first rows calibrate the device, by default
-    one of `bits` and `seed`. Counts lie in a temporary folder.
+    `bias` extra bits are lit in every row; the first rows calibrate the device, by
+    default one with `bits` and `seed`. Counts are in a temporary folder.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def acquired_counts(
 
 
 def device_note(described: dict[str, Any]) -> str:
-    """Return a sentence on frames, and the seconds and joules of the real device."""
+    """Return a sentence on frames, and the time and energy of the real device."""
     return (
         f"device: {described['n_frames']:,} frames of {described['n_components']:,} "
         f"outputs, simulated in {described['simulation_seconds']:.1f} s; the real one "

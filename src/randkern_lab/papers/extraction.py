@@ -1,4 +1,4 @@
-"""Features of images from files, or from a layer of a PyTorch module."""
+"""Image features from files, or from a layer of a PyTorch module."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,15 +26,15 @@ __all__ = [
     "load_network",
 ]
 
-# Of the images that the networks of torchvision were trained on.
+# Statistics of the images on which torchvision's networks were trained.
 _CHANNEL_MEAN = (0.485, 0.456, 0.406)
 _CHANNEL_STD = (0.229, 0.224, 0.225)
 
 
 class PaperLayer(NamedTuple):
-    """A layer of Table 1 of Ohana et al. (2020): as in the table, and in torchvision.
+    """A layer of Table 1 of Ohana et al. (2020), by its names there and in torchvision.
 
-    Images are brought to `image_size` pixels a side.
+    Images are resized to `image_size` pixels per side.
     """
 
     architecture: str
@@ -61,7 +61,7 @@ PAPER_LAYERS = (
 
 
 def load_network(name: str, *, pretrained: bool = True) -> Any:
-    """Return a network of torchvision, which downloads its weights of ImageNet."""
+    """Return a torchvision network; its ImageNet weights are downloaded."""
     models = import_extra("torchvision.models", "a network of torchvision", "gpu")
     if name not in models.list_models():
         raise ValueError(
@@ -84,16 +84,16 @@ def extract_features(
     Parameters
     ----------
     module : torch.nn.Module
-        Is put in evaluation mode, and runs where its parameters are.
+        It is put in evaluation mode, and runs on the device of its parameters.
     layer : str
-        Name of a submodule, as ``module.named_modules()`` has it. What follows its
-        first call is not computed.
+        Name of a submodule in ``module.named_modules()``. Computation stops after its
+        first call.
     images : ndarray of shape (n, height, width, 3)
         In [0, 1]; standardised with the mean and deviation of ImageNet's channels.
     path : str or Path
-        Replaced if it exists, once all images are done.
+        An existing file is replaced once all images are done.
     image_size : int, optional
-        Pixels a side that the images are brought to, bilinearly.
+        Pixels per side to which images are resized, bilinearly.
     batch_size : int, default=128
 
     Returns
@@ -104,8 +104,8 @@ def extract_features(
     Raises
     ------
     ValueError
-        If the layer does not exist or is not used, its output is no tensor with a row
-        an image, there are no images, or they have another shape.
+        If the layer does not exist or is not used, its output is not a tensor with one
+        row per image, there are no images, or they have another shape.
     """
     torch = import_extra("torch", "the extraction of features", "gpu")
     images = np.asarray(images)
@@ -149,11 +149,11 @@ def extract_features(
 
 
 class _ReachedLayerError(Exception):
-    """The layer has its output: what follows it need not be computed."""
+    """Stops the network once the layer has its output."""
 
 
 def _as_rows(torch: Any, output: Any, layer: str, n: int) -> NDArray[Any]:
-    """Return the output of a layer for n images as a row an image."""
+    """Return the output of a layer for n images with one row per image."""
     if not isinstance(output, torch.Tensor) or output.shape[:1] != (n,):
         kind = getattr(output, "shape", type(output).__name__)
         raise ValueError(
@@ -183,7 +183,7 @@ _FOLDER = "cifar10-squeezenet"
 class LabelledFeatures:
     """Features and labels of training and test images.
 
-    `architecture` and `layer` are as in Table 1, or "" and the name of the files.
+    `architecture` and `layer` are those of Table 1, or "" and the name of the files.
     """
 
     name: str
@@ -195,7 +195,7 @@ class LabelledFeatures:
     y_test: NDArray[Any]
 
     def describe(self) -> dict[str, Any]:
-        """Return what the records say about it."""
+        """Return its entry in the records."""
         return {
             "name": self.name,
             "architecture": self.architecture,
@@ -218,9 +218,9 @@ def load_features(
 ) -> LabelledFeatures:
     """Load features from files, or extract them from CIFAR-10.
 
-    `layer` is the prefix of the files or, with `network`, a layer of Table 1; what is
-    extracted stays in `scratch`, and is taken from there. A quick run takes 1,000
-    training and 500 test images at most, without a directory the pixels of digits.
+    `layer` is the prefix of the files or, with `network`, a layer of Table 1; extracted
+    features are stored in `scratch` and reused. A quick run uses at most 1,000 training
+    and 500 test images, and without a directory the pixels of digits.
 
     Examples
     --------
@@ -250,7 +250,7 @@ def load_features(
 
 
 def _read(layer: str, data_dir: Path) -> LabelledFeatures:
-    """Return features that lie in files."""
+    """Return features from files."""
     folder = data_dir
     if not (folder / f"{layer}_train.npy").is_file() and (data_dir / _FOLDER).is_dir():
         folder = data_dir / _FOLDER
@@ -290,7 +290,7 @@ def _extracted(
     quick: bool,
     say: Callable[[str], None],
 ) -> LabelledFeatures:
-    """Return features of CIFAR-10 of a layer of a pretrained network."""
+    """Return CIFAR-10 features from a layer of a pretrained network."""
     wanted = next(
         (
             known
@@ -317,7 +317,7 @@ def _extracted(
                 say(f"{network} {layer}: {part} images")
                 size = wanted.image_size
                 extract_features(module, wanted.module, images, path, image_size=size)
-            # A temporary folder goes: what it holds is read, not mapped.
+            # A temporary folder is deleted, so its files are read, not mapped.
             found.append(np.load(path, mmap_mode=None if scratch is None else "r"))
     return LabelledFeatures(
         f"{data.name} {wanted.architecture} {wanted.layer}",

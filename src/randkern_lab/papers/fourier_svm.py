@@ -1,21 +1,21 @@
 """Support vector machines on random Fourier features (Póczos, lecture slides).
 
-The original. Slides on the primal of a support vector machine on features z(x) of a
-stationary kernel, min ½‖w‖² + C Σ ξ_i with y_i w·z(x_i) ≥ 1 − ξ_i and no intercept,
-hard (C infinite) and soft; two feature maps: cosines and sines of D/2 frequencies
-(version 1, ``pair``), and cosines of D frequencies with random phases (version 2,
-``offset``); Gaussian, Laplacian and Cauchy kernels. The claim: O(n) instead of the
-O(n³) of the Gram matrix. No data and no numbers are given.
+The original. The slides treat the primal of a support vector machine on features z(x)
+of a stationary kernel, min ½‖w‖² + C Σ ξ_i with y_i w·z(x_i) ≥ 1 − ξ_i and no
+intercept, with hard (infinite C) and soft margins; two feature maps, cosines and sines
+of D/2 frequencies (version 1, ``pair``) and cosines of D frequencies with random phases
+(version 2, ``offset``); and Gaussian, Laplacian and Cauchy kernels. They claim O(n)
+instead of the O(n³) of the Gram matrix. No data and no numbers are given.
 
-Here. Processor seconds and accuracy against n beside scikit-learn's ``SVC``; accuracy
-against D of both maps beside the exact kernels; hard margins of separable rows with
-their duality gap; and the certificate that noisy rows cannot be separated by 20
+Here. CPU time and accuracy against n, compared to scikit-learn's ``SVC``; accuracy
+against D for both maps, compared to the exact kernels; hard margins of separable rows
+with their duality gap; and the certificate that noisy rows cannot be separated by 20
 features.
 
 Deviations.
 
-- Rows are generated, of 8 columns and two classes; with ``--data-dir`` soft margins are
-  also fitted to MNIST, at 10 times the C.
+- Rows are generated, with 8 columns and two classes; with ``--data-dir`` soft margins
+  are also fitted to MNIST, with 10 times the C.
 - ``SVC`` has an intercept and, for several classes, one machine per pair of classes;
   randkern has one per class.
 """
@@ -74,13 +74,13 @@ _CLEAR = 0.35
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce fourier-svm`` takes."""
+    """Options of ``randkern reproduce fourier-svm``."""
 
     rows: tuple[int, ...] = option(
         (1000, 3000, 10_000, 30_000, 100_000),
         "Numbers of generated rows.",
         quick=(200, 400, 800),
-        least=20,  # so that the rows have both labels
+        least=20,  # so that both labels occur
     )
     n_components: tuple[int, ...] = option(
         (100, 300, 1000, 3000), "Numbers of features.", quick=(20, 60)
@@ -98,7 +98,7 @@ class Options(DataOptions):
 
 @dataclass(frozen=True)
 class Task:
-    """Rows, labels, the numbers of rows to take, and C."""
+    """Rows, labels, the numbers of rows to use, and C."""
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -125,7 +125,7 @@ class FourierSVM(Experiment):
     Options = Options
 
     def prepare(self) -> list[dict[str, Any]]:
-        """Generate rows, load MNIST where there is a directory, load compiled code."""
+        """Generate rows, load MNIST if there is a directory, and load compiled code."""
         options = self.options
         n_test = options.test_rows
         X, y = generate(max(*options.rows, options.soft_rows) + n_test, options.seed)
@@ -134,7 +134,7 @@ class FourierSVM(Experiment):
         self.tasks = {"generated": Task(*rows, sizes, options.penalty)}
         if options.data_dir is not None and not options.quick:
             self.tasks["mnist"] = self._mnist()
-        # float64: the gap is then that of the programme, not of rounded features.
+        # float64, so that the gap is that of the optimisation, not of rounded features.
         n, n_test = options.hard_rows, min(2000, n_test)
         X, y = generate(n + n_test, options.seed, _CLEAR)
         X = X.astype(np.float64)
@@ -195,7 +195,7 @@ class FourierSVM(Experiment):
                 yield noisy | {"n_components": _FEW}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Fit one machine, and score it or keep its certificate."""
+        """Fit one machine, and score it or record its certificate."""
         task, n = self.tasks[case["dataset"]], case["n_train"]
         if case.get("method") == "SVC":
             if n > self.options.peer_rows:
@@ -226,7 +226,7 @@ class FourierSVM(Experiment):
         }
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the powers of n that fit the processor time best."""
+        """Return the powers of n that best fit the CPU time."""
         rows = of(results["records"], measure="rows")
         exponents: dict[str, dict[str, float | None]] = {}
         for named, own in groups(rows, "dataset", "method"):
@@ -317,7 +317,7 @@ class FourierSVM(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds and accuracy against n, and accuracy against D."""
+        """Return time and accuracy against n, and accuracy against D."""
         maps = {
             (kernel, fourier): Style(
                 f"{style.label}, {fourier}",
@@ -359,7 +359,7 @@ class FourierSVM(Experiment):
 def generate(
     n: int, seed: int, clear: float = 0.0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return rows of a nonlinear boundary, noisy, or with |f| above `clear`."""
+    """Return rows with a nonlinear boundary, noisy or with |f| above `clear`."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n if clear == 0 else 4 * n, _COLUMNS))
     f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * np.cos(X[:, 3])

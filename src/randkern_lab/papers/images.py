@@ -1,4 +1,4 @@
-"""Images as the papers show them: lit and dark pixels, or angles on circles."""
+"""Images as the papers encode them: lit and dark pixels, or angles on circles."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # A pixel is lit above 10 of 255 (Ohana et al. 2020, for Fashion-MNIST): pixels are
-# multiples of 1/255 rounded to float32, so that the border lies between two of them.
+# multiples of 1/255 rounded to float32, so the threshold lies between two of them.
 PIXEL_THRESHOLD = 10.5 / 255
 _THRESHOLDS = tuple(np.array([4.5, 10.5, 31.5, 63.5, 95.5, 127.5, 159.5]) / 255)
 _SEARCH_ROWS, _SEARCH_COMPONENTS = 6000, 1000
@@ -41,11 +41,11 @@ _CROPPED_FROM, _CROP = (32, 32), 24
 
 @dataclass(frozen=True)
 class Images:
-    """A classification set of images, one a row.
+    """An image classification data set, one image per row.
 
     `X_train`, `X_test` are bits (uint8), or angles in [−π/2, π/2] (float32); `shape` is
-    (height, width, channels); `family` ("mnist", "fashion-mnist" or "") is what stored
-    hyperparameters and published numbers are of; pixels above `threshold` are lit.
+    (height, width, channels); `family` ("mnist", "fashion-mnist" or "") selects stored
+    hyperparameters and published numbers; pixels above `threshold` are lit.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Images:
 
     @property
     def complete(self) -> bool:
-        """Whether all rows of the set are there."""
+        """Whether the data set is complete."""
         return "sample" not in self.name
 
     def describe(self) -> dict[str, Any]:
-        """Return what the records say about it."""
+        """Return its entry in the records."""
         described = {
             "name": self.name,
             "image_shape": list(self.shape),
@@ -94,7 +94,7 @@ class Images:
         )
 
     def dataset(self, rows: NDArray[np.intp]) -> Dataset:
-        """Return some training rows and all test rows in float32, not rescaled."""
+        """Return some training rows and all test rows in float32, without rescaling."""
         return Dataset(
             name=self.name,
             X_train=self.X_train[rows].astype(np.float32),
@@ -108,7 +108,7 @@ class Images:
 def available_images(
     data_dir: Path | None, folders: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return which folders a directory has; without one, scikit-learn's digits.
+    """Return the folders that exist in a directory, or scikit-learn's digits.
 
     Examples
     --------
@@ -130,11 +130,11 @@ def available_images(
 def load_binary_images(
     data: str, data_dir: Path | None, threshold: float | None = PIXEL_THRESHOLD
 ) -> Images:
-    """Load an image set and binarize it: pixels of [0, 1] above a threshold are lit.
+    """Load an image set and binarize it: pixels above a threshold in [0, 1] are lit.
 
-    ``"auto"`` is the first of the folders ``fashion-mnist``, ``mnist`` and
-    ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`; a threshold
-    of None is chosen (:func:`choose_threshold`).
+    ``"auto"`` is the first existing folder of ``fashion-mnist``, ``mnist`` and
+    ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`; if the
+    threshold is None, :func:`choose_threshold` chooses it.
 
     Examples
     --------
@@ -163,11 +163,12 @@ def load_binary_images(
 def choose_threshold(
     X: NDArray[Any], y: NDArray[Any], seed: int = 0
 ) -> tuple[float, dict[float, float]]:
-    """Choose the threshold of pixels as appendix D.1 does: on held-out rows.
+    """Choose the threshold of pixels on held-out rows, as in appendix D.1.
 
-    At most 6,000 of the rows of [0, 1] are used, a quarter of them for validation, and
-    1,000 optical features of degree 2. Returns the threshold of the least error, of
-    equal ones the lowest, and the errors with the best of nine penalties.
+    At most 6,000 of the rows, in [0, 1], are used, a quarter of them for validation,
+    with 1,000 optical features of degree 2. Returns the threshold with the smallest
+    error, the lowest one in case of ties, and the errors with the best of nine
+    penalties.
     """
     rows = np.random.default_rng(seed).permutation(len(X))[:_SEARCH_ROWS]
     held = len(rows) // 4
@@ -197,10 +198,10 @@ def load_circle_images(
     n_test: int | None = None,
     seed: int = 0,
 ) -> Images:
-    """Load images, crop those of 32 × 32 to the centre 24 × 24, and map pixels.
+    """Load images, crop 32 × 32 ones to the central 24 × 24, and map pixels to angles.
 
-    A pixel p in [0, 1] is the angle π/2·(2p − 1); `n_train` and `n_test` images are
-    drawn, all where there are fewer.
+    A pixel p in [0, 1] becomes the angle π/2·(2p − 1); `n_train` and `n_test` images
+    are drawn, or all if there are fewer.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def load_circle_images(
 def _angles(
     X: NDArray[Any], shape: tuple[int, int, int]
 ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-    """Return the angles of the pixels, cropped where the paper crops, and the shape."""
+    """Return the angles of the pixels, cropped as in the paper, and the shape."""
     height, width, channels = shape
     pixels = X.reshape(-1, height, width, channels)
     if (height, width) == _CROPPED_FROM:
@@ -238,9 +239,10 @@ def _angles(
 def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
     """Return a skeleton over images.
 
-    ``"linear"`` and ``"shallow"`` are one node over all pixels, of the identity or a
-    ReLU; ``"deep"`` two convolutions of windows of 5 and stride 2 and a full
-    connection, all ReLU (images below 16 × 16: windows of 3, the first of stride 1).
+    ``"linear"`` and ``"shallow"`` have one node over all pixels, the identity or a
+    ReLU; ``"deep"`` has two convolutions with windows of 5 and stride 2 and a full
+    connection, all ReLU (for images below 16 × 16: windows of 3, the first with stride
+    1).
 
     Examples
     --------
@@ -259,7 +261,7 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
 
 
 def _load_labelled(data: str, data_dir: Path | None) -> Any:
-    """Load a data set whose rows are images with classes."""
+    """Load an image classification data set."""
     dataset = load_dataset(data, data_dir=data_dir)
     if dataset.image_shape is None or dataset.task != "classification":
         raise ValueError(

@@ -1,24 +1,23 @@
-"""Gaussian processes on random features beside the exact one (kitchen sinks, Fig. 1).
+"""Gaussian processes on random features and the exact one (kitchen sinks, Fig. 1).
 
 Bonilla (2015), "Understanding random kitchen sinks".
 
 The original. A Gaussian process in one dimension and its approximation by 1,000 basis
-functions, drawn as mean and two standard errors, in two conventions of the Fourier
+functions are plotted as mean and two standard errors, in two conventions of the Fourier
 transform: exp(2πi w·τ) with w ~ N(0, (2πℓ)⁻²), eqs. (1), (9) and (12), and exp(i w·τ)
-with w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency, of which both
-cosine and sine are taken: 1,000 of them are 2,000 columns. The data are not told.
+with w ~ N(0, ℓ⁻²), eqs. (16) and (19). A basis function is a frequency with both cosine
+and sine: 1,000 of them are 2,000 columns. The data are not described.
 
-Here. The conventions have code of their own: the first is written out with NumPy
-(draws, features, posterior), the second is the library. They are compared in law, each
-with draws of its own, and in numbers, the first with the frequencies of the second over
-2π.
+Here. The two conventions have separate code: the first is written out in NumPy (draws,
+features, posterior), the second is the library. They are compared in law, each with its
+own draws, and numerically, the first with the frequencies of the second divided by 2π.
 
 Deviations.
 
-- Rows are drawn from the process itself, with a gap: its hyperparameters are known.
-- Errors of mean and standard deviation against the exact process, by D; they must fall
-  as 1/√D.
-- Hyperparameters are also learned, by the marginal likelihood, exactly and on features.
+- Rows are drawn from the process itself, with a gap, so its hyperparameters are known.
+- Errors of mean and standard deviation are measured against the exact process, by D;
+  they must fall as 1/√D.
+- Hyperparameters are also learned by the marginal likelihood, exactly and on features.
 - Eqs. (14), (15) and (19) of the notes misprint the densities, which are exactly N(0,
   σ²) with σ = 1/(2πℓ) and 1/ℓ.
 """
@@ -41,21 +40,21 @@ from ..tables import Fitted, TextTable, count, fitted_power, listing, of, pivot
 
 __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
-# The factor c in exp(i·c·w·τ), the law of w being N(0, (cℓ)⁻²).
+# The factor c in exp(i·c·w·τ), where w has the law N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
 _TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
 _GRID = 241
-# Slopes are fitted from here on: fewer features than the function has degrees of
-# freedom are not yet where 1/√D holds.
+# Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
+# function has degrees of freedom.
 _ASYMPTOTIC = 100
-_SMALL = 1e-4  # its phases are far below π, so that the angle is the phase
+_SMALL = 1e-4  # phases are far below π, so the angle is the phase
 
 Posterior = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce kitchen-sinks-gp`` takes."""
+    """Options of ``randkern reproduce kitchen-sinks-gp``."""
 
     rows: int = option(60, "Training rows, of one column.")
     bases: int = option(
@@ -93,7 +92,7 @@ class KitchenSinks(Experiment):
         repeats = self.options.repeats
         for i, size in enumerate(sorted(self.options.n_components)):
             for j, convention in enumerate(CONVENTIONS):
-                # Draws of their own: the conventions then agree in law.
+                # Each convention has its own draws: they agree in law.
                 first = self.options.seed + 1 + repeats * (i * len(CONVENTIONS) + j)
                 for seed in range(first, first + repeats):
                     named = {"convention": convention, "n_components": size}
@@ -121,12 +120,12 @@ class KitchenSinks(Experiment):
         return rng.standard_normal(n) / (2 * np.pi * self.options.lengthscale)
 
     def basis(self, w: NDArray[np.float64], X: NDArray[Any]) -> NDArray[np.float64]:
-        """Return cos(2πw·x) and sin(2πw·x) over √(number of w), eq. (9)."""
+        """Return cos(2πw·x) and sin(2πw·x) divided by √(number of w), eq. (9)."""
         phases = 2 * np.pi * X * w
         return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(len(w))
 
     def written_out(self, w: NDArray[np.float64]) -> Posterior:
-        """Return mean and standard deviation of f on the grid, with NumPy alone."""
+        """Return the mean and standard deviation of f on the grid, with NumPy only."""
         Z, Z_new = self.basis(w, self.X), self.basis(w, self.grid)
         A = Z.T @ Z + self.options.noise * np.eye(Z.shape[1])
         factor = scipy.linalg.cho_factor(A)
@@ -136,7 +135,7 @@ class KitchenSinks(Experiment):
         return mean, np.sqrt(variance)
 
     def computed(self, n_components: int | None, seed: int = 0) -> Posterior:
-        """Return the same as randkern computes it, exactly or on features."""
+        """Return the same computed by randkern, exactly or on features."""
         model = self._process(n_components, seed, None).fit(self.X, self.y)
         mean, sd = model.predict(self.grid, return_std=True)
         return mean, sd
@@ -157,7 +156,7 @@ class KitchenSinks(Experiment):
     # -- results ----------------------------------------------------------------------
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return curves, fitted powers, what was learned, and how paths differ."""
+        """Return curves, fitted powers, learned hyperparameters, and differences."""
         options, records = self.options, results["records"]
         size = 2 * options.bases
         w = self._library_frequencies(size)
@@ -204,7 +203,7 @@ class KitchenSinks(Experiment):
         }
 
     def _library_frequencies(self, size: int) -> NDArray[np.float64]:
-        """Return ω of the library's features, read from their phases at a small x."""
+        """Return ω of the library's features, from their phases at a small x."""
         features = randkern.RandomFeatures(
             self._kernel(), size, projection="dense", random_state=self.options.seed
         )
@@ -212,7 +211,7 @@ class KitchenSinks(Experiment):
         return np.asarray(np.arctan2(pairs[1::2], pairs[::2]) / _SMALL)
 
     def _learned(self, size: int | None) -> dict[str, Any]:
-        """Return lengthscale and noise by the marginal likelihood."""
+        """Return lengthscale and noise learned by the marginal likelihood."""
         model = self._process(size, self.options.seed, "l-bfgs-b").fit(self.X, self.y)
         return {
             "n_components": size,
@@ -222,7 +221,7 @@ class KitchenSinks(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the laws of w, the difference of the paths, and fitted powers."""
+        """Return the laws of w, the difference of the two codes, and fitted powers."""
         for convention, law in results["conventions"].items():
             yield (
                 f"{_TRANSFORMS[convention]}: w of standard deviation "
@@ -242,7 +241,7 @@ class KitchenSinks(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors by D and convention, and what was learned."""
+        """Return errors by D and convention, and learned hyperparameters."""
         rows = [
             {**r, "what": f"{_TRANSFORMS[r['convention']]}: {what}", "error": error}
             for r in results["records"]
@@ -314,7 +313,7 @@ def _errors(record: Mapping[str, Any]) -> list[tuple[str, float]]:
 def root_mean_square(
     records: Sequence[Mapping[str, Any]], convention: str, size: int, key: str
 ) -> float:
-    """Return it of the errors of one number of columns."""
+    """Return the root mean square of the errors for one number of columns."""
     own = of(records, convention=convention, n_components=size)
     return float(np.sqrt(np.mean([r[key] ** 2 for r in own])))
 
@@ -322,7 +321,7 @@ def root_mean_square(
 def _exponents(
     records: Sequence[Mapping[str, Any]], convention: str
 ) -> dict[str, float | None]:
-    """Return the powers of D that fit the errors best; None for a single D."""
+    """Return the powers of D that best fit the errors; None for a single D."""
     sizes = sorted({r["n_components"] for r in records})
     sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
     return {

@@ -1,18 +1,19 @@
-"""How optical features converge to their kernel: error and tails (appendix C).
+"""Convergence of optical features to their kernel: error and tails (appendix C).
 
 Ohana et al. (2020), appendix C.
 
 The original. For features |Ux|^m with real normal U, P(|k̂(x, y) − k(x, y)| ≥ t) is
 bounded, up to an unknown constant C, by D·exp(−C(Dt)^{1/m}): the higher the degree m,
 the heavier the tails and the slower the convergence. Nothing is measured; Fig. 2 is
-called as a witness.
+cited as evidence.
 
-Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵, beside
-the square root of the exact variance, (K_{2m} − K_m²)/D summed over entries; and how
-often k̂ exceeds k, or falls below it, by so many standard deviations, for x = y and for
-rows at 60 degrees, beside a normal law. `constants` has the largest C with which the
-bound holds in what was measured: C that does not depend on D would say that the bound
-has the right form; one that falls with D, that it does not hold with a constant.
+Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵,
+compared to the square root of the exact variance, (K_{2m} − K_m²)/D summed over
+entries; and how often k̂ is above or below k by some number of standard deviations, for
+x = y and for rows at 60 degrees, compared to a normal law. `constants` has the largest
+C for which the bound holds in the measurements: a C independent of D would mean that
+the bound has the right form; one that falls with D, that it does not hold with a
+constant.
 
 Deviations.
 
@@ -46,15 +47,15 @@ _STYLES = {
     3: Style("m = 3", PINK, "D", (0, (4, 2))),
     4: Style("m = 4", RED, "^", ":"),
 }
-# In standard deviations of the formula.
+# In units of the formula's standard deviation.
 _DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
-# Columns that are drawn at once; every D columns of them are an estimate.
+# Columns drawn at a time; every D of them are one estimate.
 _COLUMNS = 2**20
 
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-convergence`` takes."""
+    """Options of ``randkern reproduce optical-convergence``."""
 
     data: str = option("digits", "Whose rows the Gram matrix is of, scaled to norm 1.")
     rows: int = option(40, "Rows of the Gram matrix.", quick=20)
@@ -86,14 +87,14 @@ class OpticalConvergence(Experiment):
         return {"name": data.name, "n_rows": n, "n_features": d}
 
     def cases(self) -> Iterator[Case]:
-        """Return degrees and numbers of features, of errors and then of tails."""
+        """Return degrees and numbers of features, for errors and then for tails."""
         sizes = sorted(self.options.n_components)
         yield from grid(measure=["error"], degree=DEGREES, n_components=sizes)
         sizes = sorted(self.options.tail_components)
         yield from grid(measure=["tail"], degree=DEGREES, n_components=sizes)
 
     def measure(self, case: Case) -> Any:
-        """Return the error of one number of features, or the tails at one."""
+        """Return the error for one number of features, or the tails."""
         degree, size, options = case["degree"], case["n_components"], self.options
         seed = options.seed + 100_003 * degree + size
         if case["measure"] == "error":
@@ -119,7 +120,7 @@ class OpticalConvergence(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return how errors fall, and with which constant the bound holds."""
+        """Return how errors fall, and the constant with which the bound holds."""
         for degree, exponent in results["exponents"].items():
             if exponent is not None:
                 variance = results["variances"][degree]
@@ -136,7 +137,7 @@ class OpticalConvergence(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors over the formula by D, and shares beyond some deviations."""
+        """Return errors relative to the formula by D, and shares of the tails."""
         described, records = results["dataset"], results["records"]
         heads = {m: f"m = {m}" for m in DEGREES}
         errors = pivot(
@@ -146,7 +147,7 @@ class OpticalConvergence(Experiment):
             lambda g: f"{g.error.mean():.4f} ({g.predicted.mean():.4f})",
             headings=heads,
         )
-        # Records of before had one pair, and the upper tail alone.
+        # Older records have one pair, and only the upper tail.
         before = {"pair": "equal", "share_below": float("nan")}
         tail = [before | r for r in of(records, measure="tail")]
         shown = [r for r in tail if r["deviation"] in (1.0, 2.0, 3.0, 4.0, 6.0)]
@@ -162,7 +163,7 @@ class OpticalConvergence(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D beside their formula, and the tails."""
+        """Return errors and their formula against D, and the tails."""
         size = max(r["n_components"] for r in of(results["records"], measure="tail"))
         where = {"measure": "tail", "n_components": size, "pair": "equal"}
         panels = [
@@ -190,7 +191,7 @@ class OpticalConvergence(Experiment):
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
-    """Return some rows that are not zero, over their norms."""
+    """Return some nonzero rows, divided by their norms."""
     norms = np.linalg.norm(X, axis=1)
     X, norms = X[norms > 0], norms[norms > 0]
     chosen = np.random.default_rng(seed).permutation(len(X))[:n]
@@ -200,7 +201,7 @@ def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
 def optical_features(
     X: NDArray[Any], degree: int, n_columns: int, seed: int
 ) -> NDArray[Any]:
-    """Return |Ux|^m, not divided by √D: columns of independent entries."""
+    """Return |Ux|^m, not divided by √D, in columns of independent entries."""
     features = randkern.RandomFeatures(
         randkern.Optical(degree), n_columns, projection="dense", random_state=seed
     )
@@ -225,8 +226,8 @@ def gram_error(
 
 
 def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield how often a product of `size` features is off its kernel by more."""
-    # Rows of unit norm: the law depends on nothing but their angle.
+    """Yield how often a product of `size` features deviates from its kernel."""
+    # For rows of unit norm, the law depends only on their angle.
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
     exact = randkern.Optical(degree)(X)[0, 1:]
     spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)
@@ -254,7 +255,7 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, A
 
 
 def _constants(tail: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the largest C for which the bound holds at all t that were measured."""
+    """Yield the largest C for which the bound holds at all measured t."""
     for named, own in groups(tail, "degree", "n_components", "pair"):
         degree, size = named["degree"], named["n_components"]
         constants = [

@@ -1,22 +1,22 @@
-"""Grids of hyperparameters on binarized images, beside the published ones (Fig. 4).
+"""Hyperparameter grids on binarized images, and the published ones (Fig. 4).
 
 Ohana et al. (2020), appendix D.2.
 
-The original. Fashion-MNIST, pixels above 10 of 255 lit, D = 10,000 features. For every
-kernel a grid of penalty α and feature scale s, and of the bias of optical features or
-of γ = 1/(2ℓ²) of the Gaussian kernel, scored on 12,000 of the 60,000 training rows. The
-paper draws the grid of degree 2; its public code has those of degree 4 and of the
-Gaussian kernel, too. Solves that failed have a score of 0.
+The original. Fashion-MNIST with pixels above 10 of 255 lit and D = 10,000 features.
+Every kernel has a grid of penalty α and feature scale s, and of the bias of optical
+features or γ = 1/(2ℓ²) of the Gaussian kernel, scored on 12,000 of the 60,000 training
+rows. The paper shows the grid of degree 2; its public code also has those of degree 4
+and of the Gaussian kernel. Failed solves have a score of 0.
 
 Deviations.
 
 - The data are those of ``--data``, of which ``--rows`` (20,000) are used; a quarter of
   them is held out.
-- Features times s with penalty α predict as the features themselves do with α/s², so
-  that each lengthscale or bias is one decomposition; heatmaps are constant along
-  diagonals.
-- An intercept is fitted. Published solves that failed are left out, and in the figure
-  the lengthscales and biases at which a third of them did.
+- Features times s with penalty α give the same predictions as the features themselves
+  with α/s², so each lengthscale or bias needs one decomposition; heatmaps are constant
+  along diagonals.
+- An intercept is fitted. Failed published solves are omitted, and in the figure also
+  the lengthscales and biases at which a third of them failed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from .published import published_rows
 
 __all__ = ["OpticalHyperparameters", "Options"]
 
-# Kernel: its published table, and what is varied beside penalty and scale.
+# Kernel: its published table, and what varies besides penalty and scale.
 KERNELS = {
     "gaussian": ("fashion-mnist-grid-gaussian", "lengthscale"),
     "optical:2": ("fashion-mnist-grid-optical-2", "bias"),
@@ -47,7 +47,7 @@ _QUICK_VALUES = slice(2, 4)
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-hyperparameters`` takes."""
+    """Options of ``randkern reproduce optical-hyperparameters``."""
 
     data: str = option(
         "auto",
@@ -90,7 +90,7 @@ class OpticalHyperparameters(Experiment):
                 yield {"kernel": kernel, "value": value}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
-        """Score all penalties and scales; the best of them on the test rows, too."""
+        """Score all penalties and scales, the best of them also on the test rows."""
         kernel, value = case["kernel"], case["value"]
         grid = of(self.published, kernel=kernel)
         opens = KERNELS[kernel][1]
@@ -135,7 +135,7 @@ class OpticalHyperparameters(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return which choices lie at an edge, and what was skipped."""
+        """Return the choices at an edge, and what was skipped."""
         for kernel, best in results["best"].items():
             yield from edge_notes(kernel, best["at_edge"])
         yield from skip_notes(results, "kernel", "value")
@@ -169,7 +169,7 @@ class OpticalHyperparameters(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the grids as heatmaps, the published one below each."""
+        """Return the grids as heatmaps, each above the published one."""
         records, best = [], {}
         for kernel, (_, opens) in KERNELS.items():
             shown = _mostly_solved(of(results["published"], kernel=kernel), opens)
@@ -186,7 +186,7 @@ class OpticalHyperparameters(Experiment):
 
 
 def _published(kernel: str) -> Iterator[dict[str, Any]]:
-    """Yield the published grid in our terms, without the solves that failed."""
+    """Yield the published grid in our parametrisation, without failed solves."""
     for row in published_rows(KERNELS[kernel][0]):
         if not row["val_score"]:
             continue
@@ -194,7 +194,7 @@ def _published(kernel: str) -> Iterator[dict[str, Any]]:
             # exp(−γ‖x − y‖²) with γ = 1/(2ℓ²).
             own = {"lengthscale": float(f"{(2 * row['gamma']) ** -0.5:.6g}")}
         else:
-            own = {"bias": float(row["bias"] ** 2)}  # what was appended is √ν
+            own = {"bias": float(row["bias"] ** 2)}  # the appended entry is √ν
         cell = {"scale": float(row["scale"]), "alpha": float(row["alpha"])}
         yield {
             "kernel": kernel,

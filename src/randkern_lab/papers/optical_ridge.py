@@ -2,35 +2,38 @@
 
 Ohana et al. (2020), section 4.1, appendix D.
 
-The original. Fashion-MNIST, 60,000 training and 10,000 test images; a pixel is lit
+The original. Fashion-MNIST with 60,000 training and 10,000 test images; a pixel is lit
 above 10 of 255, a threshold chosen on validation rows (D.1). Ridge regression of labels
 ±1 on random features of D = 10, 20, ..., 100,000 columns: Fourier features of the
 Gaussian kernel; simulated optical features of degrees 2, 4 and 6; those of a real
-device, of degrees 2 and 4. The three kernels themselves and the linear one on all rows.
-Hyperparameters of each kernel were chosen once, by a grid at D = 10,000 on held-out
-rows (Fig. 4); the device ran without a bias, with twice the penalty of the simulation
-for degree 2, for numerical stability. Systems were solved by Cholesky up to D = 10,000,
-beyond by conjugate gradients; one draw of the features.
+device, of degrees 2 and 4. The three kernels themselves and the linear kernel are
+fitted to all rows. Hyperparameters of each kernel were chosen once, by a grid at
+D = 10,000 on held-out rows (Fig. 4); the device ran without a bias and, for numerical
+stability, with twice the simulation's penalty for degree 2. Systems were solved by
+Cholesky up to D = 10,000 and beyond by conjugate gradients, with one draw of the
+features.
 
 Deviations.
 
-- The data are those of ``--data``. All of Fashion-MNIST takes the published
-  hyperparameters, MNIST ours, other data those chosen in the run; a threshold other
-  than 10 of 255 is chosen by ``--threshold validated``.
+- The data are those of ``--data``. The full Fashion-MNIST uses the published
+  hyperparameters, MNIST ours, other data those chosen in the run;
+  ``--threshold validated`` chooses a threshold other than 10 of 255.
 - The device is simulated (8 bits, Poisson noise). It runs with our bias and penalty
   (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``):
-  bias 0, twice and once our penalty, the published ratios. Every D takes the first D
-  outputs of one acquisition per bias: pixels of the camera are independent and alike.
+  bias 0 and, for degrees 2 and 4, twice and once our penalty, the published ratios.
+  Every D uses the first D outputs of one acquisition per bias: the camera's pixels are
+  independent and identically distributed.
 - Fourier features are pairs of cosine and sine, which have a lower variance than the
   published cosines with random phases.
-- Exact kernels add the bias to the norms, too, so that they are the limits of the
-  features; the published ones add it to the dot product alone.
-- An intercept is fitted, which the published bias of the features stands for.
-- Conjugate gradients at every D: ``solved`` stops at a relative residual of 1e-4, which
-  is recorded; ``stopped``, of the first draw of computed features up to D = 20,000, is
-  the library's default, which ends when labels of held-out rows no longer improve.
-- Three draws (``--seeds``) up to D = 20,000, and one beyond, for want of time: what a
-  solve takes grows with D.
+- Exact kernels also add the bias to the norms, so that they are the limits of the
+  features; the published ones add it only to the dot product.
+- An intercept is fitted, for which the published bias of the features substitutes.
+- Conjugate gradients are used at every D: ``solved`` stops at a relative residual of
+  1e-4, which is recorded; ``stopped``, for the first draw of computed features up to
+  D = 20,000, is the library's default, which stops when labels of held-out rows no
+  longer improve.
+- There are three draws (``--seeds``) up to D = 20,000, and one beyond to save time: the
+  cost of a solve grows with D.
 - Degree 6 is published up to D = 10,000, without its kernel, and ends there.
 """
 
@@ -59,7 +62,7 @@ from .published import published_rows
 
 __all__ = ["CURVES", "OpticalRidge", "Options"]
 
-# Curve: its kernel, its published name, how it is drawn.
+# Curve: its kernel, its published name, its style.
 CURVES: Mapping[str, tuple[str, str, Style]] = {
     "fourier": ("gaussian", "rbf_rff", Style("Fourier", BLACK)),
     "optical-2": ("optical:2", "sim_opu_2", Style("optical, m = 2", BLUE, "s")),
@@ -87,13 +90,13 @@ COMPUTED = ("fourier", "optical-2", "optical-4", "optical-6")
 EXACT = ("fourier", "optical-2", "optical-4", "linear")
 MEASURED = ("device-2", "device-4", "device-2-own", "device-4-own")
 _MOST = {"optical-6": 10_000}  # features
-_SEVERAL = 20_000  # features, beyond which there is one draw, and it is solved
+_SEVERAL = 20_000  # features; beyond, there is only one draw, by the rule "solved"
 _TOL = 1e-4
 
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce optical-ridge`` takes."""
+    """Options of ``randkern reproduce optical-ridge``."""
 
     data: str = option(
         "auto",
@@ -127,10 +130,10 @@ class OpticalRidge(Experiment):
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load the images, choose hyperparameters, compile what will be timed."""
+        """Load the images, choose hyperparameters, compile the code to be timed."""
         options = self.options
         check_choice("threshold", options.threshold, ("published", "validated"))
-        resolve_memory_limit(options.memory_limit)  # complains before the work
+        resolve_memory_limit(options.memory_limit)  # raises before the work
         self.sizes = sorted(set(options.n_components))
         fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
         self.images = load_binary_images(options.data, options.data_dir, fixed)
@@ -147,7 +150,7 @@ class OpticalRidge(Experiment):
         return self.images.describe()
 
     def cases(self) -> Iterator[Case]:
-        """Return features, exact kernels, then the device bias by bias."""
+        """Return features, exact kernels, then the device, bias by bias."""
         options = self.options
         seeds = range(options.seed, options.seed + options.seeds)
         for curve in COMPUTED:
@@ -159,7 +162,7 @@ class OpticalRidge(Experiment):
                     yield _case(curve, size, options.seed, "stopped")
         for curve in EXACT if options.exact_rows else ():
             yield _case(curve, None, options.seed, "solved")
-        # One acquisition serves both degrees of a bias.
+        # One acquisition serves both degrees with the same bias.
         for curve in sorted(MEASURED, key=lambda c: self._setting(c).value or 0.0):
             for size in self.sizes:
                 yield _case(curve, size, options.seed, "solved")
@@ -203,14 +206,14 @@ class OpticalRidge(Experiment):
         )
 
     def _compile(self) -> None:
-        """Fit what will be timed on a few rows, and forget it."""
+        """Fit the models to be timed on a few rows, so that all code is compiled."""
         few = slice(0, 400)
         for rule in sorted({case["rule"] for case in self.cases()}):
             for kernel in ("gaussian", "optical:2"):
                 setting = self.settings[kernel]
                 case = _case("", 64, 0, rule)
                 model = self._model(setting.build(), setting.alpha, case)
-                # Whoever exceeds the limit on a few rows will be skipped on all.
+                # Models that exceed the limit on a few rows will be skipped on all.
                 with suppress(MemoryLimitError):
                     model.fit(self.X_train[few], self.images.y_train[few])
                     model.predict(self.X_test[:2])
@@ -233,7 +236,7 @@ class OpticalRidge(Experiment):
         }
 
     def _acquired(self, bias: int) -> DeviceCounts:
-        """Show all images once for a bias; the counts of another bias are dropped."""
+        """Show all images once for a bias; drop the counts of another bias."""
         if self.counts is None or self.counts.described["bias"] != bias:
             self.say(f"device: counts of {len(self.X_train):,} images and of the tests")
             self.resources.close()
@@ -251,7 +254,7 @@ class OpticalRidge(Experiment):
         return self.counts
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return settings, where degree 4 overtakes, what the device loses."""
+        """Return settings, where degree 4 overtakes, and the device's losses."""
         records = results["records"]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
@@ -267,7 +270,7 @@ class OpticalRidge(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return hyperparameters, overtaking, losses, the device, what was skipped."""
+        """Return hyperparameters, overtaking, losses, the device, and skipped cases."""
         for kernel, named in results["hyperparameters"].items():
             known = {k: v for k, v in named.items() if isinstance(v, float)}
             numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
@@ -290,7 +293,7 @@ class OpticalRidge(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors by rule, seconds, and differences from the published errors."""
+        """Return errors by rule, times, and differences from the published errors."""
         described, records = results["dataset"], results["records"]
         where = f"{described['name']}, {described['n_train']:,} training rows"
         heads = {curve: curve for curve in CURVES}
@@ -317,7 +320,7 @@ class OpticalRidge(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against D, with the exact kernels as level lines."""
+        """Return error against D, with the exact kernels as horizontal lines."""
         described, records = results["dataset"], results["records"]
         first = records[0].get("rule")
         panel = Panel(
@@ -337,7 +340,7 @@ def _case(curve: str, size: int | None, seed: int, rule: str) -> Case:
 
 
 def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[int, float]:
-    """Return mean test errors by D, of the rule that comes first."""
+    """Return mean test errors by D, for the first available rule."""
     own = [r for r in of(records, curve=curve) if r["n_components"] is not None]
     own = [r for r in own if r.get("rule") == own[0].get("rule")]
     sizes = dict.fromkeys(r["n_components"] for r in own)
@@ -348,7 +351,7 @@ def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[int, float
 
 
 def _overtaking(records: Sequence[Mapping[str, Any]], kind: str) -> int | None:
-    """Return the least D from which degree 4 errs less at every D tried."""
+    """Return the smallest D from which degree 4 has a smaller error at every D."""
     low, high = _errors(records, f"{kind}-2"), _errors(records, f"{kind}-4")
     found = None
     for size in sorted(set(low) & set(high), reverse=True):
@@ -390,7 +393,7 @@ def _published(sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _differences(results: Mapping[str, Any]) -> TextTable:
-    """Return ours less the published errors, in points, each with its reasons."""
+    """Return our errors minus the published ones, in points, with reasons."""
     described = results["dataset"]
     table = TextTable(
         "test error in %, published on Fashion-MNIST, and the difference in points",

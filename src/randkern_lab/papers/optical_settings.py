@@ -1,4 +1,4 @@
-"""Hyperparameters of the optical experiments, and where they come from."""
+"""Hyperparameters of the optical experiments, and their origin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .images import PIXEL_THRESHOLD, Images
 
 __all__ = ["KernelSetting", "optical_settings"]
 
-# As many features as the original; the rows are those that a search of minutes allows.
+# As many features as the original, and as many rows as a search of minutes allows.
 _SEARCH_COMPONENTS, _SEARCH_ROWS = 10_000, 3000
 _QUICK_COMPONENTS, _QUICK_ROWS = 150, 400
 _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
@@ -23,8 +23,8 @@ _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
 class KernelSetting:
     """A kernel with its hyperparameters.
 
-    `value` is its lengthscale, or its bias, a whole number: a device shows it as lit
-    bits. `at_edge` names what was chosen at the edge of its grid.
+    `value` is its lengthscale, or its bias, an integer, since a device shows it as lit
+    bits. `at_edge` names hyperparameters chosen at the edge of the grid.
     """
 
     kernel: str
@@ -55,8 +55,8 @@ _VALIDATED = (
     "chosen on 10,000 training rows held out of MNIST: the kernel at D = 3,000 of "
     "24,000 rows, the penalty at D = 10,000 of 50,000 rows"
 )
-# Of pixels above 10 of 255. Published features are multiplied by s: the penalty of the
-# features themselves is α/s²; what is appended to the rows is the root of the bias.
+# For pixels above 10 of 255. Published features are multiplied by s: the penalty of the
+# features themselves is α/s²; the entry appended to rows is the root of the bias.
 _STORED = {
     "mnist": (
         KernelSetting("gaussian", 8.0, 0.01, _VALIDATED),
@@ -71,7 +71,7 @@ _STORED = {
         KernelSetting("linear", None, 100.0, _PUBLISHED),
     ),
 }
-# The device had no bias, and so many times the penalty of the simulation.
+# The device had no bias, and this multiple of the simulation's penalty.
 DEVICE_PENALTIES = {"optical:2": 2.0, "optical:4": 1.0}
 
 
@@ -80,11 +80,11 @@ def optical_settings(
 ) -> dict[str, KernelSetting]:
     """Return the hyperparameters of kernels on binarized images.
 
-    Those stored for all of MNIST and Fashion-MNIST, pixels above 10 lit; otherwise the
-    best of a grid (:func:`randkern.study.tune.tune`) of seven lengthscales (⅛ to 8
-    times the data's own) or five biases (0, ¼, 1, 4 and 16 mean squared norms), and
-    nine decades of penalties, by leave-one-out of 10,000 features of 3,000 training
-    rows (quick: 150 of 400).
+    They are stored for the full MNIST and Fashion-MNIST with pixels above 10 lit;
+    otherwise they are the best of a grid (:func:`randkern.study.tune.tune`) of seven
+    lengthscales (⅛ to 8 times the data's scale) or five biases (0, ¼, 1, 4 and 16 mean
+    squared norms), and nine decades of penalties, by leave-one-out with 10,000 features
+    of 3,000 training rows (quick: 150 of 400).
 
     Examples
     --------

@@ -1,24 +1,26 @@
-"""Seconds and joules of optical features against their number (Fig. 3).
+"""Time and energy of optical features against their number (Fig. 3).
 
 Ohana et al. (2020), section 4.3.
 
 The original. A matrix product (n, D) × (D, D) by ``torch.matmul`` on an NVIDIA P100,
-for n = 1,000 and 3,000 rows and D up to 58,000, its memory's limit; energy integrated
-from nvidia-smi. The device takes 500 µs a row and 30 W whatever D: 1.5 s and 45 J for
-3,000 rows. Making and loading matrices are not counted. The GPU needs more energy than
-the device from D = 18,000 on; time and energy are linear in n.
+for n = 1,000 and 3,000 rows and D up to 58,000, the limit of its memory; energy is
+integrated from nvidia-smi. The device takes 500 µs per row and 30 W, independent of D:
+1.5 s and 45 J for 3,000 rows. Generating and loading matrices is not counted. The GPU
+needs more energy than the device from D = 18,000 on; time and energy are linear in n.
 
-Here. Optical features of degree 2 by the dense, streamed and structured projections on
-the processor, and on a GPU where PyTorch finds one; the device by its model. `growth`
-adds rows at fixed D and columns, so that linearity in n is measured and not assumed.
+Here. Optical features of degree 2 are computed with the dense, streamed and structured
+projections on the CPU, and on a GPU if PyTorch finds one; the device is represented by
+its model. `growth` adds rows at fixed D and columns, so that linearity in n is measured
+and not assumed.
 
 Deviations.
 
 - A complex product and its squared modulus, not a real product: twice the arithmetic.
-- Energy of the processor is that of all its packages (RAPL), of a GPU that of NVML's
-  counter; null where nothing counts, and the notes say why.
-- A streamed matrix is made again in the time.
-- What would take longer than ``--max-seconds``, judged by a small batch, is left out.
+- CPU energy is that of all packages (RAPL), GPU energy that of NVML's counter; it is
+  null if there is no counter, and the notes say why.
+- The time includes regenerating a streamed matrix.
+- Cases that would take longer than ``--max-seconds``, estimated from a small batch, are
+  skipped.
 """
 
 import math
@@ -56,13 +58,13 @@ _STYLES = {
     "device": Style("device, 500 µs a row and 30 W", RED, "", LONG),
 }
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
-# A measurement is repeated until it has taken so long: energy counters are coarse.
+# Shortest total time of a measurement, since energy counters are coarse.
 _LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 
 
 @dataclass(frozen=True)
 class Options(CommonOptions):
-    """What ``randkern reproduce projection-cost`` takes."""
+    """Options of ``randkern reproduce projection-cost``."""
 
     n_components: tuple[int, ...] = option(
         (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000),
@@ -108,7 +110,7 @@ class ProjectionCost(Experiment):
             yield named | {"batch": batch, "growth": True}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Return seconds and joules of a batch, and of how many they are the mean."""
+        """Return mean time and energy of a batch, and the number of repeats."""
         method, size, batch = case["method"], case["n_components"], case["batch"]
         if method == "device":
             device = SimulatedOPU(size)
@@ -127,12 +129,12 @@ class ProjectionCost(Experiment):
         return {"seconds": seconds, "joules": joules, "repeats": repeats}
 
     def _check(self, case: Case) -> None:
-        """Raise where a method takes too much memory or, by a small product, time."""
+        """Raise if a method needs too much memory or, by a small product, time."""
         method, size, columns = case["method"], case["n_components"], case["columns"]
         if method == "gpu" and self.no_gpu is not None:
             raise SkippedCase(self.no_gpu)
         if method == "dense":
-            # Real and imaginary part in float32, and what one of them is made from.
+            # Real and imaginary parts in float32, and a buffer to generate one of them.
             needed = 4 * (3 * size * columns + case["batch"] * (columns + 3 * size))
             if needed > self.limit:
                 raise SkippedCase(
@@ -140,7 +142,7 @@ class ProjectionCost(Experiment):
                     f"limit of {self.limit / 1e9:.1f} GB"
                 )
         if method in ("dense", "streamed"):
-            # All rows, as a streamed matrix is made once for them.
+            # All rows, as a streamed matrix is generated once for them.
             small = np.ones((case["batch"], min(columns, 1000)), np.float32)
             narrow = min(size, 1000)
             once = timed(_on_cpu(small, narrow, method, 0), self.cpu, 0.0)[0]
@@ -152,7 +154,7 @@ class ProjectionCost(Experiment):
                 )
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return what counts energy, where the device takes less, and growth with n."""
+        """Return the energy meters, where the device needs less, and growth with n."""
         published = _published(self.options.batch)
         growing = of(results["records"], growth=True)
         return {
@@ -192,7 +194,7 @@ class ProjectionCost(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return seconds by D and method, and joules where something counts them."""
+        """Return time by D and method, and energy if it is measured."""
         ours = [r for r in results["records"] if not r.get("growth")]
         published = of(results["published"], method="P100")
         sizes = {r["n_components"] for r in ours}
@@ -213,7 +215,7 @@ class ProjectionCost(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return seconds, and joules where they are counted, against D."""
+        """Return time, and energy if it is measured, against D."""
         published = of(results["published"], method="P100")
         ours = [r for r in results["records"] if not r.get("growth")]
         shown = {**results, "records": _per_thousand([*ours, *published])}
@@ -243,7 +245,7 @@ def _per_thousand(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
-    """Return what computes the features of all rows into an array in use."""
+    """Return a function that computes the features of all rows into a used array."""
     features = randkern.RandomFeatures(
         randkern.Optical(2), size, projection=method, random_state=seed
     ).fit(X[:2])
@@ -261,7 +263,7 @@ def _torch_with_gpu() -> tuple[Any, str | None]:
 
 
 def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
-    """Return what computes optical features there, and waits for them."""
+    """Return a function that computes optical features on the GPU and waits."""
     rows = torch.from_numpy(X).cuda()
     real, imag = (torch.randn(X.shape[1], size, device="cuda") for _ in range(2))
 
@@ -276,8 +278,8 @@ def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
 def timed(
     work: Callable[[], Any], meter: EnergyMeter, least_seconds: float
 ) -> tuple[float, float | None, int]:
-    """Return seconds and joules of one call, and of how many it is the mean."""
-    work()  # compiles, and draws a matrix that is kept
+    """Return mean time and energy of one call, and the number of calls."""
+    work()  # compiles, and draws a matrix that is stored
     start = time.perf_counter()
     work()
     once = time.perf_counter() - start
@@ -292,7 +294,7 @@ def timed(
 
 
 def _published(batch: int) -> list[dict[str, Any]]:
-    """Return the P100's records, and the device's, of the batch nearest to ours."""
+    """Return the P100's and the device's records for the batch nearest to ours."""
     rows = published_rows("projection-cost-p100")
     nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
     found = []
@@ -310,7 +312,7 @@ def _published(batch: int) -> list[dict[str, Any]]:
 
 
 def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the D from which the device takes less, on straight lines in log-log."""
+    """Return the D from which the device needs less, by log-log interpolation."""
     device = {r["n_components"]: r for r in of(records, method="device")}
     crossings = []
     for method in dict.fromkeys(r["method"] for r in records):
@@ -327,7 +329,7 @@ def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
-    """Return where a ratio passes 1 for the last time; 0 if it is never below."""
+    """Return where a ratio last crosses 1, or 0 if it is never below."""
     if ratios[-1][1] <= 1:
         return None
     position = len(ratios) - 1

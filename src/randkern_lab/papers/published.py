@@ -1,4 +1,4 @@
-"""Published numbers that the experiments print beside their own."""
+"""Published numbers, printed next to those of the experiments."""
 
 import json
 from importlib import resources
@@ -8,11 +8,11 @@ __all__ = ["published_rows"]
 
 
 def published_rows(table: str) -> list[dict[str, Any]]:
-    """Return the rows of a table of ``published.json``, which says what it holds.
+    """Return the rows of a table in ``published.json``, which describes its tables.
 
-    From Ohana et al. 2020, "Kernel computations from large-scale random features
-    obtained by optical processing units", and the results of its public code; None
-    where nothing was published.
+    They are from Ohana et al. 2020, "Kernel computations from large-scale random
+    features obtained by optical processing units", and from the results of its public
+    code; None if nothing was published.
 
     Examples
     --------

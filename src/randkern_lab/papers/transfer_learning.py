@@ -2,28 +2,28 @@
 
 Ohana et al. (2020), section 4.2, appendix D.
 
-The original. CIFAR-10, 50,000 training and 10,000 test images; features of layers of
-ResNet34, AlexNet and VGG16 pretrained on ImageNet. Inputs of all methods are binarized
-by a threshold, chosen for each data set on held-out rows (D.1). Ridge regression on the
-binarized features themselves (linear), on D = 10,000 Fourier features and optical
-features of degree 2, simulated and of the device; exact kernels for VGG16 Final alone.
-Hyperparameters of each by a grid on held-out rows. The device loses 0.4 to 2.8 points
-against the simulation.
+The original. CIFAR-10 with 50,000 training and 10,000 test images, and features of
+layers of ResNet34, AlexNet and VGG16 pretrained on ImageNet. Inputs of all methods are
+binarized by a threshold, chosen per data set on held-out rows (D.1). Ridge regression
+is fitted to the binarized features themselves (linear), and to D = 10,000 Fourier
+features and optical features of degree 2, simulated and of the device; exact kernels
+are given only for VGG16 Final. Hyperparameters of each are chosen by a grid on held-out
+rows. The device loses 0.4 to 2.8 points against the simulation.
 
 Deviations.
 
-- Features come from files (SqueezeNet, say) or from the layers of Table 1 by
+- Features come from files (for example of SqueezeNet) or from the layers of Table 1 by
   torchvision, downloaded; published rows are the layer's own, or those of equal
   dimension.
-- Columns are rooted, sign(x)·√|x|, and standardised before the threshold, which is one
-  number for all of them. ``inputs`` tells three blocks: binary, as in the paper; real,
-  standardised columns; thermometer, four levels of a bit each.
+- Columns are transformed by sign(x)·√|x| and standardised before the threshold, which
+  is one number for all of them. There are three kinds of ``inputs``: binary, as in the
+  paper; real, standardised columns; and thermometer, four levels of one bit each.
 - Hyperparameters are chosen with 2,000 features of 16,000 rows on 5,000 others; the
-  penalty is relative to the mean squared norm of the features. A choice at an edge of
-  its grid is warned of.
-- Degree 4 and exact kernels (of ``--exact-rows`` rows) for any layer.
-- The device is simulated; `device` tells variants of it, which show what it loses by:
-  no noise at all, fewer and more bits, half the exposure.
+  penalty is relative to the mean squared norm of the features. A warning is issued for
+  a choice at an edge of its grid.
+- Degree 4 and exact kernels (of ``--exact-rows`` rows) are added for any layer.
+- The device is simulated; `device` distinguishes variants, which show the causes of its
+  loss: no noise at all, fewer and more bits, half the exposure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ from .published import published_rows
 
 __all__ = ["METHODS", "Options", "TransferLearning"]
 
-# Method: its column in the published table, its bar.
+# Method: its column in the published table, and the style of its bar.
 METHODS: Mapping[str, tuple[str | None, Style]] = {
     "linear": ("linear", Style("linear", GREY)),
     "fourier": ("rbf_fourier", Style("Fourier", BLACK)),
@@ -78,7 +78,7 @@ DEVICES: Mapping[str, Mapping[str, float]] = {
 }
 _ALPHAS = tuple(10.0 ** np.arange(-6, 3.5, 0.5))
 _THRESHOLDS = (-0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
-# Of the root of the summed variances, and of the mean squared norm of the rows.
+# Relative to the root of the summed variances, and to the rows' mean squared norm.
 _LENGTHSCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 _BIASES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
@@ -86,7 +86,7 @@ _SEARCH_COMPONENTS, _SEARCH_ROWS, _VALIDATION_ROWS = 2000, 16_000, 5000
 
 @dataclass(frozen=True)
 class Options(DataOptions):
-    """What ``randkern reproduce transfer-learning`` takes."""
+    """Options of ``randkern reproduce transfer-learning``."""
 
     layer: str = option(
         "final",
@@ -111,7 +111,7 @@ class Options(DataOptions):
 
 @dataclass(frozen=True)
 class _Setting:
-    """Hyperparameters beside the penalty, and the kernel that they stand for."""
+    """Hyperparameters besides the penalty, and the kernel with them."""
 
     named: dict[str, float]
     kernel: Any
@@ -125,7 +125,7 @@ class TransferLearning(Experiment):
     Options = Options
 
     def prepare(self) -> dict[str, Any]:
-        """Load and standardise features, hold rows out, choose the threshold."""
+        """Load and standardise features, hold out rows, choose the threshold."""
         options = self.options
         self.data = load_features(
             options.layer,
@@ -201,7 +201,7 @@ class TransferLearning(Experiment):
         return record | fit(case, setting, alpha)
 
     def _rows(self, inputs: str, X: NDArray[Any]) -> NDArray[Any]:
-        """Return rows as a method sees them: real, or bits."""
+        """Return rows in the form a method uses: real, or bits."""
         return X if inputs == "real" else self.encoders[inputs].transform(X)
 
     def _threshold_error(self, threshold: float) -> float:
@@ -241,7 +241,7 @@ class TransferLearning(Experiment):
                 setting.kernel, size, random_state=self.options.seed
             )
             Z = features.fit_transform(X.astype(np.float32))
-        # Penalties are relative: to features of mean squared norm 1.
+        # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_norm(Z))
         n_kept = len(self.kept)
         model = randkern.KernelRidgeClassifierCV(
@@ -323,7 +323,7 @@ class TransferLearning(Experiment):
         }
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return what was tried, the device, its losses, and published rows."""
+        """Return trials, the device, its losses, and published rows."""
         records = results["records"]
         described = [r.pop("described") for r in records if "described" in r]
         computed = of(records, method="optical-2", inputs="binary")
@@ -345,7 +345,7 @@ class TransferLearning(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return hyperparameters, edges, and what the device loses by."""
+        """Return hyperparameters, edges, and the causes of the device's loss."""
         for r in results["records"]:
             named = r["hyperparameters"].items()
             text = ", ".join(f"{key} {value:.4g}" for key, value in named)
@@ -361,7 +361,7 @@ class TransferLearning(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return test errors in percent beside published ones, a table per inputs."""
+        """Return test errors in percent, with published ones, one table per inputs."""
         described, published = results["dataset"], results["published"]
         columns: dict[str, Column] = {
             "features": lambda r: ", ".join([r["method"], *_variant(r)]),
@@ -387,7 +387,7 @@ class TransferLearning(Experiment):
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test errors on binary inputs as bars, published ones as marks."""
+        """Return test errors on binary inputs as bars, published ones as markers."""
         described = results["dataset"]
         title = (
             f"{described['name']}, d = {described['n_features']:,}, "
@@ -426,7 +426,7 @@ def _mean_norm(Z: NDArray[Any]) -> float:
 
 
 def standardised(data: LabelledFeatures) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return columns of mean 0 and variance 1, after a root."""
+    """Return columns of mean 0 and variance 1, after taking signed roots."""
     parts = [np.asarray(X, dtype=np.float32) for X in (data.X_train, data.X_test)]
     parts = [np.sign(X) * np.sqrt(np.abs(X)) for X in parts]
     scaler = StandardScaler().fit(parts[0])
