@@ -40,8 +40,8 @@ class Record:
 
     `command` is without ``randkern`` and directories, `data` whether it takes the
     directory of data sets, `tables` the folder of tables there that it takes, `changes`
-    the rule changes that concern it. `renewed` maps hashes of code to those of later code
-    that computes the same.
+    the rule changes that concern it. `renewed` maps hashes of code to those of later
+    code that computes the same.
     """
 
     name: str
