@@ -1056,6 +1056,8 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     monkeypatch.setattr(classification, "log_probabilities", lambda *_: unsure)
     X = np.random.default_rng(15).normal(size=(2500, 3))
     y = X[:, 0] * X[:, 1] > 0
+    # Blends keep the penalties of their parts, and one temperature.
+    monkeypatch.setattr(classification.TabularClassifier, "_multiple", None)
     fits = []
     for seconds in (1e-12, 1e-6):
         monkeypatch.setattr(model, "_READING_SECONDS", seconds)

@@ -66,8 +66,9 @@ _BLEND_STEPS = 300
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
-# Share of the remaining time for a fit with landmarks; the rest is for its penalty.
-_LAST_FIT_SHARE = 0.4
+# Shares of the remaining time for a fit with landmarks, to few rows and to many, where
+# the rest is for choosing the penalty.
+_LAST_FIT_SHARES = (0.7, 0.4)
 
 
 @dataclass(frozen=True)
@@ -287,7 +288,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 C = 1 / (part.share * trial.alpha)
-                if D is not None:
+                if n > _FEATURE_ROWS:  # a single fit
                     C *= self._multiple(trial, C, U, labels, given, D, last)
                 model = _logistic(trial.kernel, C, D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
@@ -362,7 +363,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             products = (2 if passes else 3) * n * D**2 / rate
             return products + passes * pass_seconds(n, D, k)
 
-        while D > least and last_of(D) > _LAST_FIT_SHARE * seconds:
+        share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
+        while D > least and last_of(D) > share * seconds:
             D = max(int(0.9 * D), least)
         return D, last_of(D)
 
