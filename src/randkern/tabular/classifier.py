@@ -288,7 +288,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 C = 1 / (part.share * trial.alpha)
-                if n > _FEATURE_ROWS:  # a single fit
+                if D is not None and n > _FEATURE_ROWS:  # a single fit
                     C *= self._multiple(trial, C, U, labels, given, D, last)
                 model = _logistic(trial.kernel, C, D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
