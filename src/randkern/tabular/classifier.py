@@ -124,8 +124,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows; otherwise Nyström features
-    replace it, and the model is a single fit, with a penalty chosen by held-out rows.
+    Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
+    replace it, and the model is a single fit whose penalty held-out rows choose.
 
     References
     ----------
