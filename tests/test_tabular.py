@@ -1107,8 +1107,10 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         quietly(model, U, y, w)
 
     monkeypatch.setattr(classification, "_quietly", spied)
-    assert fit._multiple(trial, C, X, labels, weight, 40, 31.0) == 1 and not fits
-    found = fit._multiple(trial, C, X, labels, weight, 40, 1.0)
+    none = fit._multiple(trial, C, X, labels, weight, 40, 31.0)
+    assert none == (1.0, None) and not fits
+    found, each = fit._multiple(trial, C, X, labels, weight, 40, 1.0)
+    assert each == 0  # by this clock
     assert {len(U) for U in fits} == {700}
     held, rest = order[-100:], order[:-100]
 

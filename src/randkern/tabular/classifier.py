@@ -51,6 +51,8 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
+# About how much longer a fit takes with four times the C.
+_GROWTH = 1.3
 _LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
@@ -288,11 +290,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 C = 1 / (part.share * trial.alpha)
+                one_pass = pass_seconds(n, D or n, k)
                 if D is not None and n > _FEATURE_ROWS:  # a single fit
-                    C *= self._multiple(trial, C, U, labels, given, D, last)
+                    multiple, each = self._multiple(trial, C, U, labels, given, D, last)
+                    C, one_pass = multiple * C, each or one_pass
                 model = _logistic(trial.kernel, C, D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
-                passes = int((until - 0.5 * last) / pass_seconds(n, D or n, k))
+                passes = int((until - 0.5 * last) / one_pass)
                 model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
             _quietly(model, U, labels, given)
             members.append(Member(share, encoder, model, trial.turn))
@@ -307,36 +311,40 @@ class TabularClassifier(ClassifierMixin, Tabular):
         weight: np.ndarray | None,
         D: int,
         last: float,
-    ) -> float:
-        """Return what to multiply C by for all rows, and set the temperature.
+    ) -> tuple[float, float | None]:
+        """Return a factor for C with all rows, and seconds per iteration; set T.
 
-        It is chosen for few rows, and more of them may want a smaller penalty. Rows
-        held out judge fits of the others with fewer landmarks, in what the last fit, of
-        about `last` seconds, leaves of the time.
+        C is chosen with few rows, and more rows may need a smaller penalty. Held-out
+        rows evaluate fits to the others, with fewer landmarks, while enough time is
+        left for the last fit, of about `last` seconds. Without any, (1, None).
         """
         n_held = min(_MOST_HELD, len(U) // 8)  # most are unknown to the search
         held, rest = self._order[-n_held:], self._order[:-n_held]
-        ends = [self._clock()]
         w = np.ones(len(U)) if weight is None else weight
+        few, ends, n_iter = min(D, _FEW_LANDMARKS), [self._clock()], 1
 
         def judge(at: int) -> _Part:
+            nonlocal n_iter
             share = 1 / _MULTIPLES[at]
-            model = _logistic(trial.kernel, C / share, min(D, _FEW_LANDMARKS), 0)
+            model = _logistic(trial.kernel, C / share, few, 0)
             _quietly(model, U[rest], labels[rest], None if weight is None else w[rest])
             P = np.full((len(held), len(self.classes_)), _LEAST_CHANCE)
             P[:, model.classes_] = model.predict_proba(U[held])
+            n_iter = max(int(model.n_iter_), 1)
             ends.append(self._clock())
             return _Part(trial, share, P, _log_loss(P, labels[held], w[held]))
 
         def over() -> bool:
-            return 2 * ends[-1] - ends[-2] + last > self.time_limit
+            # The next fit takes longer, and so does the last fit if it is better.
+            following = _GROWTH * (ends[-1] - ends[-2]) * (1 + D / few)
+            return ends[-1] + following > self.time_limit
 
         if self._left() < 2 * last or len(np.unique(labels[rest])) < 2:
-            return 1.0
+            return 1.0, None
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         of_class = labels[held][:, None] == np.arange(len(self.classes_))
         self.temperature_ = temperature_of(np.log(best.P), of_class, w[held])
-        return 1 / best.share
+        return 1 / best.share, (ends[-1] - ends[-2]) / n_iter * D / few
 
     def _size(
         self, trial: Trial, n: int, k: int, passes: int, seconds: float
