@@ -531,16 +531,27 @@ def _blend_probabilities(
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
     chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
     shares = weight / weight.sum()
-    weights = np.full(len(parts), 1 / len(parts))
-    for _ in range(_BLEND_STEPS):  # of the EM algorithm for mixtures
-        weights = weights * ((chances / (weights @ chances)) @ shares)
-    if most == 1:  # as similar parts would share a weight
-        weights = np.log(chances) @ shares
-        weights = np.where(np.arange(len(parts)) == weights.argmax(), 1.0, 0.0)
-    weights[np.argsort(-weights, kind="stable")[most:]] = 0.0
-    weights[weights < _LEAST_WEIGHT] = 0.0
-    weights /= weights.sum()
+    kept = np.arange(len(parts))
+    if most == 1:  # similar parts share a weight
+        kept = kept[[int((np.log(chances) @ shares).argmax())]]
+    while True:
+        found = _mixture_weights(chances[kept], shares)
+        is_large = found >= _LEAST_WEIGHT
+        is_large[np.argsort(-found, kind="stable")[most:]] = False
+        if is_large.all():
+            break
+        kept = kept[is_large]  # and find the best weights without the others
+    weights = np.zeros(len(parts))
+    weights[kept] = found
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
     return weights, temperature_of(logits, of_class, weight)
+
+
+def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the weights of least log loss, by the EM algorithm for mixtures."""
+    weights = np.full(len(chances), 1 / len(chances))
+    for _ in range(_BLEND_STEPS):
+        weights = weights * ((chances / (weights @ chances)) @ shares)
+    return weights / weights.sum()
