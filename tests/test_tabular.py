@@ -1075,20 +1075,46 @@ def test_iterations_stop_before_one_that_lasts_too_long():
 @pytest.mark.parametrize("many", [False, True])
 def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
-    parts = [[[0.9, 0.1], [0.5, 0.5]], [[0.4, 0.6], [0.1, 0.9]], [[0.5, 0.5]] * 2]
-    parts = [np.array(part) for part in parts]
-    blended = classification._blend_probabilities
+    blended, blends = classification._blend_probabilities, []
 
-    def spied(found, handicaps, labels, weight, most):
-        ends, _ = blended(parts, [0.0] * 3, np.array([0, 1]), np.ones(2), most)
-        assert (ends > 0).tolist() == (
-            [True, False, False] if many else [True] * 2 + [False]
-        )
-        return blended(found, handicaps, labels, weight, most)
+    def spied(*found):
+        blends.append(found)
+        return blended(*found)
 
     monkeypatch.setattr(classification, "_blend_probabilities", spied)
     fit = classifier().fit(TABLE, LABELS)
+    assert len(blends) == (not many)
     assert len(fit.model_.members) == 1 or not many
+
+
+@pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, "a")])
+def test_kernels_are_compared_with_more_rows_and_all_that_judged(
+    monkeypatch, left, best
+):
+    """In the order of their losses with few rows, while there is time."""
+    P = {"a": 0.5, "b": 0.9, "c": 0.95}
+    before = {"a": 0.3, "b": 0.4, "c": 2.0}
+    fit, labels = classifier(time_limit=60), np.zeros(160, dtype=int)
+    fit._order, fit.classes_, fit._last_seconds = np.arange(160), np.arange(2), 20
+    fit._counts, fit._clock = None, lambda: 60 - left
+    monkeypatch.setattr(fit, "_encoded", lambda trial, X, dtype: X)
+
+    def probabilities(trial, C, D, U, labels, weight, n_held):
+        assert len(U) == 160 and n_held == 20 and U[0] == 140
+        chance = P[trial.form]
+        return np.tile([chance, 1 - chance], (n_held, 1)), 1
+
+    monkeypatch.setattr(fit, "_probabilities_of_held", probabilities)
+    parts = [
+        classification._Part(
+            SimpleNamespace(form=name, alpha=1.0), share, np.ones((20, 2)), before[name]
+        )
+        for name, share in (("c", 1.0), ("b", 1.0), ("a", 1.0), ("c", None))
+    ]
+    rows = np.arange(160)
+    found = fit._best_with_more_rows(parts, rows, labels, np.ones(160))
+    assert found.trial.form == best and found.share == 1
+    assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
 
 
 @pytest.mark.parametrize(("C", "weighted"), [(1e-3, False), (1e4, True)])
@@ -1096,10 +1122,11 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     rng = np.random.default_rng(31)
     X, order = rng.normal(size=(800, 2)), rng.permutation(800)
     labels = (X.sum(axis=1) + rng.normal(size=800) > 0).astype(int)
-    weight = rng.uniform(0.5, 2, 800) if weighted else None
+    weight = rng.uniform(0.5, 2, 800) if weighted else np.ones(800)
     trial = SimpleNamespace(kernel=rk.Gaussian(2.0))
     fit, fits = classifier(time_limit=60), []
     fit._order, fit._clock, fit.classes_ = order, lambda: 0.0, np.arange(2)
+    fit._counts = weight if weighted else None
     quietly = classification._quietly
 
     def spied(model, U, y, w):
@@ -1116,9 +1143,9 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
 
     def loss(multiple):
         model = classification._logistic(trial.kernel, C * multiple, 40, 0)
-        quietly(model, X[rest], labels[rest], None if weight is None else weight[rest])
-        P, w = model.predict_proba(X[held]), None if weight is None else weight[held]
-        return sklearn.metrics.log_loss(labels[held], P, sample_weight=w)
+        quietly(model, X[rest], labels[rest], weight[rest])
+        P = model.predict_proba(X[held])
+        return sklearn.metrics.log_loss(labels[held], P, sample_weight=weight[held])
 
     losses = [loss(multiple) for multiple in classification._MULTIPLES]
     at = classification._MULTIPLES.index(found)
@@ -1126,8 +1153,8 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     assert weighted or fit.temperature_ < 1  # underconfident
 
 
-def test_one_part_alone_is_that_of_the_least_log_loss():
-    """Parts that are alike share their weight, and a worse one may have more."""
+def test_parts_that_are_alike_share_their_weight():
+    """And a worse one may have more."""
     labels = np.array([0, 0, 1, 1])
     good, worse = np.array([0.9, 0.9, 0.9, 0.05]), np.array([0.3, 0.3, 0.3, 0.95])
     parts = [
@@ -1139,7 +1166,6 @@ def test_one_part_alone_is_that_of_the_least_log_loss():
     )
     many, _ = blended(4)
     assert many[3] > many[:3].max() > 0.1
-    assert blended(1)[0].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert (blended(2)[0] > 0).tolist() == [True, False, False, True]
 
 

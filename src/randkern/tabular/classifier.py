@@ -14,7 +14,7 @@ import scipy.linalg
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import column_or_1d
+from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
@@ -51,6 +51,9 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
+# Rows with which kernels are compared then, and the share of the time of the last fit
+# that is left for it at least.
+_COMPARED_ROWS, _COMPARING = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
 _LEAST_CHANCE = 1e-8
@@ -184,7 +187,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = _SEARCH_SHARES[many] * self.time_limit
         trials = self._search(X, Y, weight, stream, report, seconds)
         judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
-        chosen = self._calibrated(judged, labels, Y, weight)
+        chosen = self._calibrated(judged, X, labels, Y, weight)
         members = self._fit_members(chosen, X, labels, Y, weight, stream)
         self._finish(members, [part.trial for _, part in chosen])
         self._forget()
@@ -194,6 +197,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _calibrated(
         self,
         judged: list[tuple[Trial, np.ndarray]],
+        X: Any,
         labels: np.ndarray,
         Y: np.ndarray,
         weight: np.ndarray,
@@ -201,7 +205,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return the parts of the model with their weights; set the temperature."""
         # The logits of several classes are separate systems of equations.
         n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
-        rows = self._searched[:n]
+        rows, whole = self._searched[:n], (X, labels, weight)
         labels, Y, weight = labels[rows], Y[rows], weight[rows]
         parts: list[_Part] = []
         for trial, residuals in judged:
@@ -216,18 +220,81 @@ class TabularClassifier(ClassifierMixin, Tabular):
             until = self._clock() + spare / (len(judged) - at)
             parts.append(self._best_penalty(trial, labels, weight, start, until))
             start = _PENALTIES.index(parts[-1].share)
+        if len(self._order) > _FEATURE_ROWS:  # one good fit is worth more than a blend
+            return [(1.0, self._best_with_more_rows(parts, *whole))]
         handicaps = [
             optimism(part.trial, len(rows)) if part.share is None else 0.0
             for part in parts
         ]
-        found = [part.P for part in parts]
-        # For many rows, one good fit is worth more.
-        most = 1 if len(self._order) > _FEATURE_ROWS else MOST_MEMBERS
         weights, self.temperature_ = _blend_probabilities(
-            found, handicaps, labels, weight, most
+            [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+
+    def _best_with_more_rows(
+        self, parts: list[_Part], X: Any, labels: np.ndarray, weight: np.ndarray
+    ) -> _Part:
+        """Return the best logistic regression of held-out rows; set the temperature.
+
+        Kernels that few rows hardly distinguish may differ with many.
+        """
+        held, rest = self._held_and_rest(len(labels))
+        both = np.concatenate([held, rest[:_COMPARED_ROWS]])
+        X, labels, weight = _safe_indexing(X, both), labels[both], weight[both]
+        best: _Part | None = None
+        logistic = [part for part in parts if part.share is not None]
+        for part in sorted(logistic, key=lambda part: part.loss):
+            if best is not None and self._left() < _COMPARING * self._last_seconds:
+                break
+            U, trial = self._encoded(part.trial, X, "float32"), part.trial
+            C = 1 / ((part.share or 1.0) * trial.alpha)
+            P, _ = self._probabilities_of_held(
+                trial, C, _FEW_LANDMARKS, U, labels, weight, len(held)
+            )
+            found = _log_loss(P, labels[: len(held)], weight[: len(held)])
+            # Together with the rows that have judged it before: mostly others.
+            found = np.average([found, part.loss], weights=[len(held), len(part.P)])
+            if best is None or found < best.loss:
+                best = _Part(trial, part.share, P, float(found))
+        assert best is not None
+        self._set_temperature(best.P, labels[: len(held)], weight[: len(held)])
+        return best
+
+    def _held_and_rest(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return held-out rows, most of which the search has not seen, and the rest."""
+        n_held = min(_MOST_HELD, n // 8)
+        return self._order[-n_held:], self._order[:-n_held]
+
+    def _probabilities_of_held(
+        self,
+        trial: Trial,
+        C: float,
+        D: int,
+        U: np.ndarray,
+        labels: np.ndarray,
+        weight: np.ndarray,
+        n_held: int,
+    ) -> tuple[np.ndarray, int]:
+        """Return probabilities of the first rows, from a fit to all others.
+
+        And the number of its iterations.
+        """
+        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
+        if len(np.unique(labels[n_held:])) < 2:
+            return P, 1
+        model = _logistic(trial.kernel, C, min(D, len(labels) - n_held), 0)
+        given = None if self._counts is None else weight[n_held:]
+        _quietly(model, U[n_held:], labels[n_held:], given)
+        P[:] = _LEAST_CHANCE
+        P[:, model.classes_] = model.predict_proba(U[:n_held])
+        return P, max(int(model.n_iter_), 1)
+
+    def _set_temperature(
+        self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
+    ) -> None:
+        of_class = labels[:, None] == np.arange(len(self.classes_))
+        self.temperature_ = temperature_of(np.log(P), of_class, weight)
 
     def _best_penalty(
         self,
@@ -292,7 +359,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 C = 1 / (part.share * trial.alpha)
                 one_pass = pass_seconds(n, D or n, k)
                 if D is not None and n > _FEATURE_ROWS:  # a single fit
-                    multiple, each = self._multiple(trial, C, U, labels, given, D, last)
+                    multiple, each = self._multiple(
+                        trial, C, U, labels, weight, D, last
+                    )
                     C, one_pass = multiple * C, each or one_pass
                 model = _logistic(trial.kernel, C, D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
@@ -308,7 +377,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         C: float,
         U: np.ndarray,
         labels: np.ndarray,
-        weight: np.ndarray | None,
+        weight: np.ndarray,
         D: int,
         last: float,
     ) -> tuple[float, float | None]:
@@ -318,32 +387,35 @@ class TabularClassifier(ClassifierMixin, Tabular):
         rows evaluate fits to the others, with fewer landmarks, while enough time is
         left for the last fit, of about `last` seconds. Without any, (1, None).
         """
-        n_held = min(_MOST_HELD, len(U) // 8)  # most are unknown to the search
-        held, rest = self._order[-n_held:], self._order[:-n_held]
-        w = np.ones(len(U)) if weight is None else weight
-        few, ends, n_iter = min(D, _FEW_LANDMARKS), [self._clock()], 1
+        held, rest = self._held_and_rest(len(U))
+        order, few, n_held = (
+            np.concatenate([held, rest]),
+            min(D, _FEW_LANDMARKS),
+            len(held),
+        )
+        U, labels, weight = U[order], labels[order], weight[order]
+        ends, n_iter = [self._clock()], 1
 
         def judge(at: int) -> _Part:
             nonlocal n_iter
             share = 1 / _MULTIPLES[at]
-            model = _logistic(trial.kernel, C / share, few, 0)
-            _quietly(model, U[rest], labels[rest], None if weight is None else w[rest])
-            P = np.full((len(held), len(self.classes_)), _LEAST_CHANCE)
-            P[:, model.classes_] = model.predict_proba(U[held])
-            n_iter = max(int(model.n_iter_), 1)
+            P, n_iter = self._probabilities_of_held(
+                trial, C / share, few, U, labels, weight, n_held
+            )
             ends.append(self._clock())
-            return _Part(trial, share, P, _log_loss(P, labels[held], w[held]))
+            return _Part(
+                trial, share, P, _log_loss(P, labels[:n_held], weight[:n_held])
+            )
 
         def over() -> bool:
             # The next fit takes longer, and so does the last fit if it is better.
             following = _GROWTH * (ends[-1] - ends[-2]) * (1 + D / few)
             return ends[-1] + following > self.time_limit
 
-        if self._left() < 2 * last or len(np.unique(labels[rest])) < 2:
+        if self._left() < 2 * last or len(np.unique(labels[n_held:])) < 2:
             return 1.0, None
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
-        of_class = labels[held][:, None] == np.arange(len(self.classes_))
-        self.temperature_ = temperature_of(np.log(best.P), of_class, w[held])
+        self._set_temperature(best.P, labels[:n_held], weight[:n_held])
         return 1 / best.share, (ends[-1] - ends[-2]) / n_iter * D / few
 
     def _size(
@@ -532,8 +604,6 @@ def _blend_probabilities(
     chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
     shares = weight / weight.sum()
     kept = np.arange(len(parts))
-    if most == 1:  # similar parts share a weight
-        kept = kept[[int((np.log(chances) @ shares).argmax())]]
     while True:
         found = _mixture_weights(chances[kept], shares)
         is_large = found >= _LEAST_WEIGHT
