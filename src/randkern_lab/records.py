@@ -95,8 +95,8 @@ class Record:
         if self.data or self.tables:
             if data_dir is None:
                 raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
-            given = ("--folder", data_dir / self.tables)
-            words += map(str, given if self.tables else ("--data-dir", data_dir))
+            option = "--folder" if self.tables else "--data-dir"
+            words += [option, str(data_dir / self.tables)]
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command()(command_of(self.experiment))
         command = typer.main.get_command(single)
