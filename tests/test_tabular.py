@@ -600,7 +600,7 @@ def test_one_lengthscale_of_all_columns_is_a_candidate_for_labels(loss):
     found = [trial for trial in machine.run() if trial.metric == "none"]
     assert len(found) == (loss is objectives.log_loss)
     for trial in found:
-        assert trial.n_learned == 2 and estimators.optimism(trial, 120) == 2 / 120
+        assert trial.optimism(120) == 2 / 120
         assert np.ptp(trial.kernel.lengthscale) == 0
 
         def value(shift, trial=trial):
@@ -1057,7 +1057,7 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     X = np.random.default_rng(15).normal(size=(2500, 3))
     y = X[:, 0] * X[:, 1] > 0
     # Blends keep the penalties of their parts, and one temperature.
-    monkeypatch.setattr(classification.TabularClassifier, "_multiple", None)
+    monkeypatch.setattr(classification.TabularClassifier, "_share_with_all", None)
     fits = []
     for seconds in (1e-12, 1e-6):
         monkeypatch.setattr(model, "_READING_SECONDS", seconds)
@@ -1087,7 +1087,7 @@ def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
     assert len(fit.model_.members) == 1 or not many
 
 
-@pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, "a")])
+@pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, None)])
 def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     monkeypatch, left, best
 ):
@@ -1099,22 +1099,25 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     fit._counts, fit._clock = None, lambda: 60 - left
     monkeypatch.setattr(fit, "_encoded", lambda trial, X, dtype: X)
 
-    def probabilities(trial, C, D, U, labels, weight, n_held):
+    def held_out(trial, share, D, U, labels, weight, n_held):
         assert len(U) == 160 and n_held == 20 and U[0] == 140
         chance = P[trial.form]
-        return np.tile([chance, 1 - chance], (n_held, 1)), 1
+        found = np.tile([chance, 1 - chance], (n_held, 1))
+        return classification._Part(trial, share, found, -np.log(chance)), 1
 
-    monkeypatch.setattr(fit, "_probabilities_of_held", probabilities)
+    monkeypatch.setattr(fit, "_judged_apart", held_out)
     parts = [
         classification._Part(
-            SimpleNamespace(form=name, alpha=1.0), share, np.ones((20, 2)), before[name]
+            SimpleNamespace(form=name), 1.0, np.ones((20, 2)), before[name]
         )
-        for name, share in (("c", 1.0), ("b", 1.0), ("a", 1.0), ("c", None))
+        for name in "cba"
     ]
-    rows = np.arange(160)
-    found = fit._best_with_more_rows(parts, rows, labels, np.ones(160))
-    assert found.trial.form == best and found.share == 1
-    assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
+    rows = np.arange(160), labels, np.ones(160)
+    assert fit._compared(parts[:1], *rows) is None
+    found = fit._compared(parts, *rows)
+    assert (found and found.trial.form) == best
+    if found:
+        assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
 
 
 @pytest.mark.parametrize(("C", "weighted"), [(1e-3, False), (1e4, True)])
@@ -1123,7 +1126,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     X, order = rng.normal(size=(800, 2)), rng.permutation(800)
     labels = (X.sum(axis=1) + rng.normal(size=800) > 0).astype(int)
     weight = rng.uniform(0.5, 2, 800) if weighted else np.ones(800)
-    trial = SimpleNamespace(kernel=rk.Gaussian(2.0))
+    trial = SimpleNamespace(kernel=rk.Gaussian(2.0), alpha=1 / C)
     fit, fits = classifier(time_limit=60), []
     fit._order, fit._clock, fit.classes_ = order, lambda: 0.0, np.arange(2)
     fit._counts = weight if weighted else None
@@ -1134,9 +1137,9 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         quietly(model, U, y, w)
 
     monkeypatch.setattr(classification, "_quietly", spied)
-    none = fit._multiple(trial, C, X, labels, weight, 40, 31.0)
+    none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 31.0)
     assert none == (1.0, None) and not fits
-    found, each = fit._multiple(trial, C, X, labels, weight, 40, 1.0)
+    found, each = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
     assert each == 0  # by this clock
     assert {len(U) for U in fits} == {700}
     held, rest = order[-100:], order[:-100]
@@ -1148,9 +1151,20 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         return sklearn.metrics.log_loss(labels[held], P, sample_weight=weight[held])
 
     losses = [loss(multiple) for multiple in classification._MULTIPLES]
-    at = classification._MULTIPLES.index(found)
+    at = classification._MULTIPLES.index(1 / found)
     assert at == (0 if weighted else len(losses) - 1) == np.argmin(losses)
     assert weighted or fit.temperature_ < 1  # underconfident
+
+
+def test_held_out_rows_have_a_temperature_where_all_is_certain():
+    X, order = np.repeat([[-50.0], [50.0]], 80, axis=0), np.tile([0, 80], 80)
+    X, labels = X[order + np.arange(160) // 2], np.tile([0, 1], 80)
+    fit = classifier(time_limit=60)
+    fit._counts, fit.classes_ = None, np.arange(2)
+    trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
+    part, _ = fit._judged_apart(trial, 1.0, 9, X, labels, np.ones(160), 20)
+    fit._set_temperature(part.P, labels[:20], np.ones(20))
+    assert part.P.min() > 0 and np.isfinite(fit.temperature_)
 
 
 def test_parts_that_are_alike_share_their_weight():

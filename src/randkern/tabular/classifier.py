@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised, optimism
+from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
 from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
@@ -47,13 +47,13 @@ _FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
-# Factors of C that are tried for many rows, when it has been chosen with few, the
+# Divisors of the penalty that are tried for many rows, when few have chosen it, the
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
 # Rows with which kernels are compared then, and the share of the time of the last fit
 # that is left for it at least.
-_COMPARED_ROWS, _COMPARING = 8000, 0.75
+_COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
 _LEAST_CHANCE = 1e-8
@@ -205,60 +205,60 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return the parts of the model with their weights; set the temperature."""
         # The logits of several classes are separate systems of equations.
         n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
-        rows, whole = self._searched[:n], (X, labels, weight)
-        labels, Y, weight = labels[rows], Y[rows], weight[rows]
+        rows = self._searched[:n]
+        few_labels, few_Y, few_weight = labels[rows], Y[rows], weight[rows]
         parts: list[_Part] = []
-        for trial, residuals in judged:
-            F = Y - residuals[: len(rows)] / np.sqrt(weight)[:, None]
-            P = np.exp(log_probabilities(F, Y, weight)[0])
-            parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, _) in enumerate(judged):
             if at and self._left() < self._last_seconds:
                 break
             spare = self._left() - self._last_seconds
             until = self._clock() + spare / (len(judged) - at)
-            parts.append(self._best_penalty(trial, labels, weight, start, until))
-            start = _PENALTIES.index(parts[-1].share)
-        if len(self._order) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            return [(1.0, self._best_with_more_rows(parts, *whole))]
-        handicaps = [
-            optimism(part.trial, len(rows)) if part.share is None else 0.0
-            for part in parts
-        ]
+            part = self._best_penalty(trial, few_labels, few_weight, start, until)
+            parts.append(part)
+            start = _PENALTIES.index(part.share)
+        if len(Y) > _FEATURE_ROWS:  # one good fit is worth more than a blend
+            best = min(parts, key=lambda part: part.loss)
+            self._set_temperature(best.P, few_labels, few_weight)
+            return [(1.0, self._compared(parts, X, labels, weight) or best)]
+        handicaps = [0.0] * len(parts)
+        for trial, residuals in judged:
+            F = few_Y - residuals[: len(rows)] / np.sqrt(few_weight)[:, None]
+            P = np.exp(log_probabilities(F, few_Y, few_weight)[0])
+            parts.append(_Part(trial, None, P, _log_loss(P, few_labels, few_weight)))
+            handicaps.append(trial.optimism(len(rows)))
         weights, self.temperature_ = _blend_probabilities(
-            [part.P for part in parts], handicaps, labels, weight
+            [part.P for part in parts], handicaps, few_labels, few_weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
-    def _best_with_more_rows(
+    def _compared(
         self, parts: list[_Part], X: Any, labels: np.ndarray, weight: np.ndarray
-    ) -> _Part:
-        """Return the best logistic regression of held-out rows; set the temperature.
+    ) -> _Part | None:
+        """Return the best part with more rows, and set the temperature.
 
-        Kernels that few rows hardly distinguish may differ with many.
+        Kernels that few rows hardly distinguish may differ with many. None if there is
+        nothing to compare, or no time.
         """
         held, rest = self._held_and_rest(len(labels))
         both = np.concatenate([held, rest[:_COMPARED_ROWS]])
         X, labels, weight = _safe_indexing(X, both), labels[both], weight[both]
         best: _Part | None = None
-        logistic = [part for part in parts if part.share is not None]
-        for part in sorted(logistic, key=lambda part: part.loss):
-            if best is not None and self._left() < _COMPARING * self._last_seconds:
+        for part in sorted(parts, key=lambda part: part.loss):
+            late = self._left() < _COMPARING_SHARE * self._last_seconds
+            if late or len(parts) == 1:
                 break
-            U, trial = self._encoded(part.trial, X, "float32"), part.trial
-            C = 1 / ((part.share or 1.0) * trial.alpha)
-            P, _ = self._probabilities_of_held(
-                trial, C, _FEW_LANDMARKS, U, labels, weight, len(held)
+            U = self._encoded(part.trial, X, "float32")
+            found, _ = self._judged_apart(
+                part.trial, part.share, _FEW_LANDMARKS, U, labels, weight, len(held)
             )
-            found = _log_loss(P, labels[: len(held)], weight[: len(held)])
             # Together with the rows that have judged it before: mostly others.
-            found = np.average([found, part.loss], weights=[len(held), len(part.P)])
-            if best is None or found < best.loss:
-                best = _Part(trial, part.share, P, float(found))
-        assert best is not None
-        self._set_temperature(best.P, labels[: len(held)], weight[: len(held)])
+            loss = np.average([found.loss, part.loss], weights=[len(held), len(part.P)])
+            if best is None or loss < best.loss:
+                best = replace(found, loss=float(loss))
+        if best is not None:
+            self._set_temperature(best.P, labels[: len(held)], weight[: len(held)])
         return best
 
     def _held_and_rest(self, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -266,29 +266,31 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n_held = min(_MOST_HELD, n // 8)
         return self._order[-n_held:], self._order[:-n_held]
 
-    def _probabilities_of_held(
+    def _judged_apart(
         self,
         trial: Trial,
-        C: float,
+        share: float | None,
         D: int,
         U: np.ndarray,
         labels: np.ndarray,
         weight: np.ndarray,
         n_held: int,
-    ) -> tuple[np.ndarray, int]:
-        """Return probabilities of the first rows, from a fit to all others.
+    ) -> tuple[_Part, int]:
+        """Return a part with probabilities of the first rows, from a fit to the others.
 
-        And the number of its iterations.
+        And the number of iterations of this fit, with D landmarks.
         """
-        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
-        if len(np.unique(labels[n_held:])) < 2:
-            return P, 1
-        model = _logistic(trial.kernel, C, min(D, len(labels) - n_held), 0)
-        given = None if self._counts is None else weight[n_held:]
-        _quietly(model, U[n_held:], labels[n_held:], given)
-        P[:] = _LEAST_CHANCE
-        P[:, model.classes_] = model.predict_proba(U[:n_held])
-        return P, max(int(model.n_iter_), 1)
+        P, n_iter = np.full((n_held, len(self.classes_)), 1 / len(self.classes_)), 1
+        if len(np.unique(labels[n_held:])) > 1:
+            D = min(D, len(labels) - n_held)
+            model = _logistic(trial.kernel, _strength(trial, share), D, 0)
+            given = None if self._counts is None else weight[n_held:]
+            _quietly(model, U[n_held:], labels[n_held:], given)
+            P[:], n_iter = _LEAST_CHANCE, max(int(model.n_iter_), 1)
+            found = model.predict_proba(U[:n_held])
+            P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
+        loss = _log_loss(P, labels[:n_held], weight[:n_held])
+        return _Part(trial, share, P, loss), n_iter
 
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
@@ -316,7 +318,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             share = _PENALTIES[at]
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
             present = np.unique(labels)
-            C = 1 / (share * trial.alpha)
+            C = _strength(trial, share)
             if len(present) > 1:
                 with suppress(np.linalg.LinAlgError):  # the penalty is too small
                     P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
@@ -356,14 +358,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if part.share is None:
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
-                C = 1 / (part.share * trial.alpha)
+                penalty: float | None = part.share
                 one_pass = pass_seconds(n, D or n, k)
                 if D is not None and n > _FEATURE_ROWS:  # a single fit
-                    multiple, each = self._multiple(
-                        trial, C, U, labels, weight, D, last
+                    penalty, each = self._share_with_all(
+                        trial, penalty, U, labels, weight, D, last
                     )
-                    C, one_pass = multiple * C, each or one_pass
-                model = _logistic(trial.kernel, C, D, seed)
+                    one_pass = each or one_pass
+                model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
                 passes = int((until - 0.5 * last) / one_pass)
                 model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
@@ -371,52 +373,48 @@ class TabularClassifier(ClassifierMixin, Tabular):
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
-    def _multiple(
+    def _share_with_all(
         self,
         trial: Trial,
-        C: float,
+        share: float | None,
         U: np.ndarray,
         labels: np.ndarray,
         weight: np.ndarray,
         D: int,
         last: float,
-    ) -> tuple[float, float | None]:
-        """Return a factor for C with all rows, and seconds per iteration; set T.
+    ) -> tuple[float | None, float | None]:
+        """Return the penalty for all rows and seconds per iteration.
 
-        C is chosen with few rows, and more rows may need a smaller penalty. Held-out
-        rows evaluate fits to the others, with fewer landmarks, while enough time is
-        left for the last fit, of about `last` seconds. Without any, (1, None).
+        The given share is chosen with few rows, and more may need a smaller penalty.
+        Held-out rows evaluate fits to the others, with fewer landmarks, while enough
+        time is left for the last fit, of about `last` seconds; they also set the
+        temperature. Without any fit, seconds are None.
         """
+        if self._left() < 2 * last:
+            return share, None
         held, rest = self._held_and_rest(len(U))
-        order, few, n_held = (
-            np.concatenate([held, rest]),
-            min(D, _FEW_LANDMARKS),
-            len(held),
-        )
+        order, n_held = np.concatenate([held, rest]), len(held)
+        few = min(D, _FEW_LANDMARKS)
         U, labels, weight = U[order], labels[order], weight[order]
         ends, n_iter = [self._clock()], 1
 
         def judge(at: int) -> _Part:
             nonlocal n_iter
-            share = 1 / _MULTIPLES[at]
-            P, n_iter = self._probabilities_of_held(
-                trial, C / share, few, U, labels, weight, n_held
+            tried = (share or 1.0) / _MULTIPLES[at]
+            part, n_iter = self._judged_apart(
+                trial, tried, few, U, labels, weight, n_held
             )
             ends.append(self._clock())
-            return _Part(
-                trial, share, P, _log_loss(P, labels[:n_held], weight[:n_held])
-            )
+            return part
 
         def over() -> bool:
             # The next fit takes longer, and so does the last fit if it is better.
             following = _GROWTH * (ends[-1] - ends[-2]) * (1 + D / few)
             return ends[-1] + following > self.time_limit
 
-        if self._left() < 2 * last or len(np.unique(labels[n_held:])) < 2:
-            return 1.0, None
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         self._set_temperature(best.P, labels[:n_held], weight[:n_held])
-        return 1 / best.share, (ends[-1] - ends[-2]) / n_iter * D / few
+        return best.share, (ends[-1] - ends[-2]) / n_iter * D / few
 
     def _size(
         self, trial: Trial, n: int, k: int, passes: int, seconds: float
@@ -546,6 +544,10 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
             blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
         blocks[:, c, c] += inverses[c].diagonal()
     return blocks
+
+
+def _strength(trial: Trial, share: float | None) -> float:
+    return 1 / ((share or 1.0) * trial.alpha)
 
 
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:

@@ -278,7 +278,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
             if self._loss.is_noisy:  # the loss is twice a mean log-likelihood
-                loss += 2 * optimism(trial, len(rows))
+                loss += 2 * trial.optimism(len(rows))
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in judged]
@@ -740,15 +740,6 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def optimism(trial: Trial, n: int) -> float:
-    """Estimate by how much the leave-one-out log loss of n rows is too small.
-
-    Lengthscales and penalty minimise it, which lowers it by about 1/n per number
-    (Akaike 1974).
-    """
-    return trial.n_learned / n
 
 
 def different_rows(
