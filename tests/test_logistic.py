@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
+from randkern.models.feature_matrix import FeatureArray
+from randkern.models.logistic import LogisticLoss
 from randkern.plan import evaluate
 
 KERNEL = rk.Gaussian(1.5)
@@ -210,3 +212,44 @@ def test_an_enormous_penalty_is_met_or_warned_of(C, rng):
     other = rk.KernelLogistic(kernel=model.kernel_, n_components=10, random_state=0)
     expected = other.set_params(C=1e10).fit(X, y).coef_
     np.testing.assert_allclose(model.coef_, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_second_derivatives_save_iterations(classes, dtype, rng):
+    """Weights of rows count in them, and memory that they lack is not taken."""
+    X = rng.normal(size=(600, 3)).astype(dtype)
+    C = 1e4 if classes == 2 else 100.0
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=600), [0.0, 0.8][: classes - 1])
+    weight = rng.uniform(0.1, 10, 600)
+    model = rk.KernelLogistic(
+        rk.Gaussian(1.0), C, 200, tol=1e-4, max_iter=20_000, random_state=0
+    )
+    n_iter, weights = [], []
+    for limit in ("1GB", "1MB"):  # two matrices of 200 columns alone take 640 kB
+        model.set_params(memory_limit=limit).fit(X, y, sample_weight=weight)
+        n_iter.append(model.n_iter_)
+        weights.append(model.predict_proba(X))
+    assert n_iter[0] < n_iter[1] / 3
+    np.testing.assert_allclose(*weights, atol=0.01)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_second_derivatives_of_the_loss_are_those_of_differences(classes, rng):
+    """The factor is exact for two classes, and for more if all are alike."""
+    y = rng.permutation(np.arange(50) % classes)
+    weight, k = rng.uniform(0.5, 2, 50), 1 if classes == 2 else classes
+    signs = 2.0 * (y[:, None] == np.arange(classes)) - 1
+    Z = np.ascontiguousarray(rng.normal(size=(50, 64)))
+    features = FeatureArray(Z, signs[:, -k:], weight)
+    loss = LogisticLoss(features, 3.0)
+    at = rng.normal(size=loss.size) if k == 1 else np.zeros(loss.size)
+    factor = loss.curvature_factor(at, 7.0)
+    assert np.abs(np.triu(factor, 1)).max() == 0
+    # A change of the weights whose sum over classes is 0.
+    along = np.zeros((k, 64))
+    along[0] = rng.normal(size=64)
+    along[-1] -= along[0] if k > 1 else 0.0
+    expected = loss.curvature(at)(along.ravel()) / 7.0
+    found = (along @ factor @ factor.T).ravel()
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -1103,7 +1103,7 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         assert len(U) == 160 and n_held == 20 and U[0] == 140
         chance = P[trial.form]
         found = np.tile([chance, 1 - chance], (n_held, 1))
-        return classification._Part(trial, share, found, -np.log(chance)), 1
+        return classification._Part(trial, share, found, -np.log(chance))
 
     monkeypatch.setattr(fit, "_judged_apart", held_out)
     parts = [
@@ -1138,9 +1138,9 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
 
     monkeypatch.setattr(classification, "_quietly", spied)
     none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 31.0)
-    assert none == (1.0, None) and not fits
-    found, each = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
-    assert each == 0  # by this clock
+    assert none == (1.0, 1.0) and not fits
+    found, pace = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
+    assert pace == 0  # by this clock
     assert {len(U) for U in fits} == {700}
     held, rest = order[-100:], order[:-100]
 
@@ -1162,7 +1162,7 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit = classifier(time_limit=60)
     fit._counts, fit.classes_ = None, np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
-    part, _ = fit._judged_apart(trial, 1.0, 9, X, labels, np.ones(160), 20)
+    part = fit._judged_apart(trial, 1.0, 9, X, labels, np.ones(160), 20)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
     assert part.P.min() > 0 and np.isfinite(fit.temperature_)
 

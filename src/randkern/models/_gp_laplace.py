@@ -29,7 +29,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import expit, gammaln, roots_hermitenorm
@@ -44,7 +44,7 @@ from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import LikelihoodOfRows, WeightPosterior
 from randkern.models._newton import descend
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
-from randkern.models.logistic import LogisticLoss
+from randkern.models.logistic import LogisticLoss, curvature_grams
 from randkern.models.memory import SUMMED_ROWS
 from randkern.plan import Plan
 
@@ -676,7 +676,8 @@ def softmax_posteriors(
     start = ops.zeros(loss.size, features.like)
     flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
     weights = flat.reshape(loss.shape)
-    grams = features.reduce(_class_grams, weights, D)
+    # The curvature as if classes were independent: π.
+    grams = features.reduce(curvature_grams, _softmax, weights, D)
     out = []
     for mean, gram in zip(weights, grams, strict=True):
         ops.algebra.add_to_diagonal(gram, 1.0)
@@ -685,20 +686,8 @@ def softmax_posteriors(
     return out
 
 
-def _class_grams(
-    features: FeatureMatrix, weights: np.ndarray, D: int
-) -> tuple[np.ndarray, ...]:
-    """Return ZᵀD_cZ of every class c."""
-    ops, weights = ops_of(features.like), features.padded(weights)
-    grams = tuple(ops.zeros((D, D), features.like) for _ in weights)
-    for block in features.blocks():
-        Z = block.values
-        chance = ops.special.softmax(products(Z, weights), 1)
-        weight = 1.0 if block.weight is None else block.weight[:, None]
-        roots = (weight * chance) ** 0.5
-        for c, gram in enumerate(grams):
-            ops.add_gram(Z[:, :D] * ops.asarray(roots[:, c], Z)[:, None], gram)
-    return grams
+def _softmax(values: Any) -> Any:
+    return ops_of(values).special.softmax(values, 1)
 
 
 def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:

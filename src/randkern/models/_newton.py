@@ -1,6 +1,7 @@
-"""Newton's method with conjugate gradients, for problems where L-BFGS stops short.
+"""Methods with second derivatives, for problems where L-BFGS is slow or stops short.
 
-Nocedal & Wright 2006, algorithm 7.1, for arrays and tensors.
+L-BFGS in whitened coordinates, and Newton's method with conjugate gradients (Nocedal &
+Wright 2006, algorithm 7.1), for arrays and tensors.
 """
 
 from __future__ import annotations
@@ -24,6 +25,64 @@ _PROGRESS = 0.5
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 # Returns, for a vector, the function that multiplies by the second derivative there.
 Curvature = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
+
+
+def descend_whitened(
+    function: Function,
+    factor: np.ndarray,
+    start: np.ndarray,
+    max_iter: int,
+    n_pairs: int,
+    report: Callable[[np.ndarray], bool],
+) -> tuple[np.ndarray, int]:
+    """Minimise by L-BFGS in other coordinates; return the minimiser and iterations.
+
+    The function is one of vectors w_1 ... w_k. If its second derivatives in each are
+    about LLᵀ, those in u = Lᵀw are about the identity, and few iterations suffice.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value at a vector, a float, and the gradient there.
+    factor : ndarray or tensor of shape (D, D), float64
+        The lower triangular L.
+    start : ndarray or tensor of shape (k·D,), float64
+    max_iter : int
+    n_pairs : int
+        Number of pairs of steps and gradient changes that L-BFGS stores.
+    report : callable
+        Called with the vector of each iteration; returns whether to stop.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randkern.models._newton import descend_whitened
+    >>> def function(x):
+    ...     return float(x[0] ** 2 + 1e6 * x[1] ** 2), np.array([2.0, 2e6]) * x
+    >>> L, start = np.diag([2.0, 2e6]) ** 0.5, np.ones(2)
+    >>> x, n_iter = descend_whitened(function, L, start, 9, 5, lambda x: False)
+    >>> bool(abs(x).max() < 1e-9), n_iter < 5
+    (True, True)
+    """
+    ops, D = ops_of(start), len(factor)
+    solve = ops.algebra.triangular_solve
+
+    def original(u: np.ndarray) -> np.ndarray:
+        return solve(factor, u.reshape(-1, D).T, transposed=True).T.reshape(-1)
+
+    def whitened(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(original(u))
+        return value, solve(factor, gradient.reshape(-1, D).T).T.reshape(-1)
+
+    u, n_iter = ops.minimise(
+        whitened,
+        (start.reshape(-1, D) @ factor).reshape(-1),
+        0.0,
+        max_iter,
+        n_pairs,
+        lambda u: report(original(u)),
+    )
+    return original(u), n_iter
 
 
 def descend(

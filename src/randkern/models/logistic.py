@@ -19,7 +19,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._newton import descend
+from randkern.models._newton import descend, descend_whitened
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -29,10 +29,15 @@ from randkern.models.feature_matrix import (
     add_combinations,
     products,
 )
-from randkern.models.memory import feature_cache_bytes
+from randkern.models.memory import block_rows, curvature_bytes, feature_cache_bytes
 
 # Number of pairs of steps and gradient changes that L-BFGS stores.
 _PAIRS = 20
+# Second derivatives, (D, D), take about the time of D / 25 passes over the features:
+# they are computed if so many iterations have not sufficed, and at least these.
+_COLUMNS_PER_PASS, _LEAST_PATIENCE = 25, 20
+# A later round of as many must reduce the gradient to this share.
+_PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
 _VANISHING = 1e-100
 # Minus this replaces the logarithm of 0.
@@ -48,8 +53,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
     for more the multinomial loss with one vector of weights per class; no intercept.
     Solved by L-BFGS on products with the features, which are recomputed in every
-    iteration if they do not fit `memory_limit`. If that stops short of the tolerance
-    (for enormous C), Newton's method continues.
+    iteration if they do not fit `memory_limit`. After as many iterations as take the
+    time of the second derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ, this is computed
+    and factorised, if memory allows, and L-BFGS continues in coordinates in which it is
+    the identity; for more than two classes with the mean of theirs. If that stops short
+    of the tolerance (for enormous C), Newton's method with conjugate gradients
+    continues.
 
     Parameters
     ----------
@@ -185,7 +194,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         features = self._feature_matrix(rows, cache_bytes)
         loss = LogisticLoss(features, self.C)
         report.begin(lambda flat: self._fitted(rows, features, flat))
-        weights = self._minimise(loss, report)
+        used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
+        spare = limit - used - per_feature * features.n_components
+        weights = self._minimise(loss, report, spare)
         self.__dict__.update(self._fitted(rows, features, weights))
         report.iterations_end()
         report.end()
@@ -207,8 +218,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     def _temperature(self) -> float:
         return 1.0
 
-    def _minimise(self, loss: LogisticLoss, report: FitReport) -> np.ndarray:
-        """Return the minimiser of the loss, or the weights when a callback stops."""
+    def _minimise(
+        self, loss: LogisticLoss, report: FitReport, spare: int
+    ) -> np.ndarray:
+        """Return the minimiser of the loss, or the weights when a callback stops.
+
+        `spare` is the memory for second derivatives.
+        """
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
         _, gradient = loss(start)
@@ -219,10 +235,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
 
-        def scaled(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = loss(flat)
-            return value / unit, slope / unit
-
+        scaled = _Scaled(loss, unit)
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
         steps, is_stopped = count(1), False
 
@@ -231,7 +244,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             is_stopped = report.step(next(steps), flat)
             return is_stopped
 
-        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, most, _PAIRS, tell)
         rounding = ops.precision(loss.features.dtype) ** 0.5
 
         def reached(value: float, slope: np.ndarray) -> bool:
@@ -242,19 +254,32 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             steepest = max(self.tol, rounding) * largest / unit
             return 0.5 * length**2 <= self.tol * value and left <= steepest
 
-        def curvature(flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-            product = loss.curvature(flat)
-            return lambda vector: product(vector) / unit
-
+        patience = _patience(loss.features, spare)
+        first = min(patience or most, most)
+        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, first, _PAIRS, tell)
+        before = np.inf
+        while patience and self.n_iter_ < most and not is_stopped:
+            value, slope = scaled(flat)
+            if reached(value, slope) or ops.largest(abs(slope)) > before:
+                break
+            before = _PROGRESS * ops.largest(abs(slope))
+            flat, more = descend_whitened(
+                scaled,
+                scaled.curvature_factor(flat),
+                flat,
+                min(patience, most - self.n_iter_),
+                _PAIRS,
+                lambda flat: tell(flat) or reached(*scaled(flat)),
+            )
+            self.n_iter_ += more
         if is_stopped:
             return flat
         if not reached(*scaled(flat)) and self.n_iter_ < most:
             left = most - self.n_iter_
-            flat, more = descend(scaled, curvature, flat, reached, left, tell)
+            flat, more = descend(scaled, scaled.curvature, flat, reached, left, tell)
             self.n_iter_ += more
-        value, slope = scaled(flat)
-        if not reached(value, slope) and not is_stopped:
-            self._warn(ops.largest(abs(slope)) * unit / largest)
+        if not reached(*scaled(flat)) and not is_stopped:
+            self._warn(ops.largest(abs(scaled(flat)[1])) * unit / largest)
         return flat
 
     def _warn(self, left: float) -> None:
@@ -270,6 +295,17 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             ConvergenceWarning,
             stacklevel=6,  # the call of fit, within two decorators
         )
+
+
+def _patience(features: FeatureMatrix, spare: int) -> int | None:
+    """Return the number of iterations before second derivatives are computed.
+
+    None if these do not fit the spare memory.
+    """
+    D = features.n_components
+    if curvature_bytes(D, features.width * features.dtype.itemsize) > spare:
+        return None
+    return max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
 
 
 class LogisticLoss:
@@ -305,6 +341,77 @@ class LogisticLoss:
             return (along + self.C * change).ravel()
 
         return product
+
+    def curvature_factor(self, flat: np.ndarray, unit: float) -> np.ndarray:
+        """Return the lower factor L of the second derivative in the weights of a class.
+
+        LLᵀ is the derivative divided by `unit`; for more than two classes, their mean.
+        """
+        features = self.features
+        ops, weights = ops_of(features.like), flat.reshape(self.shape)
+        (gram,) = features.reduce(
+            curvature_grams, _mean_curvature, weights, features.n_components
+        )
+        gram *= self.C / unit
+        # Sums of float32 have rounding errors of this size.
+        rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
+        ops.algebra.add_to_diagonal(gram, 1 / unit + rounding)
+        return ops.algebra.lower_factor(gram)
+
+
+class _Scaled:
+    """The loss divided by a unit; the last value is stored."""
+
+    def __init__(self, loss: LogisticLoss, unit: float):
+        self.loss, self.unit = loss, unit
+        self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        ops = ops_of(flat)
+        if self._last is None or ops.largest(abs(self._last[0] - flat)):
+            value, slope = self.loss(flat)
+            # L-BFGS overwrites the vector.
+            self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
+        return self._last[1]
+
+    def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        product = self.loss.curvature(flat)
+        return lambda vector: product(vector) / self.unit
+
+    def curvature_factor(self, flat: np.ndarray) -> np.ndarray:
+        return self.loss.curvature_factor(flat, self.unit)
+
+
+def curvature_grams(
+    features: FeatureMatrix, curvature: Callable[[Any], Any], weights: Any, D: int
+) -> tuple[Any, ...]:
+    """Return Σ_i s_i h_ij z_i z_iᵀ of the first D features, for every column j of h.
+
+    `curvature` returns h, (n, m), of the values w_c·z_i, (n, k).
+    """
+    ops, weights = ops_of(features.like), features.padded(weights)
+    m = curvature(ops.zeros((1, len(weights)), features.like)).shape[1]
+    grams = tuple(ops.zeros((D, D), features.like) for _ in range(m))
+    n_rows = block_rows(features.width * features.dtype.itemsize)
+    for block in features.blocks(n_rows):
+        Z = block.values
+        weight = 1.0 if block.weight is None else block.weight[:, None]
+        roots = (weight * curvature(products(Z, weights))) ** 0.5
+        for j, gram in enumerate(grams):
+            ops.add_gram(Z[:, :D] * ops.asarray(roots[:, j], Z)[:, None], gram)
+    return grams
+
+
+def _mean_curvature(values: Any) -> Any:
+    """Return p(1 - p) for two classes; (1 - Σ_c p_c²) / (k - 1) for k, (n, 1).
+
+    The second derivative of a row has this mean over the differences of k classes.
+    """
+    special, k = ops_of(values).special, values.shape[1]
+    if k == 1:
+        return special.expit(values) * special.expit(-values)
+    chance = special.softmax(values, 1)
+    return (chance * (1 - chance)).sum(axis=1)[:, None] / (k - 1)
 
 
 def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:

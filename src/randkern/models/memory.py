@@ -257,6 +257,14 @@ def feature_cache_bytes(
     return min(limit // 2, limit - state - few)
 
 
+def curvature_bytes(D: int, row_bytes: int) -> int:
+    """Return the memory of second derivatives (D, D), for rows of features of a size.
+
+    They are summed over blocks of rows, and factorised; tensors not in place.
+    """
+    return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
+
+
 def newton_bytes(n: int, width: int) -> int:
     """Return the memory of Newton's steps of a margin, in addition to the features."""
     side = min(n, width)

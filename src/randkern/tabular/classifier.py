@@ -250,7 +250,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if late or len(parts) == 1:
                 break
             U = self._encoded(part.trial, X, "float32")
-            found, _ = self._judged_apart(
+            found = self._judged_apart(
                 part.trial, part.share, _FEW_LANDMARKS, U, labels, weight, len(held)
             )
             # Together with the rows that have judged it before: mostly others.
@@ -275,22 +275,22 @@ class TabularClassifier(ClassifierMixin, Tabular):
         labels: np.ndarray,
         weight: np.ndarray,
         n_held: int,
-    ) -> tuple[_Part, int]:
-        """Return a part with probabilities of the first rows, from a fit to the others.
+    ) -> _Part:
+        """Return a part with probabilities of the first rows.
 
-        And the number of iterations of this fit, with D landmarks.
+        They are those of a fit to the others, with D landmarks.
         """
-        P, n_iter = np.full((n_held, len(self.classes_)), 1 / len(self.classes_)), 1
+        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
             D = min(D, len(labels) - n_held)
             model = _logistic(trial.kernel, _strength(trial, share), D, 0)
             given = None if self._counts is None else weight[n_held:]
             _quietly(model, U[n_held:], labels[n_held:], given)
-            P[:], n_iter = _LEAST_CHANCE, max(int(model.n_iter_), 1)
+            P[:] = _LEAST_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
         loss = _log_loss(P, labels[:n_held], weight[:n_held])
-        return _Part(trial, share, P, loss), n_iter
+        return _Part(trial, share, P, loss)
 
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
@@ -343,9 +343,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            passes = 0 if part.share is None else _PASSES
             seconds = max(self._left(), 0.1 * self.time_limit) / n_left
-            D, last = self._size(trial, n, k, passes, seconds)
+            D, last = self._size(trial, n, k, part.share is not None, seconds)
             if members and last > seconds:
                 break
             if id(trial) not in adapted:
@@ -358,17 +357,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if part.share is None:
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
-                penalty: float | None = part.share
-                one_pass = pass_seconds(n, D or n, k)
+                penalty, pace = part.share, 1.0
                 if D is not None and n > _FEATURE_ROWS:  # a single fit
-                    penalty, each = self._share_with_all(
+                    penalty, pace = self._share_with_all(
                         trial, penalty, U, labels, weight, D, last
                     )
-                    one_pass = each or one_pass
                 model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
-                passes = int((until - 0.5 * last) / one_pass)
-                model.max_iter = min(max(passes, _LEAST_ITER), _MAX_ITER)
+                passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
+                least = _LEAST_ITER if D is None else _passes(D)
+                model.max_iter = min(max(passes, least), _MAX_ITER)
             _quietly(model, U, labels, given)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
@@ -376,48 +374,50 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _share_with_all(
         self,
         trial: Trial,
-        share: float | None,
+        share: float,
         U: np.ndarray,
         labels: np.ndarray,
         weight: np.ndarray,
         D: int,
         last: float,
-    ) -> tuple[float | None, float | None]:
-        """Return the penalty for all rows and seconds per iteration.
+    ) -> tuple[float, float]:
+        """Return the penalty for all rows, and the ratio of real to estimated times.
 
         The given share is chosen with few rows, and more may need a smaller penalty.
         Held-out rows evaluate fits to the others, with fewer landmarks, while enough
         time is left for the last fit, of about `last` seconds; they also set the
-        temperature. Without any fit, seconds are None.
+        temperature. Without any fit, the ratio is 1.
         """
         if self._left() < 2 * last:
-            return share, None
+            return share, 1.0
         held, rest = self._held_and_rest(len(U))
         order, n_held = np.concatenate([held, rest]), len(held)
         few = min(D, _FEW_LANDMARKS)
         U, labels, weight = U[order], labels[order], weight[order]
-        ends, n_iter = [self._clock()], 1
+        k = 1 if len(self.classes_) == 2 else len(self.classes_)
+        estimate = _landmark_seconds(len(rest), few, k, is_logistic=True)
+        ends = [self._clock()]
+
+        def pace() -> float:
+            return (ends[-1] - ends[-2]) / estimate
 
         def judge(at: int) -> _Part:
-            nonlocal n_iter
-            tried = (share or 1.0) / _MULTIPLES[at]
-            part, n_iter = self._judged_apart(
-                trial, tried, few, U, labels, weight, n_held
-            )
+            tried = share / _MULTIPLES[at]
+            part = self._judged_apart(trial, tried, few, U, labels, weight, n_held)
             ends.append(self._clock())
             return part
 
         def over() -> bool:
             # The next fit takes longer, and so does the last fit if it is better.
-            following = _GROWTH * (ends[-1] - ends[-2]) * (1 + D / few)
+            following = _GROWTH * pace() * (estimate + last)
             return ends[-1] + following > self.time_limit
 
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         self._set_temperature(best.P, labels[:n_held], weight[:n_held])
-        return best.share, (ends[-1] - ends[-2]) / n_iter * D / few
+        return best.share, pace()
 
     def _size(
-        self, trial: Trial, n: int, k: int, passes: int, seconds: float
+        self, trial: Trial, n: int, k: int, is_logistic: bool, seconds: float
     ) -> tuple[int | None, float]:
         """Return a fit's number of landmarks and its approximate time in seconds.
 
@@ -425,8 +425,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         if n <= _MOST_ROWS:
             return None, 0.0  # about the time of the fits for penalties
-        rate = operations_per_second()
         if n <= _FEATURE_ROWS:
+            passes = _PASSES if is_logistic else 0
             last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
             last += 2 * gram_seconds(n, self._sample(trial).shape[1])
             if last < seconds:
@@ -436,15 +436,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
             most = min(most, self.model_.members[0].fit.n_components or most)
         D = max(min(most, _ENTRIES // n), least)
 
-        def last_of(D: int) -> float:
-            # Landmark features take about two products, the normal equations another.
-            products = (2 if passes else 3) * n * D**2 / rate
-            return products + passes * pass_seconds(n, D, k)
-
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
-        while D > least and last_of(D) > share * seconds:
+        while D > least and _landmark_seconds(n, D, k, is_logistic) > share * seconds:
             D = max(int(0.9 * D), least)
-        return D, last_of(D)
+        return D, _landmark_seconds(n, D, k, is_logistic)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes).
@@ -544,6 +539,22 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
             blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
         blocks[:, c, c] += inverses[c].diagonal()
     return blocks
+
+
+def _passes(D: int) -> int:
+    """Estimate the passes over features of logistic regression: few with L-BFGS.
+
+    Then second derivatives are computed.
+    """
+    return min(_LEAST_ITER + D // 25, _PASSES)
+
+
+def _landmark_seconds(n: int, D: int, k: int, is_logistic: bool) -> float:
+    """Estimate the seconds of a fit with D landmarks."""
+    # Landmark features take about two products, second derivatives another.
+    products = 3 * n * D**2 / operations_per_second()
+    passes = _passes(D) if is_logistic else 0
+    return products + passes * pass_seconds(n, D, k)
 
 
 def _strength(trial: Trial, share: float | None) -> float:
