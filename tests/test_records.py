@@ -18,8 +18,9 @@ pytest.importorskip("pandas")
 import typer
 
 from _docs import script
+from randkern_lab import records
 from randkern_lab.cli import command_of
-from randkern_lab.records import read_records
+from randkern_lab.records import Record, read_records
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {record.name: record for record in read_records(ROOT / "benchmarks")}
@@ -134,6 +135,35 @@ def test_commands_are_understood(record):
     if record.results is not None:
         named = record.results.get("experiment", record.results["command"])
         assert named in (name, f"bench {name}")
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"data": True}, {"data_dir": Path("d")}),
+        ({"tables": "t"}, {"folder": Path("d") / "t"}),
+        ({}, {}),
+    ],
+)
+def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypatch):
+    found = {}
+
+    def run(
+        folds: int = 1,
+        out: Path = Path(),
+        folder: Path = Path(),
+        data_dir: Path = Path(),
+    ):
+        found.update(folds=folds, out=out, folder=folder, data_dir=data_dir)
+
+    monkeypatch.setattr(records, "command_of", lambda experiment: run)
+    record = Record("some", tmp_path, "bench tables --folds 2", **entry)
+    record.rerun(Path("d"))
+    unset = {"folder": Path(), "data_dir": Path()}
+    assert found == unset | {"folds": 2, "out": tmp_path} | expected
+    if entry:
+        with pytest.raises(ValueError, match="RANDKERN_DATA"):
+            record.rerun(None)
 
 
 def test_stale_records_are_named_where_they_are_quoted():
