@@ -78,7 +78,10 @@ class Record:
         if origin is None:
             return [*reasons, "it does not say of which commit it is"]
         found = origin["code_hash"]
-        if self.renewed.get(found, found) != code_hash(origin["module"]):
+        now, left = code_hash(origin["module"]), dict(self.renewed)
+        while found != now and found in left:
+            found = left.pop(found)
+        if found != now:
             reasons.append(f"the code has changed since {str(origin['commit'])[:9]}")
         if not origin["clean"]:
             reasons.append("the sources were not those of its commit")
