@@ -386,13 +386,23 @@ def test_stale_records_say_why(folder, changed, reason):
     assert record(folder, **changed).why_stale() == [reason]
 
 
-def test_a_change_without_effect_leaves_a_record_fresh_until_the_next(folder):
+@pytest.mark.parametrize(
+    ("pairs", "is_fresh"),
+    [
+        ([("1", "now")], True),
+        ([("1", "2")], False),
+        ([("1", "2"), ("2", "now")], True),  # a later one
+        ([("1", "2"), ("2", "1")], False),  # taken back
+        ([("1", "now"), ("now", "2")], True),
+    ],
+)
+def test_changes_without_effect_leave_a_record_fresh(folder, pairs, is_fresh):
     now = code_hash("randkern_lab.papers.optical_convergence")
-    for to, reasons in ((now, []), ("2", ["the code has changed since abc"])):
-        pair = f'hashes = [{{ from = "1", to = "{to}" }}]'
-        added = f'[[no_effect]]\nwhy = "a message"\n{pair}\n'
-        (folder / "rule_changes.toml").write_text(CHANGES + added)
-        assert record(folder, code_hash="1").why_stale() == reasons
+    listed = ", ".join(f'{{ from = "{a}", to = "{b}" }}' for a, b in pairs)
+    added = f'[[no_effect]]\nwhy = "a message"\nhashes = [{listed}]\n'
+    (folder / "rule_changes.toml").write_text(CHANGES + added.replace("now", now))
+    reasons = [] if is_fresh else ["the code has changed since abc"]
+    assert record(folder, code_hash="1").why_stale() == reasons
 
 
 def test_records_without_an_origin_and_those_never_made_are_stale(folder):
