@@ -235,21 +235,25 @@ def test_second_derivatives_save_iterations(classes, dtype, rng):
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_second_derivatives_of_the_loss_are_those_of_differences(classes, rng):
-    """The factor is exact for two classes, and for more if all are alike."""
-    y = rng.permutation(np.arange(50) % classes)
-    weight, k = rng.uniform(0.5, 2, 50), 1 if classes == 2 else classes
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_second_derivatives_are_those_that_multiply(classes, scale, rng):
+    """Of more than two classes they are a mean, exact if all are alike."""
+    y, k, D = np.arange(50) % classes, 1 if classes == 2 else classes, 64
     signs = 2.0 * (y[:, None] == np.arange(classes)) - 1
-    Z = np.ascontiguousarray(rng.normal(size=(50, 64)))
-    features = FeatureArray(Z, signs[:, -k:], weight)
-    loss = LogisticLoss(features, 3.0)
-    at = rng.normal(size=loss.size) if k == 1 else np.zeros(loss.size)
+    Z = np.ascontiguousarray(rng.normal(size=(50, D)))
+    loss = LogisticLoss(FeatureArray(Z, signs[:, -k:], rng.uniform(0.5, 2, 50)), C=3.0)
+    at = scale * rng.normal(size=loss.size)
     factor = loss.curvature_factor(at, 7.0)
     assert np.abs(np.triu(factor, 1)).max() == 0
-    # A change of the weights whose sum over classes is 0.
-    along = np.zeros((k, 64))
-    along[0] = rng.normal(size=64)
-    along[-1] -= along[0] if k > 1 else 0.0
-    expected = loss.curvature(at)(along.ravel()) / 7.0
-    found = (along @ factor @ factor.T).ravel()
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    found, product = 7.0 * factor @ factor.T, loss.curvature(at)
+    expected = np.stack([product(unit) for unit in np.eye(loss.size)])
+    if k == 1:
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        return
+    # There are no curvatures along changes that are equal in all classes.
+    mean = (np.trace(expected) - D) / (k - 1)
+    assert np.trace(found) == pytest.approx(mean, rel=1e-9)
+    if not scale:
+        differences = np.kron(np.eye(k)[0] - np.eye(k)[1], np.eye(D))
+        along = differences @ expected @ differences.T / 2
+        np.testing.assert_allclose(found, along, rtol=1e-9, atol=1e-9)

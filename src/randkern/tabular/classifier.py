@@ -542,9 +542,10 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
 
 
 def _passes(D: int) -> int:
-    """Estimate the passes over features of logistic regression: few with L-BFGS.
+    """Estimate the passes over features that logistic regression takes.
 
-    Then second derivatives are computed.
+    About D / 25 before second derivatives are computed (see `KernelLogistic`), and
+    some after.
     """
     return min(_LEAST_ITER + D // 25, _PASSES)
 
