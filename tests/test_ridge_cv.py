@@ -461,6 +461,31 @@ def test_path_is_ridge_with_an_intercept(n, d, alpha, seed):
         np.testing.assert_allclose(found[1], expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("n", [30, 90])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_errors_are_not_amplified_at_tiny_penalties(n, dtype, rng):
+    """The fit approaches that of least norm.
+
+    Where the eigenvalues of a Gram matrix are zero, it has some of either sign of 10⁻⁸
+    (float32) or 10⁻¹⁶ of the largest one.
+    """
+    D = 60
+    Z = (rng.standard_normal((n, D)) + 3).astype(dtype)
+    Z_new = (rng.standard_normal((20, D)) + 3).astype(dtype)
+    Y = rng.standard_normal((n, 1))
+    scale = float(np.linalg.norm(Z)) ** 2
+    alphas = scale * np.array([1e-20, 1e-14, 1e-10])
+    mean = Z.mean(axis=0, dtype=float)
+    least = np.linalg.lstsq(Z - mean, Y - Y.mean(), rcond=1e-6)[0]
+    expected = (Z_new - mean) @ least + Y.mean()
+    primal = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)
+    gram = np.ascontiguousarray(Z @ Z.T, dtype=float)
+    dual = DualPath.of(gram, Y, None, alphas, True)
+    K = (Z_new @ Z.T).astype(float)
+    for found in (primal.predict(Z_new), dual.predict(K)):
+        assert abs(found - expected).max() < 0.15 * abs(expected).max()
+
+
 @given(st.integers(-200, 200), st.sampled_from([11, 41, None]), st.booleans())
 def test_only_the_ratio_of_weights_and_penalty_counts(power, n_components, gcv):
     rng = np.random.default_rng(0)

@@ -26,6 +26,8 @@ from randkern.models.normal_equations import NormalEquations
 _TILE = 1024
 # If a fit interpolates a row, its residual says nothing about that row.
 _LEAST_FREEDOM = np.finfo(float).eps
+# Eigenvalues of this multiple of the rounding error are kept.
+_NOISE = 8.0
 
 
 def eigenpairs(matrix: Any) -> tuple[Any, Any]:
@@ -33,6 +35,10 @@ def eigenpairs(matrix: Any) -> tuple[Any, Any]:
 
     `matrix` is C-contiguous float64; its upper triangle is read, and it is
     **overwritten**.
+
+    Negative eigenvalues are rounding errors, about 10⁻⁸ of the largest eigenvalue for
+    float32 features. Eigenvalues below a multiple of the most negative one are raised
+    to it: divided by smaller ones, the errors would be amplified.
     """
     ops = ops_of(matrix)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -43,7 +49,7 @@ def eigenpairs(matrix: Any) -> tuple[Any, Any]:
             "(for instance with sklearn.preprocessing.MaxAbsScaler)."
         )
     values, vectors = ops.algebra.symmetric_eigenpairs(matrix)
-    return values.clip(min=0.0), vectors
+    return values.clip(min=max(0.0, -_NOISE * float(values[0]))), vectors
 
 
 def _solved(matrix: Any, right: Any, alphas: Any) -> tuple[Any, Any, Any]:
