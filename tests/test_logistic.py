@@ -250,7 +250,7 @@ def test_second_derivatives_are_those_that_multiply(classes, scale, rng):
     if k == 1:
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
         return
-    # Along the D changes that are equal in all classes only the penalty is curved, by 1.
+    # Along the D changes equal in all classes only the penalty is curved, by 1.
     mean = (np.trace(expected) - D) / (k - 1)
     assert np.trace(found) == pytest.approx(mean, rel=1e-9)
     if not scale:
