@@ -60,11 +60,11 @@ _LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
 _LEAST_ITER, _MAX_ITER = 40, 300
-# Numbers of landmarks, number of entries of their features in between, and rough number
-# of passes over them.
+# Numbers of landmarks, number of entries of their features in between, and rough
+# numbers of passes of logistic regression: over them, and over an exact kernel.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-_PASSES = 120
+_LANDMARK_PASSES, _PASSES = 90, 120
 # Smallest weight of a part, and number of steps of the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
@@ -365,7 +365,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
                 passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
-                least = _LEAST_ITER if D is None else _passes(D)
+                least = _LEAST_ITER if D is None else _LANDMARK_PASSES
                 model.max_iter = min(max(passes, least), _MAX_ITER)
             _quietly(model, U, labels, given)
             members.append(Member(share, encoder, model, trial.turn))
@@ -541,20 +541,12 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
     return blocks
 
 
-def _passes(D: int) -> int:
-    """Estimate the passes over features that logistic regression takes.
-
-    About D / 25 before second derivatives are computed (see `KernelLogistic`), and
-    some after.
-    """
-    return min(_LEAST_ITER + D // 25, _PASSES)
-
-
 def _landmark_seconds(n: int, D: int, k: int, is_logistic: bool) -> float:
     """Estimate the seconds of a fit with D landmarks."""
-    # Landmark features take about two products, second derivatives another.
-    products = 3 * n * D**2 / operations_per_second()
-    passes = _passes(D) if is_logistic else 0
+    # Features and second derivatives take some three products of n × D and D × D; in
+    # single precision each takes a third of the time that a factorisation would.
+    products = n * D**2 / operations_per_second()
+    passes = _LANDMARK_PASSES if is_logistic else 0
     return products + passes * pass_seconds(n, D, k)
 
 
