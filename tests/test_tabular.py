@@ -20,6 +20,8 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
+from randkern._memory import resolve_memory_limit
+from randkern._random import root_stream
 from randkern.backend import compiled_loops
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
@@ -411,17 +413,48 @@ def test_many_rows(monkeypatch, how):
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._residuals) == 30
-    assert isinstance(fit.model_.members[0].fit, model.ExactRidge) == (how == "part")
+    found = fit.model_.members[0].fit
+    assert isinstance(found, model.ExactRidge) == (how == "part")
+    if how == "features":  # the penalty of all rows is chosen by leave-one-out
+        assert len(found.alphas) > 1
+        assert np.isin(found.alpha_, found.alphas)
     again = run(fit.model_.explain(), TABLE, TARGET)
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-3)
     low, high = fit.predict_interval(TABLE, 0.8).T
     assert (low < high).all()
 
 
+def test_large_tables_are_searched_on_more_rows(monkeypatch):
+    X = RNG.normal(size=(3000, 2))
+    fit, sizes = regressor(), []
+    fit._counts = None
+    for most in (len(X), len(X) - 1):
+        monkeypatch.setattr(estimators, "MOST_FACTORISED", most)
+        fit._encode_searched(X, len(X), root_stream(0))
+        sizes.append(len(fit._searched))
+    assert sizes == [2500, 3000]
+
+
+@pytest.mark.parametrize("pace, expected", [(1e-6, 4000), (1.0, 2250), (1e6, 1000)])
+def test_landmarks_grow_with_measured_speed(monkeypatch, pace, expected):
+    fit = rk.TabularClassifier()
+    fit._candidates = None
+    monkeypatch.setattr(classification, "operations_per_second", lambda: 1e10)
+    monkeypatch.setattr(classification, "pass_seconds", lambda n, D, k: 0.0)
+    n = 20_000
+    most = 2250 if pace == 1.0 else 0
+    seconds = pace * n * most**2 / 1e10 / classification._GROWN_SHARE
+    monkeypatch.setattr(fit, "_left", lambda: max(1.01 * seconds, 20.0))
+    assert fit._grown(1000, n, 1, pace) == expected
+
+
 def test_plans():
     assert model.plan_of(1000, 1e-9) == ("factorise", 0)
     assert model.plan_of(10_000, 1e9) == ("factorise", 0)
-    assert model.plan_of(50_000, 1e9) == ("iterate", 0)
+    assert model.plan_of(38_000, 1e9) == ("iterate", 0)
+    # The Gram matrix of more rows does not fit in memory.
+    assert 2 * model.MOST_ITERATED**2 < resolve_memory_limit(model.MEMORY_LIMIT)
+    assert model.plan_of(39_000, 1e9)[0] == "features"
     assert model.plan_of(10**7, 60.0)[0] == "features"
     assert model.plan_of(50_000, 1e-6) == ("features", 500)
 

@@ -74,6 +74,9 @@ _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
+# Factor by which landmarks of many rows grow, and the share of the time then left that
+# the fit may take.
+_STEP, _GROWN_SHARE = 1.5, 0.8
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """
 
     _loss = log_loss
-    _most_searched = 10_000
+    _most_searched = (10_000, 10_000)
     _judging_share = 0.05
 
     @with_callbacks
@@ -362,6 +365,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                     penalty, pace = self._share_with_all(
                         trial, penalty, U, labels, weight, D, last
                     )
+                    D = self._grown(D, n, k, pace)
                 model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
                 until = max(self._left(), 0.1 * self.time_limit) / n_left
                 passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
@@ -431,15 +435,29 @@ class TabularClassifier(ClassifierMixin, Tabular):
             last += 2 * gram_seconds(n, self._sample(trial).shape[1])
             if last < seconds:
                 return None, last
-        least, most = _LANDMARKS
-        if self._candidates is not None:  # no more than were evaluated
-            most = min(most, self.model_.members[0].fit.n_components or most)
-        D = max(min(most, _ENTRIES // n), least)
-
+        least, D = _LANDMARKS[0], self._most_landmarks(n)
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
         while D > least and _landmark_seconds(n, D, k, is_logistic) > share * seconds:
             D = max(int(0.9 * D), least)
         return D, _landmark_seconds(n, D, k, is_logistic)
+
+    def _most_landmarks(self, n: int) -> int:
+        """Return the number of landmarks that memory allows."""
+        least, most = _LANDMARKS
+        if self._candidates is not None:  # no more than were evaluated
+            most = min(most, self.model_.members[0].fit.n_components or most)
+        return max(min(most, _ENTRIES // n), least)
+
+    def _grown(self, D: int, n: int, k: int, pace: float) -> int:
+        """Return a larger number of landmarks if measured times allow it.
+
+        It grows in few large steps, which rarely depend on small differences in time.
+        """
+        more, left = min(int(_STEP * D), self._most_landmarks(n)), self._left()
+        last = pace * _landmark_seconds(n, more, k, is_logistic=True)
+        if more <= D or last > _GROWN_SHARE * left:
+            return D
+        return self._grown(more, n, k, pace)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes).

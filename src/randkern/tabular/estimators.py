@@ -32,7 +32,7 @@ from randkern._validation import check_given, is_table
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
@@ -65,6 +65,10 @@ _FEW_ROWS = 2500
 _LAST_SHARE = 0.15
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
+# Share of the remaining time for a last fit of landmarks, and the multiples of the
+# penalty from which it chooses.
+_FEATURES_SHARE = 0.5
+_MULTIPLES = np.logspace(-2, 2, 9)
 # Share of the time for what follows the iterations of the last fit.
 _AFTER_SHARE = 0.13
 # Largest number of rows to which lengthscales are adapted, and the ratio to the rows
@@ -100,10 +104,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    # The loss of trials, the number of rows that the search uses, and the share of the
-    # time for adapting each of the best to the rows that evaluate it.
+    # The loss of trials, the number of rows that the search uses, up to 16,000 rows and
+    # beyond, and the share of the time for adapting each of the best to the rows that
+    # evaluate it.
     _loss: Loss = log_squares
-    _most_searched = 2500
+    _most_searched = (2500, 10_000)
     _judging_share = 0.08
 
     def __init__(
@@ -229,7 +234,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Draw the order of rows; fit the encoders, and encode the first rows."""
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
-        self._searched = self._order[: self._most_searched]
+        self._searched = self._order[: self._most_searched[n > MOST_FACTORISED]]
         standard = TabularEncoder().fit(X, sample_weight=self._counts)
         self._encoders = {"standard": standard}
         if len(standard._varying):
@@ -378,7 +383,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
     Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
-    rows, kernels (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a
+    rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
+    (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a
     linear one) with one lengthscale per column are learned together with the penalty,
     by the closed-form gradient of the leave-one-out error; so are lengthscales along
     the directions in which the best of these fits varies (a full metric), if they are
@@ -420,11 +426,12 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, up to 60,000, conjugate gradients multiply by its
-    tiles; for even more, or if time is short, Nyström features replace it. In all these
-    cases 1,500 rows are held out to evaluate the fit and for intervals. Categories are
-    one column per value, so the linear part of a sum of kernels includes what
-    :class:`~randkern.Categorical` would add.
+    165 seconds on. For more rows, up to 38,000, conjugate gradients multiply by it; for
+    even more, or if time is short, Nyström features replace it, and the penalty of all
+    rows is chosen by leave-one-out. In all these cases 1,500 rows are held out to
+    evaluate the fit and for intervals. Categories are one column per value, so the
+    linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
+    add.
 
     References
     ----------
@@ -532,7 +539,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
             last = 2 * gram_seconds(n, self._sample(trial).shape[1])
-            if self._how == "factorise" and n > _FEW_ROWS:
+            if self._how == "features":
+                last = _FEATURES_SHARE * seconds
+            elif self._how == "factorise" and n > _FEW_ROWS:
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
                 break  # one good fit is better
@@ -569,16 +578,25 @@ class TabularRegressor(RegressorMixin, Tabular):
         left = self._left() - _AFTER_SHARE * self.time_limit
         until = self._clock() + max(left, floor)
         solver = clone(SOLVER).set_params(callback=stopping(until, self._clock))
-        whole = KernelRidgeRegressor(
+        whole: Any = KernelRidgeRegressor(
             trial.kernel,
             trial.alpha,
-            D or None,
-            solver=solver if how == "iterate" else "cholesky",
-            features="nystrom" if D else "random",
+            None,
+            solver=solver,
             fit_intercept=True,
             memory_limit=MEMORY_LIMIT,
             random_state=seed,
         )
+        if how == "features":  # all rows may need another penalty
+            whole = KernelRidgeRegressorCV(
+                trial.kernel,
+                alphas=(trial.alpha * _MULTIPLES).tolist(),
+                n_components=D,
+                features="nystrom",
+                fit_intercept=True,
+                memory_limit=MEMORY_LIMIT,
+                random_state=seed,
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", IllConditionedWarning)

@@ -17,7 +17,11 @@ from randkern.backend.blas import factorise_upper
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.models import (
+    KernelRidgeClassifier,
+    KernelRidgeRegressor,
+    KernelRidgeRegressorCV,
+)
 from randkern.models.dual import exact_gram
 from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
@@ -44,15 +48,16 @@ _FOLDS = 20
 # Rows over which an intercept is averaged.
 _INTERCEPT_ROWS = 500
 JUDGED_ROWS = 1500
-# Largest number of rows whose Gram matrix is factorised, and multiplied by.
+# Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
+# does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
 MOST_FACTORISED = 16_000
-MOST_ITERATED = 60_000
+MOST_ITERATED = 38_000
 _ALWAYS_FACTORISED = 2000
 _TIMED_ROWS = 1500
 # Operations per n³ and per n²; for features, the share of products in the time.
 _FACTORISING = 0.4
 _ITERATING = 1200.0
-_FEATURES_SHARE = 0.15
+_FEATURES_SHARE = 0.3
 # Assumptions of plans, for one core: operations per second of a factorisation, and
 # seconds per entry of a Gram matrix, per entry and column, and to read an entry twice.
 _RATE = 3e10
@@ -524,9 +529,10 @@ class TabularModel:
         fit = member.fit
         yield f"kernel = {code_of(member.kernel)}"
         options: dict[str, Any] = {}
-        if hasattr(fit, "alpha"):
-            options["alpha"] = float(fit.alpha * self.unit)
-            options["fit_intercept"] = True
+        searched = isinstance(fit, KernelRidgeRegressorCV)
+        if searched or hasattr(fit, "alpha"):
+            alpha = fit.alpha_ if searched else fit.alpha
+            options |= {"alpha": float(alpha * self.unit), "fit_intercept": True}
         else:
             options |= {
                 "C": float(fit.C / self.unit),
@@ -539,7 +545,9 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
+        if searched:
+            options["solver"] = "cholesky"
+        elif isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
@@ -548,7 +556,9 @@ class TabularModel:
         encoder = self._encoder_code(member)
         if self.held_out is not None and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
-        name_of_class = type(fit).__name__.replace("ExactRidge", "KernelRidgeRegressor")
+        name_of_class = type(fit).__name__
+        if searched or isinstance(fit, ExactRidge):
+            name_of_class = "KernelRidgeRegressor"
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
