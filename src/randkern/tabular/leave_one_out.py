@@ -66,9 +66,8 @@ class Loss:
     of : function of predictions (n, k), targets and weights
         Returns a number, and its gradient in the predictions.
     is_noisy : bool
-        Whether single targets carry little information, like labels: the prior of the
-        lengthscales is then selected, and directions are evaluated on rows outside any
-        fit.
+        Whether single targets carry little information, like labels: directions are
+        then evaluated on rows outside any fit, and learned numbers are counted.
     """
 
     of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]

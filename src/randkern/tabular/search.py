@@ -52,7 +52,7 @@ _ALPHAS = (1e-1, 1e-3)
 # Precision of the normal prior on the logarithms of learned numbers, centred at the
 # start: without it, lengthscales overfit few rows.
 _PRECISION = 0.3
-# Precisions tried for labels.
+# Precisions tried.
 _PRECISIONS = (0.3, 1.0, 3.0, 10.0)
 # Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
@@ -428,7 +428,7 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
-            if not found and self.loss.is_noisy:
+            if not found:
                 self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
@@ -602,27 +602,27 @@ class KernelSearch:
         return loss((Y - found)[judges], Y[judges], weight[judges])[0]
 
     def _best_precision(self, start: Trial, n: int) -> float:
-        """Return the best precision of the prior on lengthscales, for labels.
+        """Return the best precision of the prior on lengthscales.
 
         Each half of the rows evaluates lengthscales learned from the other half:
-        lengthscales overfit few labels, but not many.
+        lengthscales overfit few noisy targets.
         """
         half = n // 2
         if half < 2:  # a single row cannot be left out
             return self.precision
-        errors: list[float] = []
+        errors = {self.precision: math.inf}
         for precision in _PRECISIONS:
             error = 0.0
             for shift in (0, half):
+                if self._over:
+                    return min(errors, key=lambda known: errors[known])
                 rows = np.roll(self.order[:n], shift)
                 trial = self._descend(
                     start, rows[:half], _FIRST_STEPS, precision=precision
                 )
                 error += self._error_of_judges(trial, rows, n - half, self.loss)
-            errors.append(error)
-            if self._over:
-                break
-        return _PRECISIONS[int(np.argmin(errors))]
+            errors[precision] = error
+        return min(errors, key=lambda known: errors[known])
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
