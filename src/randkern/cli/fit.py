@@ -7,10 +7,9 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
-from .console import output, user_messages
+from .console import output, titled_table, user_messages
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
 
@@ -209,7 +208,7 @@ def _defined(values: dict[str, Any]) -> dict[str, Any]:
 
 def _leaderboard(model: Any, plain: bool) -> Table:
     trials = model.leaderboard_
-    table = _table(f"the best of {len(trials)} kernels tried", plain)
+    table = titled_table(f"the best of {len(trials)} kernels tried", plain)
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):
@@ -226,19 +225,10 @@ def _scores(evaluation: Any, others: dict[str, Any], plain: bool) -> Table:
     from ..report.page import score_rows
 
     n = len(evaluation.predictions)
-    table = _table(f"on {n:,} rows held out (± one standard error)", plain)
+    table = titled_table(f"on {n:,} rows held out (± one standard error)", plain)
     table.add_column("")
     for name in ("this model", *others):
         table.add_column(name, justify="right")
     for name, cells in score_rows(evaluation, others):
         table.add_row(name, *cells)
     return table
-
-
-def _table(title: str, plain: bool) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="" if plain else "bold",
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
-    )
