@@ -76,19 +76,7 @@ class Selection:
 
 
 def relative_alphas() -> NDArray[np.float64]:
-    """Return the grid of penalties as multiples of the mean kernel diagonal.
-
-    Returns
-    -------
-    multiples : ndarray of shape (17,), float64
-        10⁻⁶ to 10², two per decade.
-
-    Examples
-    --------
-    >>> from randkern.study.selection import relative_alphas
-    >>> float(relative_alphas()[0]), float(relative_alphas()[-1])
-    (1e-06, 100.0)
-    """
+    """Return penalties from 10⁻⁶ to 10² times the mean kernel diagonal."""
     return np.logspace(-6, 2, 17)
 
 
@@ -131,36 +119,9 @@ def select_hyperparameters(
     and is kept when the model is refitted on more rows: the ratio of noise variance to
     signal variance that it represents does not depend on n.
 
-    Parameters
-    ----------
-    choice : KernelChoice
-    X : ndarray of shape (n, d)
-        Training rows, without test rows.
-    y : ndarray of shape (n,) or (n, n_outputs)
-        Labels or numeric targets.
-    task : {"classification", "regression"}
-    alpha : float, optional
-        Use this penalty and choose only the kernel's hyperparameter.
-
-    Returns
-    -------
-    selection : Selection
-
-    Raises
-    ------
-    ValueError
-        If `X` has fewer than 4 rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> from randkern.study.selection import select_hyperparameters
-    >>> X = np.linspace(-3, 3, 60)[:, None]
-    >>> found = select_hyperparameters(
-    ...     parse_kernel("gaussian"), X, np.sin(X[:, 0]), task="regression")
-    >>> found.validation_loss < 1e-3
-    True
+    `X` are training rows, (n, d), without test rows, and `y` labels or numeric targets;
+    with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
+    fewer than 4 rows.
     """
     exact = _Judge(X, y, task, alpha)
     judge = exact
