@@ -233,19 +233,15 @@ def baselines(
     """
     n, d = data.X_train.shape
     # One equation per column, or per row if there are fewer rows.
-    options: dict[str, Any] = {
-        "n_components": d if d <= n else None,
-        "fit_intercept": True,
-        "memory_limit": memory_limit,
-    }
-    classes = data.task == "classification"
-    linear = ridge_class(data.task, search=True)
-    models = {
-        "most frequent class" if classes else "mean": DummyClassifier()
-        if classes
-        else DummyRegressor(),
-        "linear model": linear(randkern.Linear(), **options),
-    }
+    linear = ridge_class(data.task, search=True)(
+        randkern.Linear(),
+        n_components=d if d <= n else None,
+        fit_intercept=True,
+        memory_limit=memory_limit,
+    )
+    models = {"mean": DummyRegressor(), "linear model": linear}
+    if data.task == "classification":
+        models = {"most frequent class": DummyClassifier(), "linear model": linear}
     found, refused = {}, {}
     for name, model in models.items():
         with warnings.catch_warnings():

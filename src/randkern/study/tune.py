@@ -147,8 +147,7 @@ def tune(
     )
     done = 0
     for choice in choices:
-        kernel = choice.build(1.0 if choice.opens else None)
-        search.compile([search.ridge(choice, kernel, search=True)])
+        search.begin(choice)
         for value in search.proposals(choice, settings[choice.label]):
             setting = choice.label
             if choice.opens is not None:
@@ -299,6 +298,11 @@ class _Search(Fits):
                 failed = optuna.trial.TrialState.FAIL
                 state = failed if self.least_error is None else None
                 study.tell(trial, self.least_error, state)
+
+    def begin(self, choice: KernelChoice) -> None:
+        """Compile the code of a kernel."""
+        kernel = choice.build(1.0 if choice.opens else None)
+        self.compile([self.ridge(choice, kernel, search=True)])
 
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
