@@ -109,8 +109,9 @@ def command(
 
 def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
-    import numpy as np
     from sklearn.model_selection import train_test_split
+
+    from ..study.preparation import strata
 
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
@@ -121,13 +122,9 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     if table.X_test is not None:
         return X, table.X_test, y, table.y_test
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
-    strata = None
-    if table.task == "classification":
-        counts = np.unique(y, return_counts=True)[1]
-        if counts.min() >= 2 and len(counts) <= min(size, len(y) - size):
-            strata = y
+    classes = strata(y, table.task, min(size, len(y) - size))
     return tuple(
-        train_test_split(X, y, test_size=size, random_state=seed, stratify=strata)
+        train_test_split(X, y, test_size=size, random_state=seed, stratify=classes)
     )
 
 

@@ -70,14 +70,7 @@ MemoryLimit = Annotated[
 
 
 def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
-    """Read comma-separated numbers, for instance of features.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_sizes
-    >>> parse_sizes("100, 1000")
-    [100, 1000]
-    """
+    """Read comma-separated numbers, for instance of features."""
     parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
     for part in parts:
         if not part.isdecimal() or int(part) < 1:
@@ -89,14 +82,7 @@ def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
 
 
 def parse_alpha(text: str) -> float | None:
-    """Read ``auto`` (None) or a positive number.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_alpha
-    >>> parse_alpha("1e-3")
-    0.001
-    """
+    """Read ``auto`` (None) or a positive number."""
     if text.strip().lower() == "auto":
         return None
     try:

@@ -157,22 +157,10 @@ class KernelChoice:
 def parse_kernel(text: str) -> KernelChoice:
     """Parse one kernel, ``name`` or ``name:parameter``.
 
-    Parameters
-    ----------
-    text : str
-        A name in :data:`KERNEL_NAMES`, in any case: those of the public kernels, with
-        hyphens. It may be followed by parameters in the order of the kernel's
-        signature, such as ``matern:NU``, without the open one and `columns`.
-
-    Returns
-    -------
-    choice : KernelChoice
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a parameter is out of range or unknown to the kernel, or
-        the kernel needs arrays or functions.
+    The name is one in :data:`KERNEL_NAMES`, in any case: those of the public kernels,
+    with hyphens. It may be followed by parameters in the order of the kernel's
+    signature, such as ``matern:NU``, without the open one and `columns`. What the
+    kernel does not take raises a ValueError.
 
     Examples
     --------

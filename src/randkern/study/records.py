@@ -49,14 +49,6 @@ class Record:
     hyperparameters : dict of str to float
         The kernel's parameters (``lengthscale``, ``bias``, ``degree``, ``nu``, or
         ``kernel_alpha`` for the rational quadratic) and ``alpha``, the ridge penalty.
-
-    Examples
-    --------
-    >>> from randkern.study.records import Record
-    >>> record = Record("gaussian", 100, 0, 0.04, 0.01, 0.2, 0.99, 0.01, 0.002, 10**8,
-    ...                 9 * 10**7, {"lengthscale": 5.0, "alpha": 1e-3})
-    >>> record.to_dict()["n_components"]
-    100
     """
 
     kernel: str

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import train_test_split
 
 import randkern
 
@@ -31,7 +31,7 @@ from .compare import (
 )
 from .fits import Fits
 from .kernel_choices import KernelChoice, parse_kernels
-from .preparation import PreparedData, prepare
+from .preparation import PreparedData, folds, prepare, strata
 from .records import describe_machine, installed_versions
 
 __all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
@@ -213,12 +213,10 @@ class Grid:
     ) -> Self:
         """Return the distinct values in ascending order, or raise."""
         return cls(
-            alphas="auto" if alphas is None else _rising("alphas", alphas),
+            alphas=_rising("alphas", alphas),
             scales=_rising("scales", scales),
-            lengthscales="auto"
-            if lengthscales is None
-            else _rising("lengthscales", lengthscales),
-            biases="auto" if biases is None else _rising("biases", biases, zero=True),
+            lengthscales=_rising("lengthscales", lengthscales),
+            biases=_rising("biases", biases, zero=True),
         )
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
@@ -386,7 +384,10 @@ class _Search(Fits):
         return self.noted(note, fit) is not None
 
 
-def _rising(name: str, values: Sequence[float], *, zero: bool = False) -> list[float]:
+def _rising(name: str, values: Sequence[float] | None, *, zero: bool = False) -> Any:
+    """Return distinct values in ascending order, "auto" for None."""
+    if values is None:
+        return "auto"
     if len(values) == 0:
         raise ValueError(f"{name} must hold one number or more, got none")
     return sorted({check_positive(name, value, zero=zero) for value in values})
@@ -429,15 +430,11 @@ def _splits(
     if validation == "loo":
         return None, "leave-one-out"
     y, n = data.y_train, len(data.y_train)
-    counts = np.unique(y, return_counts=True)[1]
-    stratified = data.task == "classification"
     if validation == "holdout":
-        n_held_out = int(n * _HELD_OUT_SHARE)
-        stratified &= counts.min() >= 2 and len(counts) <= n_held_out
         train, held_out = train_test_split(
             np.arange(n),
             test_size=_HELD_OUT_SHARE,
-            stratify=y if stratified else None,
+            stratify=strata(y, data.task, int(n * _HELD_OUT_SHARE)),
             random_state=seed,
         )
         return [(train, held_out)], f"{_HELD_OUT_SHARE:.0%} of the training rows"
@@ -446,11 +443,7 @@ def _splits(
             "validation must be 'loo', 'holdout' or a number of folds from 2 to the "
             f"{n} training rows, got {validation!r}"
         )
-    stratified &= counts.min() >= validation
-    folds = (StratifiedKFold if stratified else KFold)(
-        validation, shuffle=True, random_state=seed
-    )
-    return list(folds.split(data.X_train, y)), f"{validation} folds"
+    return folds(y, data.task, validation, seed), f"{validation} folds"
 
 
 @contextmanager

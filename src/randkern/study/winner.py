@@ -18,26 +18,10 @@ __all__ = ["fit_winner", "winner"]
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the best setting, or None if nothing was measured.
 
-    Parameters
-    ----------
-    results : mapping
-        Results of :func:`.compare.compare`, where the kernel and number of features
-        with the smallest mean test error are best, or of :func:`.tune.tune`, where the
-        smallest validation error is.
-
-    Returns
-    -------
-    dict
-        ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
-        ``hyperparameters``.
-
-    Examples
-    --------
-    >>> from randkern.study.winner import winner
-    >>> record = {"kernel": "gaussian, landmarks", "n_components": 9, "test_error": 0.1,
-    ...           "hyperparameters": {"lengthscale": 2.0, "alpha": 0.5}}
-    >>> winner({"command": "compare", "records": [record]})["features"]
-    'nystrom'
+    Of :func:`.compare.compare` it is the kernel and number of features with the
+    smallest mean test error, of :func:`.tune.tune` the smallest validation error. Its
+    keys are ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
+    ``hyperparameters``.
     """
     if results["command"] == "tune":
         if not results["best"]:
