@@ -50,10 +50,10 @@ def root_stream(random_state: Any) -> Stream:
         return Stream(int(np.random.SeedSequence().generate_state(1, np.uint64)[0]))
     if isinstance(random_state, Stream):
         return random_state
-    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
-        legacy = isinstance(random_state, np.random.RandomState)
-        draw = random_state.randint if legacy else random_state.integers
-        return root_stream(int(draw(2**31 - 1)))
+    if isinstance(random_state, np.random.RandomState):
+        return root_stream(int(random_state.randint(2**31 - 1)))
+    if isinstance(random_state, np.random.Generator):
+        return root_stream(int(random_state.integers(2**31 - 1)))
     if isinstance(random_state, (int, np.integer)) and not isinstance(
         random_state, bool
     ):
