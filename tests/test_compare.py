@@ -365,6 +365,14 @@ def test_large_data_is_subsampled(monkeypatch):
     assert (found.n_training_rows, found.n_validation_rows) == (100, 50)
 
 
+def test_more_classes_than_held_out_rows():
+    X = np.random.default_rng(0).normal(size=(1000, 2))
+    found = select_hyperparameters(
+        parse_kernel("linear"), X, np.arange(1000) // 2, task="classification"
+    )
+    assert found.n_validation_rows == 250
+
+
 @pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
 def test_many_rows_are_judged_by_features(monkeypatch, name):
     monkeypatch.setattr("randkern.study.selection.MAX_EXACT_ROWS", 1000)

@@ -1,5 +1,6 @@
 """IDX files, CIFAR-10 in all its forms, and every damage they can suffer."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from randkern.datasets import cifar, load_dataset, mnist, read_idx
+from randkern.datasets import cifar, files, load_dataset, mnist, read_idx
 from randkern.datasets.cifar import read_pickled_batch
 from randkern.exceptions import DataFileError
 
@@ -120,6 +121,20 @@ def test_idx_damage(damage, tmp_path):
     with pytest.raises(DataFileError, match=message) as caught:
         read_idx(path)
     assert "some-file" in str(caught.value)
+
+
+def test_an_error_of_the_disk_is_no_damage(tmp_path, monkeypatch):
+    class Failing(io.BytesIO):
+        def read(self, *_):
+            raise OSError(errno.EIO, "Input/output error")
+
+    opened = (lambda raw: Failing(), "gzip")
+    monkeypatch.setitem(files._COMPRESSED, PACKED[:2], opened)
+    path = tmp_path / "some-file"
+    path.write_bytes(PACKED)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        read_idx(path)
+    assert caught.value.errno == errno.EIO
 
 
 @given(position=st.integers(0, len(PACKED) - 1), flip=st.integers(1, 255))

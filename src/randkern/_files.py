@@ -37,11 +37,6 @@ def special_kind(path: str | os.PathLike[str]) -> str | None:
     """Return what is at `path` if it is not a regular file, otherwise None.
 
     Also None if nothing is there. Symbolic links are followed.
-
-    Examples
-    --------
-    >>> special_kind(os.curdir)
-    'a folder'
     """
     try:
         mode = os.stat(path).st_mode
@@ -60,12 +55,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     renamed; if the block raises, it is removed, and what was at `path` stays.
     A symbolic link stays, and its target is replaced.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder does not exist.
-    IsADirectoryError, FileExistsError
-        If `path` is a folder, a device or a pipe: only regular files are replaced.
+    Only regular files in existing folders are replaced.
 
     Examples
     --------
@@ -121,12 +111,8 @@ _SMALL = 2 * 10**9
 def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
     """Return how many bytes of memory may be taken to read an archive.
 
-    Parameters
-    ----------
-    file : file
-    memory_limit : int, str or None
-        In bytes or as text. None: the free memory, but at most the larger of 2 GB and
-        100 times the size of the file.
+    Without a limit, in bytes or as text, it is the free memory, but at most the larger
+    of 2 GB and 100 times the size of the file.
     """
     if memory_limit is not None:
         return resolve_memory_limit(memory_limit)
@@ -159,29 +145,11 @@ def check_archive(
     is how SciPy stores sparse matrices, are checked in the same way. Reading the
     archive afterwards takes no more memory than was found here.
 
-    Parameters
-    ----------
-    file : file
-    limit : int
-        Bytes of memory.
-    copies : int
-        Number of copies of the content that the reader holds.
-    names : collection of str, optional
-        The members that will be read; None: all.
-    nested : bool
-        Whether the archive is itself nested, and so must not contain another.
-
-    Returns
-    -------
-    dict of str to int
-        The size of each member, including the contents of nested archives.
-
-    Raises
-    ------
-    MemoryLimitError
-        If reading would take more than the limit; nothing was read.
-    BadZipFile, ValueError, or another of `READING_ERRORS`
-        If the archive is damaged, or its content does not match its headers.
+    `limit` is the memory in bytes, of which the reader holds `copies` of the content;
+    `names` are the members that will be read (None: all); a `nested` archive must not
+    contain another. Returns the size of each member, including the contents of nested
+    archives. Raises a MemoryLimitError before reading more than the limit, and one of
+    `READING_ERRORS` if the content does not match its headers.
     """
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -210,12 +178,8 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a :func:`numpy.savez` file, or only those in `names`.
 
-    Raises
-    ------
-    MemoryLimitError
-        If the arrays exceed the default limit of `archive_limit`.
-    BadZipFile, ValueError, or another of `READING_ERRORS`
-        If the archive is damaged, or holds anything but arrays of numbers or text.
+    Raises a MemoryLimitError beyond the default of `archive_limit`, and one of
+    `READING_ERRORS` for anything but intact arrays of numbers or text.
     """
     members = None if names is None else {f"{name}.npy" for name in names}
     sizes = check_archive(file, archive_limit(file), names=members)

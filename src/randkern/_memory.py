@@ -28,11 +28,8 @@ _DEVICE_SHARE = 0.5
 def resolve_memory_limit(limit: Any) -> int:
     """Return a memory limit in bytes.
 
-    Parameters
-    ----------
-    limit : None, int or str
-        Bytes, or a string like ``"4GB"`` or ``"500 MB"`` (powers of ten). None:
-        2 GB, or a quarter of the free memory if that is less.
+    `limit` is a number of bytes, or a string like ``"4GB"`` or ``"500 MB"`` (powers of
+    ten). None: 2 GB, or a quarter of the free memory if that is less.
 
     Examples
     --------

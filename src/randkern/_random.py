@@ -43,23 +43,17 @@ class Stream:
 def root_stream(random_state: Any) -> Stream:
     """Return the stream that `random_state` determines.
 
-    Parameters
-    ----------
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator
-        None takes fresh entropy from the operating system; an integer always
-        gives the same stream; a generator is advanced by one draw.
+    None takes fresh entropy from the operating system; an integer always gives the same
+    stream; a NumPy `RandomState` or `Generator` is advanced by one draw.
     """
     if random_state is None:
         return Stream(int(np.random.SeedSequence().generate_state(1, np.uint64)[0]))
     if isinstance(random_state, Stream):
         return random_state
-    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
-        draw = (
-            random_state.randint
-            if isinstance(random_state, np.random.RandomState)
-            else random_state.integers
-        )
-        return root_stream(int(draw(2**31 - 1)))
+    if isinstance(random_state, np.random.RandomState):
+        return root_stream(int(random_state.randint(2**31 - 1)))
+    if isinstance(random_state, np.random.Generator):
+        return root_stream(int(random_state.integers(2**31 - 1)))
     if isinstance(random_state, (int, np.integer)) and not isinstance(
         random_state, bool
     ):

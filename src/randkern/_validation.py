@@ -446,11 +446,7 @@ def is_device_array(X: Any) -> bool:
     """Return whether `X` is a tensor to compute on, on its own device.
 
     A CPU tensor is read as a NumPy array unless scikit-learn's dispatch is on.
-
-    Raises
-    ------
-    TypeError
-        For a tensor on another device while dispatch is off.
+    One on another device raises a TypeError while dispatch is off.
     """
     if not is_tensor(X):
         return False
@@ -470,15 +466,8 @@ def read_tensor(array: Any, name: str = "X") -> Any:
     """Return a real tensor detached, or as a NumPy array if dispatch is off.
 
     Everything else is returned unchanged. Half precision becomes a float64 array, as
-    in scikit-learn.
-
-    Raises
-    ------
-    ValueError
-        For complex numbers.
-    TypeError
-        For a sparse tensor, a meta tensor, or one that is not on the CPU while
-        dispatch is off.
+    in scikit-learn. Complex numbers raise a ValueError; a sparse tensor, a meta tensor,
+    or one that is not on the CPU while dispatch is off, a TypeError.
     """
     if not is_tensor(array):
         return array

@@ -1,28 +1,30 @@
 """``randkern compare``: error against the number of features, on your data."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .console import output, progress_bar, user_messages
+from .console import titled_table, user_messages
 from .options import (
     Data,
     DataDir,
     Kernels,
+    MemoryLimit,
     Save,
     Target,
     Task,
     Test,
     parse_alpha,
+    parse_bytes,
     parse_sizes,
 )
-from .tables import described, keep, load
+from .studies import Source, named_values, run
 
 __all__ = ["command", "results_table"]
 
@@ -47,10 +49,7 @@ def command(
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
-    ] = None,
+    memory_limit: MemoryLimit = None,
     save: Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
@@ -67,35 +66,18 @@ def command(
         from ..study.compare import compare
         from ..study.kernel_choices import parse_kernels
 
-        names = [choice.label for choice in parse_kernels(kernels)]
-        sizes, penalty = parse_sizes(n_components), parse_alpha(alpha)
-        dataset = load(data, target, task, data_dir, test)
-        console = output()
-        if target is not None:
-            console.print(described(dataset, task), soft_wrap=True)
-        out.mkdir(parents=True, exist_ok=True)
-        with progress_bar() as progress:
-            results = compare(
-                dataset,
-                names,
-                sizes,
-                exact=exact,
-                features=[each.strip() for each in features.split(",")],
-                alpha=penalty,
-                n_seeds=seeds,
-                memory_limit=_bytes(memory_limit),
-                progress=progress,
-            )
-        results["arguments"].update(
-            data=data,
-            data_dir=None if data_dir is None else str(data_dir),
-            target=target,
-            task=task,
-            test=None if test is None else str(test),
+        measure = partial(
+            compare,
+            kernels=[choice.label for choice in parse_kernels(kernels)],
+            n_components=parse_sizes(n_components),
+            exact=exact,
+            features=[each.strip() for each in features.split(",")],
+            alpha=parse_alpha(alpha),
+            n_seeds=seeds,
+            memory_limit=parse_bytes(memory_limit),
         )
-        if test is not None:
-            results["dataset"]["split"] = f"the rows of {test.name}"
-        keep(console, dataset, results, save, out, _figure, _print)
+        source = Source(data, target, task, data_dir, test)
+        run(measure, source, save, out, _figure, _print)
 
 
 def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
@@ -107,13 +89,11 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     """
     described = results["dataset"]
     share = described["task"] == "classification"
-    table = Table(
-        title=f"{described['name']}: {described['metric']}{' (%)' if share else ''} on "
+    table = titled_table(
+        f"{described['name']}: {described['metric']}{' (%)' if share else ''} on "
         f"{described['n_test']:,} test rows, {described['n_train']:,} training rows, "
         f"{described['n_features']:,} columns",
-        title_justify="left",
-        title_style="" if plain else "bold",
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        plain,
         caption="± after an error: over seeds; ± rows: one standard error of the test "
         "rows; MB: peak memory"
         + ("; AUC: where the test rows have all classes" * share),
@@ -170,63 +150,29 @@ def _cells(
     ]
 
 
-def _bytes(limit: str | None) -> int | str | None:
-    """Return a plain number of bytes as an int; the models parse other texts."""
-    return int(limit) if limit is not None and limit.isdecimal() else limit
-
-
 def _seconds(values: Sequence[float]) -> str:
     value = median(values)
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write the figure; return no path if matplotlib or records are missing."""
-    from ..plots import plot_compare, save_figure
+def _figure(results: Mapping[str, Any]) -> Any:
+    from ..plots import plot_compare
 
-    path = out / "compare.png"
-    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
-    if not results["records"]:
-        return []
     described = results["dataset"]
-    try:
-        figure = plot_compare(
-            results["records"],
-            dataset=described["name"],
-            metric=f"test error ({described['metric']})",
-            percent=described["task"] == "classification",
-        )
-    except ModuleNotFoundError:
-        typer.echo(
-            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
-            err=True,
-        )
-        return []
-    return [save_figure(figure, path)]
+    return plot_compare(
+        results["records"],
+        dataset=described["name"],
+        metric=f"test error ({described['metric']})",
+        percent=described["task"] == "classification",
+    )
 
 
 def _print(console: Console, results: Mapping[str, Any]) -> None:
-    """Print how data were prepared, the table, and what was chosen and skipped."""
-    described = results["dataset"]
-    prepared = f"test rows: {described['split']}; {described['preprocessing']}"
-    console.print(prepared, soft_wrap=True)
+    """Print the table and the hyperparameters that were chosen."""
     if results["records"]:
         console.print(results_table(results, plain=not console.is_terminal))
-    _print_choices(console, results)
-    for note in results["skipped"]:
-        size = note["n_components"]
-        which = "exact" if size is None else f"{size:,} features"
-        console.print(f"skipped {note['kernel']}, {which}: {note['reason']}")
-    for note in results["warnings"]:
-        size = note["n_components"]
-        which = "exact" if size is None else f"{size:,} features"
-        console.print(f"warning, {note['kernel']}, {which}: {note['message']}")
-
-
-def _print_choices(console: Console, results: Mapping[str, Any]) -> None:
     chosen = {
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }
     for kernel, values in chosen.items():
-        named = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        console.print(f"{kernel}: {named}")
+        console.print(f"{kernel}: {named_values(values)}")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,6 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 from typer.core import TyperGroup
 
 import randkern
@@ -26,6 +28,7 @@ __all__ = [
     "options",
     "output",
     "progress_bar",
+    "titled_table",
     "user_messages",
 ]
 
@@ -38,6 +41,17 @@ def output() -> Console:
     if not console.is_terminal or console.width > MAX_COLUMNS:
         console = Console(highlight=False, width=MAX_COLUMNS)
     return console
+
+
+def titled_table(title: str, plain: bool, **options: Any) -> Table:
+    """Return an empty table with a title, in ASCII without colours if `plain`."""
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="" if plain else "bold",
+        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        **options,
+    )
 
 
 def error_exit(message: str) -> typer.Exit:

@@ -7,10 +7,9 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
-from .console import output, user_messages
+from .console import output, titled_table, user_messages
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
 
@@ -110,8 +109,9 @@ def command(
 
 def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
-    import numpy as np
     from sklearn.model_selection import train_test_split
+
+    from ..study.preparation import strata
 
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
@@ -122,13 +122,9 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     if table.X_test is not None:
         return X, table.X_test, y, table.y_test
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
-    strata = None
-    if table.task == "classification":
-        counts = np.unique(y, return_counts=True)[1]
-        if counts.min() >= 2 and len(counts) <= min(size, len(y) - size):
-            strata = y
+    classes = strata(y, table.task, min(size, len(y) - size))
     return tuple(
-        train_test_split(X, y, test_size=size, random_state=seed, stratify=strata)
+        train_test_split(X, y, test_size=size, random_state=seed, stratify=classes)
     )
 
 
@@ -209,7 +205,7 @@ def _defined(values: dict[str, Any]) -> dict[str, Any]:
 
 def _leaderboard(model: Any, plain: bool) -> Table:
     trials = model.leaderboard_
-    table = _table(f"the best of {len(trials)} kernels tried", plain)
+    table = titled_table(f"the best of {len(trials)} kernels tried", plain)
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):
@@ -226,19 +222,10 @@ def _scores(evaluation: Any, others: dict[str, Any], plain: bool) -> Table:
     from ..report.page import score_rows
 
     n = len(evaluation.predictions)
-    table = _table(f"on {n:,} rows held out (± one standard error)", plain)
+    table = titled_table(f"on {n:,} rows held out (± one standard error)", plain)
     table.add_column("")
     for name in ("this model", *others):
         table.add_column(name, justify="right")
     for name, cells in score_rows(evaluation, others):
         table.add_row(name, *cells)
     return table
-
-
-def _table(title: str, plain: bool) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="" if plain else "bold",
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
-    )

@@ -9,13 +9,14 @@ __all__ = [
     "Data",
     "DataDir",
     "Kernels",
+    "MemoryLimit",
     "Save",
     "Target",
     "Task",
     "Test",
     "TimeLimit",
     "parse_alpha",
-    "parse_penalty",
+    "parse_bytes",
     "parse_sizes",
 ]
 
@@ -62,17 +63,14 @@ Kernels = Annotated[
         "rational-quadratic[:ALPHA], linear, optical[:DEGREE], compositional[:DEPTH]."
     ),
 ]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
+]
 
 
 def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
-    """Read comma-separated numbers, for instance of features.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_sizes
-    >>> parse_sizes("100, 1000")
-    [100, 1000]
-    """
+    """Read comma-separated numbers, for instance of features."""
     parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
     for part in parts:
         if not part.isdecimal() or int(part) < 1:
@@ -84,40 +82,18 @@ def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
 
 
 def parse_alpha(text: str) -> float | None:
-    """Read ``auto`` (None) or a positive number.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_alpha
-    >>> parse_alpha("1e-3")
-    0.001
-    """
+    """Read ``auto`` (None) or a positive number."""
     if text.strip().lower() == "auto":
         return None
-    return _positive(text, "--alpha takes auto or a positive number")
-
-
-def parse_penalty(text: str) -> float:
-    """Read a positive number.
-
-    Examples
-    --------
-    >>> from randkern.cli.options import parse_penalty
-    >>> parse_penalty("1e-3")
-    0.001
-    """
-    penalty = parse_alpha(text)
-    if penalty is None:
-        raise ValueError("--alpha takes positive numbers here, got 'auto'")
-    return penalty
-
-
-def _positive(text: str, expected: str) -> float:
-    """Read a positive number."""
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not 0 < value < float("inf"):
-        raise ValueError(f"{expected}, got {text!r}")
+        raise ValueError(f"--alpha takes auto or a positive number, got {text!r}")
     return value
+
+
+def parse_bytes(limit: str | None) -> int | str | None:
+    """Return a plain number of bytes as an int; the models parse other texts."""
+    return int(limit) if limit is not None and limit.isdecimal() else limit

@@ -4,19 +4,17 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from randkern._validation import is_numeric, no_numbers
 
 from .console import progress_bar
 
-__all__ = ["described", "keep", "load", "naming", "read", "trial_progress"]
+__all__ = ["described", "load", "naming", "read", "trial_progress"]
 
 
 def load(
@@ -76,44 +74,6 @@ def described(table: Any, task: str | None) -> str:
         f"{table.description}, because it has {few}{n:,} different {whole}numbers; "
         f"--task {other} changes it"
     )
-
-
-def keep(
-    console: Console,
-    dataset: Any,
-    results: dict[str, Any],
-    save: Path | None,
-    out: Path,
-    draw: Callable[[Mapping[str, Any], Path], list[Path]],
-    show: Callable[[Console, Mapping[str, Any]], None],
-) -> None:
-    """Save the best model if requested; write the results; print them all."""
-    from ..study.records import write_results
-
-    saved = "" if save is None else _save_winner(dataset, results, save)
-    written = [write_results(results, out / "results.json"), *draw(results, out)]
-    show(console, results)
-    if save is not None:
-        console.print(saved, soft_wrap=True)
-        written.append(save)
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
-
-
-def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
-    """Fit and save the best model; return a line that describes it."""
-    import randkern
-
-    from ..study.winner import fit_winner, winner
-
-    randkern.save(fit_winner(dataset, results), path)
-    best = winner(results) or {}
-    results["saved"] = best
-    size = best["n_components"]
-    features = "the exact kernel" if size is None else f"{size:,} features"
-    if best["features"] == "nystrom":
-        features = f"{size:,} landmarks"
-    named = ", ".join(f"{k} {v:.4g}" for k, v in best["hyperparameters"].items())
-    return f"saved the best, {best['kernel']} with {features} ({named})"
 
 
 def read(data: str) -> Any:

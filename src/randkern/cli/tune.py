@@ -1,18 +1,27 @@
 """``randkern tune``: a grid of hyperparameters, on your data."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .compare import _bytes
-from .console import output, progress_bar, user_messages
-from .options import Data, DataDir, Kernels, Save, Target, Task, Test
-from .tables import described, keep, load
+from .console import titled_table, user_messages
+from .options import (
+    Data,
+    DataDir,
+    Kernels,
+    MemoryLimit,
+    Save,
+    Target,
+    Task,
+    Test,
+    parse_bytes,
+)
+from .studies import Source, named_values, run
 
 __all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
 
@@ -60,10 +69,7 @@ def command(
     trials: Annotated[
         int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
     ] = 20,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
-    ] = None,
+    memory_limit: MemoryLimit = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
     ] = 0,
@@ -83,44 +89,21 @@ def command(
         from ..study.kernel_choices import parse_kernels
         from ..study.tune import tune
 
-        names = [choice.label for choice in parse_kernels(kernels)]
-        grid = {
-            "alphas": parse_numbers(alphas, "--alphas"),
-            "scales": parse_numbers(scales, "--scales", auto=False) or [],
-            "lengthscales": parse_numbers(lengthscales, "--lengthscales"),
-            "biases": parse_numbers(biases, "--biases"),
-        }
-        size = parse_size(n_components)
-        dataset = load(data, target, task, data_dir, test)
-        console = output()
-        if target is not None:
-            console.print(described(dataset, task), soft_wrap=True)
-        out.mkdir(parents=True, exist_ok=True)
-        with progress_bar() as progress:
-            results = tune(
-                dataset,
-                names,
-                n_components=size,
-                alphas=grid["alphas"],
-                scales=grid["scales"] or [],
-                lengthscales=grid["lengthscales"],
-                biases=grid["biases"],
-                validation=int(validation) if validation.isdecimal() else validation,
-                n_trials=trials if optuna else None,
-                memory_limit=_bytes(memory_limit),
-                random_state=seed,
-                progress=progress,
-            )
-        results["arguments"].update(
-            data=data,
-            data_dir=None if data_dir is None else str(data_dir),
-            target=target,
-            task=task,
-            test=None if test is None else str(test),
+        measure = partial(
+            tune,
+            kernels=[choice.label for choice in parse_kernels(kernels)],
+            n_components=parse_size(n_components),
+            alphas=parse_numbers(alphas, "--alphas"),
+            scales=parse_numbers(scales, "--scales", auto=False) or [],
+            lengthscales=parse_numbers(lengthscales, "--lengthscales"),
+            biases=parse_numbers(biases, "--biases"),
+            validation=int(validation) if validation.isdecimal() else validation,
+            n_trials=trials if optuna else None,
+            memory_limit=parse_bytes(memory_limit),
+            random_state=seed,
         )
-        if test is not None:
-            results["dataset"]["split"] = f"the rows of {test.name}"
-        keep(console, dataset, results, save, out, _figure, _print)
+        source = Source(data, target, task, data_dir, test)
+        run(measure, source, save, out, _figure, _print)
 
 
 def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
@@ -170,12 +153,10 @@ def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
 
     described = results["dataset"]
     share = described["task"] == "classification"
-    table = Table(
-        title=f"{described['name']}: {described['metric']}, "
+    table = titled_table(
+        f"{described['name']}: {described['metric']}, "
         f"{described['validation']}, {described['n_train']:,} training rows",
-        title_justify="left",
-        title_style="" if plain else "bold",
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        plain,
     )
     table.add_column("kernel")
     for heading in ("setting", "scale", "alpha", "validation error", "seconds"):
@@ -216,64 +197,41 @@ def _error(value: float, share: bool) -> str:
     return f"{100 * value:.2f} %" if share else f"{value:.4f}"
 
 
-def _figure(results: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write the figure; return no path if matplotlib or records are missing."""
-    from ..plots import plot_tune, save_figure
+def _figure(results: Mapping[str, Any]) -> Any:
+    from ..plots import plot_tune
 
-    path = out / "tune.png"
-    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
-    if not results["records"]:
-        return []
     described = results["dataset"]
-    try:
-        figure = plot_tune(
-            results["records"],
-            best=results["best"],
-            dataset=described["name"],
-            metric=f"{described['metric']}, {described['validation']}",
-            percent=described["task"] == "classification",
-        )
-    except ModuleNotFoundError:
-        typer.echo(
-            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
-            err=True,
-        )
-        return []
-    return [save_figure(figure, path)]
+    return plot_tune(
+        results["records"],
+        best=results["best"],
+        dataset=described["name"],
+        metric=f"{described['metric']}, {described['validation']}",
+        percent=described["task"] == "classification",
+    )
 
 
 def _print(console: Console, results: Mapping[str, Any]) -> None:
-    """Print how data were prepared, the table, the best, and what was skipped."""
-    about = results["dataset"]
-    share = about["task"] == "classification"
-    prepared = f"test rows: {about['split']}; {about['preprocessing']}"
-    console.print(prepared, soft_wrap=True)
+    """Print the tables of settings and of the best, which may be at an edge."""
+    share = results["dataset"]["task"] == "classification"
     if results["settings"]:
         console.print(settings_table(results, plain=not console.is_terminal))
     if results["best"]:
         console.print(_scores(results, share, plain=not console.is_terminal))
     for kernel, best in results["best"].items():
-        named = ", ".join(f"{k} {v:.4g}" for k, v in best["hyperparameters"].items())
-        console.print(f"{kernel}: {named}")
+        console.print(f"{kernel}: {named_values(best['hyperparameters'])}")
         if best["at_edge"]:
             console.print(
                 f"{kernel}: the best {' and '.join(best['at_edge'])} is at the edge of "
                 "the grid; a wider one may be better"
             )
-    for note in results["skipped"]:
-        console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
-    for note in results["warnings"]:
-        console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
 
 
 def _scores(results: Mapping[str, Any], share: bool, *, plain: bool) -> Table:
     """Return a table of test scores of the best of each kernel and of baselines."""
-    table = Table(
-        title=f"the best on {results['dataset']['n_test']:,} test rows "
+    table = titled_table(
+        f"the best on {results['dataset']['n_test']:,} test rows "
         "(± one standard error)",
-        title_justify="left",
-        title_style="" if plain else "bold",
-        box=box.ASCII2 if plain else box.SIMPLE_HEAD,
+        plain,
     )
     table.add_column("")
     names = ("log_loss", "auc") if share else ()
@@ -292,8 +250,3 @@ def _scores(results: Mapping[str, Any], share: bool, *, plain: bool) -> Table:
             *("" if value is None else f"{value:.4f}" for value in others),
         )
     return table
-
-
-def _setting(note: Mapping[str, Any]) -> str:
-    named = note["hyperparameters"]
-    return ", ".join(f"{k} {v:.4g}" for k, v in named.items()) or "its only setting"

@@ -223,3 +223,8 @@ class DeviceBlocks:
             self.rows if isinstance(self.rows, RowBlocks) else type(self.rows).__name__
         )
         return f"DeviceBlocks({rows}, device={self.device!r})"
+
+
+def split_device(X: Any) -> tuple[Any, str | None]:
+    """Return rows without :class:`DeviceBlocks`, and the device, None for their own."""
+    return (X.rows, X.device) if isinstance(X, DeviceBlocks) else (X, None)

@@ -20,7 +20,7 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import empty_on, ops_of
-from randkern.data.devices import DeviceBlocks, check_dense
+from randkern.data.devices import DeviceBlocks, check_dense, split_device
 from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
 from randkern.data.sample import RowSample
 from randkern.data.sharded import dask_blocks, is_dask
@@ -61,16 +61,9 @@ class StreamReader(Protocol):
 class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
-    Parameters
-    ----------
-    read : callable
-        Returns an iterator over checked (X, Y, weight) of the same rows in every call:
-        in their own order for None, in a random order for a generator.
-    n_rows, n_targets : int
-    like : array
-        An array of the dtype of the rows, float32 or float64, on their device.
-    n_bytes : int
-        Memory of all X.
+    `read` returns an iterator over checked (X, Y, weight) of the same rows in every
+    call: in their own order for None, in a random order for a generator. `like` is an
+    array of the dtype of the rows, on their device, and `n_bytes` the memory of all X.
     """
 
     def __init__(
@@ -155,9 +148,8 @@ class _CheckedBlocks:
     unless :class:`DeviceBlocks` move them to another.
     """
 
-    def __init__(self, estimator: Any, X: RowBlocks | DeviceBlocks, blocks: RowBlocks):
-        self.estimator, self.blocks = estimator, blocks
-        self.device = X.device if isinstance(X, DeviceBlocks) else None
+    def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
+        self.estimator, self.blocks, self.device = estimator, blocks, device
         self.like: Any = None
         self._places: tuple[str, str] | None = None
 
@@ -213,9 +205,7 @@ class _CachedTargets:
             return
         # Copies: the stream may reuse the memory for its next block.
         y = copied(y)
-        self._cached.append(
-            (y, None if weight is None else ops_of(weight).copy(weight))
-        )
+        self._cached.append((y, copied(weight)))
         self._n_bytes += y.nbytes + 8 * len(y)
         if self._n_bytes > _TARGET_BYTES:
             self._cached.clear()
@@ -242,10 +232,10 @@ def read_stream(
     Sets the attributes of validation on the estimator. Returns the rows, and a sample
     of them and their weights, from which a kernel may be resolved.
     """
-    given = X.rows if isinstance(X, DeviceBlocks) else X
+    given, device = split_device(X)
     made_of = dask_blocks if is_dask(given) else as_blocks
     blocks = made_of(given, y, sample_weight)
-    checked = _CheckedBlocks(estimator, X, blocks)
+    checked = _CheckedBlocks(estimator, blocks, device)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Seen] = []
     targets = _CachedTargets()
@@ -277,12 +267,13 @@ def read_stream(
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
     """Yield the checked rows of all blocks, on the device of the computation."""
-    blocks = as_blocks(X.rows if isinstance(X, DeviceBlocks) else X)
+    given, device = split_device(X)
+    blocks = as_blocks(given)
     for block in blocks:
         rows = validate_rows(model, named_rows(blocks, block), reset=False)
-        if isinstance(X, DeviceBlocks):
+        if device is not None:
             check_dense(rows)
-            like = _empty_on(X.device, rows)
+            like = _empty_on(device, rows)
             rows = ops_of(like).asarray(rows, like)
         yield rows
 

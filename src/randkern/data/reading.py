@@ -10,7 +10,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data.devices import DeviceBlocks, DeviceRows
+from randkern.data.devices import DeviceBlocks, DeviceRows, split_device
 from randkern.data.out_of_core import copied, moved_blocks, read_stream
 from randkern.data.row_blocks import RowBlocks, as_blocks
 from randkern.data.sample import stacked
@@ -36,21 +36,10 @@ def read(
     """Return checked rows with their targets, and a sample of the rows.
 
     Sets the attributes of validation on the estimator, and those learned from targets.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Reads targets in memory by `_read_targets`, in blocks as a
-        :class:`~randkern.data.out_of_core.StreamReader`; `_needs_sums_alone` says
-        whether shards may be summed in place.
-    X, y, sample_weight : as passed to `fit`
-    stream : Stream
-
-    Returns
-    -------
-    rows : TrainingData
-    sample : tuple of rows and their weights or None
-        For resolving the kernel.
+    The estimator reads targets in memory by `_read_targets`, in blocks as a
+    :class:`~randkern.data.out_of_core.StreamReader`; `_needs_sums_alone` says whether
+    shards may be summed in place. The sample, rows and their weights or None, is for
+    resolving the kernel.
     """
     in_shards = estimator._needs_sums_alone
     if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):
@@ -79,22 +68,11 @@ def mapped_rows(
 ) -> Any:
     """Return `function` of checked rows of any kind.
 
-    Parameters
-    ----------
-    method : method of an estimator
-        The caller; workers call it for the partitions of Dask collections.
-    X : rows
-        As passed to the method.
-    function : callable
-        Returns an array, or a tuple of arrays, with one entry per row.
-    width, dtype
-        Width and dtype of the result for Dask collections; width None: a vector.
-
-    Returns
-    -------
-    array, tensor, Dask array, or tuple of arrays
-        A NumPy array for rows that are moved to a device; for shards a tensor on the
-        device of the first shard.
+    `method` is the estimator's method that was called with `X`: workers call it for the
+    partitions of Dask collections, for which the result has this width (None: a vector)
+    and dtype. `function` returns an array, or a tuple of arrays, with one entry per
+    row. The result is a NumPy array for rows that are moved to a device; for shards a
+    tensor on the device of the first shard.
     """
     model = method.__self__
     if is_dask(X):
@@ -128,7 +106,7 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     if not isinstance(X, (RowBlocks, DeviceBlocks)):
         return y, model.predict(X), sample_weight
     targets, weights = [], []
-    blocks = as_blocks(X.rows if isinstance(X, DeviceBlocks) else X, y, sample_weight)
+    blocks = as_blocks(split_device(X)[0], y, sample_weight)
     for number, block in enumerate(blocks):
         if block.y is None:
             raise ValueError(f"block {number} has no y to compare predictions with.")

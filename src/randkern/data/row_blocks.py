@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
@@ -543,6 +544,8 @@ class ParquetSource:
         if not columns:
             raise ValueError(f"{place}: no column is left for X.")
         fields = [schema.field(name) for name in columns]
+        with _readable(place):  # the footers of the files
+            n_rows = int(dataset.count_rows())
         single = all(field.type == arrow.float32() for field in fields)
         return cls(
             place,
@@ -552,7 +555,7 @@ class ParquetSource:
             tuple(_is_category(arrow, field, place) for field in fields),
             np.dtype(np.float32 if single else np.float64),
             int(block_rows),
-            _counted(dataset, place),
+            n_rows,
         )
 
     @property
@@ -560,17 +563,12 @@ class ParquetSource:
         return -(-self.n_rows // self.block_rows)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
-        return self._blocks(None)
+        return self.shuffled(None)
 
     def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield blocks of row groups in a random order."""
-        return self._blocks(generator)
-
-    def _blocks(
         self, generator: np.random.Generator | None
     ) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield blocks, of row groups in a random order if there is a generator."""
         for table in self._tables(generator):
             y = None if self.target is None else _values(table, self.target)
             weight = None
@@ -583,7 +581,7 @@ class ParquetSource:
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         pending: list[Any] = []
         n_pending = 0
-        try:
+        with _readable(self.path):
             for batch in self._batches(generator):
                 pending.append(batch)
                 n_pending += batch.num_rows
@@ -592,8 +590,6 @@ class ParquetSource:
                     yield table.slice(0, self.block_rows)
                     rest = table.slice(self.block_rows)
                     pending, n_pending = rest.to_batches(), rest.num_rows
-        except (arrow.ArrowException, OSError) as error:
-            raise _unreadable(self.path, error) from error
         if n_pending:
             yield arrow.Table.from_batches(pending)
 
@@ -649,29 +645,23 @@ class ParquetSource:
 
 def _open(path: Any) -> Any:
     dataset = import_extra("pyarrow.dataset", _PURPOSE, "data")
-    arrow = import_extra("pyarrow", _PURPOSE, "data")
     for file in path if isinstance(path, list) else [path]:
         if "://" not in file and not os.path.exists(file):
             raise FileNotFoundError(f"{file} does not exist; check the path")
-    try:
+    with _readable(path):
         return dataset.dataset(path, format="parquet", partitioning="hive")
-    except (arrow.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
 
 
-def _counted(dataset: Any, path: Any) -> int:
-    """Return the number of rows, from the footers of the files."""
+@contextmanager
+def _readable(path: Any) -> Iterator[None]:
+    """Name the files in errors of pyarrow."""
     arrow = import_extra("pyarrow", _PURPOSE, "data")
     try:
-        return int(dataset.count_rows())
+        yield
     except (arrow.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Any, error: Exception) -> DataFileError:
-    return DataFileError(
-        f"{path}: not readable as Parquet: {error}; copy or download it again"
-    )
+        raise DataFileError(
+            f"{path}: not readable as Parquet: {error}; copy or download it again"
+        ) from error
 
 
 def _check_names(path: Any, there: list[str], wanted: list[str]) -> None:

@@ -43,7 +43,7 @@ from randkern._validation import (
 )
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.namespace import empty_on
-from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense
+from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
 from randkern.data.row_blocks import RowBlocks
 from randkern.data.sample import RowSample, sample_size
 from randkern.data.training_data import (
@@ -62,7 +62,7 @@ _FAN_IN = 4
 
 def is_dask(X: Any) -> bool:
     """Return whether X is a Dask array or dataframe, possibly in DeviceBlocks."""
-    return is_dask_collection(X.rows if isinstance(X, DeviceBlocks) else X)
+    return is_dask_collection(split_device(X)[0])
 
 
 def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
@@ -70,11 +70,11 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     da = import_extra("dask.array", READING_DASK, "dask")
     meta = np.empty((0,) if width is None else (0, width), dtype)
     worker = for_workers(method.__self__)
-    if isinstance(X, DeviceBlocks):
-        method = OnDevice(worker, method.__name__, X.device)
-        X = X.rows
-    else:
-        method = getattr(worker, method.__name__)
+    X, device = split_device(X)
+    name = method.__name__
+    method = getattr(worker, name)
+    if device is not None:
+        method = functools.partial(_on_device, worker, name, device)
     if not isinstance(X, da.Array):
         return X.map_partitions(method, meta=meta)
     X = with_whole_rows(X)
@@ -94,16 +94,9 @@ def with_whole_rows(X: Any) -> Any:
     return X.rechunk({1: -1})
 
 
-@dataclass(frozen=True)
-class OnDevice:
-    """A method of an estimator, for partitions that are moved to a device."""
-
-    estimator: Any
-    name: str
-    device: str
-
-    def __call__(self, X: Any) -> Any:
-        return getattr(self.estimator, self.name)(DeviceBlocks(X, self.device))
+def _on_device(estimator: Any, method: str, device: str, X: Any) -> Any:
+    """Return an estimator's method of a partition that is moved to a device."""
+    return getattr(estimator, method)(DeviceBlocks(X, device))
 
 
 def for_workers(estimator: Any) -> Any:
@@ -140,8 +133,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
 
 def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     """Return the delayed reduction of delayed values by workers, a few at a time."""
-    dask = import_extra("dask", READING_DASK, "dask")
-    join = dask.delayed(join, pure=False)
+    join = delayed(join)
     while True:
         groups = range(0, len(values), _FAN_IN)
         values = [join(values[i : i + _FAN_IN]) for i in groups]
@@ -149,54 +141,55 @@ def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:
             return values[0]
 
 
+def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose calls are tasks of workers."""
+    dask = import_extra("dask", READING_DASK, "dask")
+    return dask.delayed(function, pure=False)
+
+
 def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     """Return delayed tuples (X, y, weight) of the partitions of X."""
     da = import_extra("dask.array", READING_DASK, "dask")
-    dask = import_extra("dask", READING_DASK, "dask")
-    columns = [each for each in (y, sample_weight) if each is not None]
     if isinstance(X, da.Array):
         X = with_whole_rows(X)
-        blocks = [[part] for part in X.to_delayed().ravel()]
-    else:
-        blocks = [[part] for part in X.to_delayed()]
-    for column in columns:
-        if not is_dask(column):
-            column = np.asarray(column)
-            if not isinstance(X, da.Array) or np.isnan(X.shape[0]):
-                raise TypeError(
-                    "y and sample_weight must be Dask collections where X is a Dask "
-                    "dataframe or has chunks of unknown size."
-                )
-            column = da.from_array(column, chunks=(X.chunks[0], *column.shape[1:]))
-        if isinstance(column, da.Array):
-            known = isinstance(X, da.Array) and not np.isnan(X.shape[0])
-            if known and not np.isnan(column.shape[0]):
-                if column.shape[0] != X.shape[0]:
-                    raise ValueError(
-                        f"X has {X.shape[0]} rows, but y or sample_weight has "
-                        f"{column.shape[0]}."
-                    )
-                whole = {1: -1} if column.ndim == 2 else {}
-                column = column.rechunk({0: X.chunks[0]} | whole)
-        parts = np.ravel(np.asarray(column.to_delayed(), dtype=object))
-        if len(parts) != len(blocks):
-            raise ValueError(
-                f"X has {len(blocks)} partitions, but y or sample_weight has "
-                f"{len(parts)}; repartition them alike."
+    blocks = _delayed_parts(X)
+    columns = [_matching_parts(each, X, len(blocks)) for each in (y, sample_weight)]
+    return list(map(delayed(_packed), blocks, *columns))
+
+
+def _delayed_parts(collection: Any) -> Any:
+    return np.ravel(np.asarray(collection.to_delayed(), dtype=object))
+
+
+def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
+    """Return the parts of y or sample_weight that belong to the partitions of X."""
+    if column is None:
+        return [None] * n_parts
+    da = import_extra("dask.array", READING_DASK, "dask")
+    known = isinstance(X, da.Array) and not np.isnan(X.shape[0])
+    if not is_dask(column):
+        if not known:
+            raise TypeError(
+                "y and sample_weight must be Dask collections where X is a Dask "
+                "dataframe or has chunks of unknown size."
             )
-        for block, part in zip(blocks, parts, strict=True):
-            block.append(part)
-    pack = dask.delayed(_packed, pure=False)
-    has_weight = sample_weight is not None
-    has_targets = y is not None
-    return [
-        pack(
-            block[0],
-            block[1] if has_targets else None,
-            block[-1] if has_weight else None,
+        column = np.asarray(column)
+        column = da.from_array(column, chunks=(X.chunks[0], *column.shape[1:]))
+    if known and isinstance(column, da.Array) and not np.isnan(column.shape[0]):
+        if column.shape[0] != X.shape[0]:
+            raise ValueError(
+                f"X has {X.shape[0]} rows, but y or sample_weight has "
+                f"{column.shape[0]}."
+            )
+        whole = {1: -1} if column.ndim == 2 else {}
+        column = column.rechunk({0: X.chunks[0]} | whole)
+    parts = _delayed_parts(column)
+    if len(parts) != n_parts:
+        raise ValueError(
+            f"X has {n_parts} partitions, but y or sample_weight has "
+            f"{len(parts)}; repartition them alike."
         )
-        for block in blocks
-    ]
+    return parts
 
 
 def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
@@ -232,13 +225,7 @@ _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Shards(TrainingData):
-    """Rows in shards, each an :class:`ArrayRows` or a value computed from one.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        Number of rows of each shard.
-    """
+    """Rows in shards, each an :class:`ArrayRows` or a value computed from one."""
 
     in_one_place = False
 
@@ -296,15 +283,8 @@ class DeviceShards(Shards):
 class DaskShards(Shards):
     """Partitions of checked rows with their targets, as delayed values.
 
-    Each computes to an :class:`ArrayRows`.
-
-    Parameters
-    ----------
-    partitions, lengths, n_targets, like
-    device : str or None
-        The device that workers compute on, by its name on each worker; None: the host.
-    keep : bool
-        Whether rows may stay on the device.
+    Each computes to an :class:`ArrayRows`. `device` is the device that workers compute
+    on, by its name on each worker (None: the host); with `keep` rows may stay there.
     """
 
     def __init__(
@@ -330,7 +310,7 @@ class DaskShards(Shards):
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
         dask = import_extra("dask", READING_DASK, "dask")
-        call = dask.delayed(_apply, pure=False)
+        call = delayed(_apply)
         # Pickled, so that all tasks of a worker share a plan: see _unpickled.
         shared = (self._place, pickle.dumps(self._steps), function, args)
         shared = dask.delayed(shared, traverse=False)
@@ -339,7 +319,7 @@ class DaskShards(Shards):
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
         dask = import_extra("dask", READING_DASK, "dask")
-        call = dask.delayed(_take, pure=False)
+        call = delayed(_take)
         tasks = [
             call(part, self._steps, here)
             for part, here in zip(self.partitions, numbers, strict=True)
@@ -469,11 +449,10 @@ def _looked_at(
 
     Sets the attributes of validation on the estimator.
     """
-    dask = import_extra("dask", READING_DASK, "dask")
     blocks = partitions(X, y, sample_weight)
     set_columns(estimator, X)
     worker = for_workers(estimator)
-    call = dask.delayed(on_one_thread, pure=False)
+    call = delayed(on_one_thread)
     sampler = stream.child("first pass")
     tasks = [
         call(_first_look, block, worker, sampler.child(i), i, device)
@@ -503,15 +482,13 @@ def read_dask(
     """
     check_given(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
-    device = None
-    if isinstance(X, DeviceBlocks):
-        X, device = X.rows, X.device
+    X, device = split_device(X)
     blocks, found = _looked_at(estimator, X, y, sample_weight, stream, device)
     if not sum(found.lengths):
         raise ValueError("X has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(found.seen)
     dtype = np.result_type(*found.dtypes)
-    call, worker = dask.delayed(on_one_thread, pure=False), for_workers(estimator)
+    call, worker = delayed(on_one_thread), for_workers(estimator)
     rows = tuple(
         call(_checked_rows, block, worker, dtype)
         for block, n in zip(blocks, found.lengths, strict=True)

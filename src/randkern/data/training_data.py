@@ -141,13 +141,8 @@ class TrainingData:
 class ArrayRows(TrainingData):
     """Rows in memory, or on disk behind an array; also a block or a shard.
 
-    Parameters
-    ----------
-    X : Rows
-    Y : array of shape (n, k), float64
-    weight : array of shape (n,), float64, or None
-    start : int
-        The number of the first row.
+    `Y` (n, k) and `weight` (n,) or None are float64; `start` is the number of the first
+    row.
     """
 
     in_memory = True

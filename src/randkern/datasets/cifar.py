@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from randkern.datasets.image_folder import read_image_folder
-from randkern.datasets.record import Dataset, Splits, image_dataset, unit_pixels
+from randkern.datasets.record import (
+    Dataset,
+    Splits,
+    check_digits,
+    image_dataset,
+    unit_pixels,
+)
 from randkern.exceptions import DataFileError
 
 # Errors that Unpickler raises on damaged data, documented or observed; a
@@ -104,28 +110,11 @@ class _BatchUnpickler(pickle._Unpickler):
 
 
 def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Read one batch of the python version.
+    """Return planes (n, 3072) and labels (n,) of a batch of the python version.
 
-    Parameters
-    ----------
-    path : Path
-        Used in error messages.
-    content : bytes
-        Content of the file: a pickle (any protocol) of a dict with ``data``, uint8
-        of shape (n, 3072), and ``labels``, n integers.
-
-    Returns
-    -------
-    planes : ndarray of uint8, shape (n, 3072)
-        Red, green and blue planes of each image, rows within them.
-    labels : ndarray of int64, shape (n,)
-        Only their count is checked.
-
-    Raises
-    ------
-    DataFileError
-        If the pickle is damaged, names anything other than byte arrays, dicts,
-        lists and numbers (no code is run), or is not such a dict.
+    The content is a pickle, of any protocol, of a dict with ``data`` and ``labels``.
+    Anything other than byte arrays, dicts, lists and numbers raises a DataFileError,
+    and no code is run. Of the labels only the count is checked.
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -186,44 +175,23 @@ _BatchReader = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 
 
 def load_cifar10(place: Path) -> Dataset | None:
-    """Load CIFAR-10 from a folder or a zip archive, if it exists.
+    """Load CIFAR-10 from a folder or a zip archive; None if no form of it is there.
 
-    Looks, in this order, for the binary version, the python version, image
-    folders and a zip archive of image folders; the batches may be in ``place``
-    or in a sub-folder with their published name.
-
-    Parameters
-    ----------
-    place : Path
-        A folder, or a zip archive of ``train/CLASS/*.jpg`` and
-        ``test/CLASS/*.jpg`` (or PNG).
-
-    Returns
-    -------
-    Dataset or None
-        X float32 of shape (n, 3072) in [0, 1] in (height, width, channel)
-        order, y int64; None if no form of CIFAR-10 is found. Batches keep their
-        order; image folders are sorted by file name, then class.
-
-    Raises
-    ------
-    DataFileError
-        If batches are missing or damaged, the number of records is wrong, labels
-        are outside 0..9, or images are unreadable.
-
-    Warns
-    -----
-    UserWarning
-        If a batch of the python version does not have the published checksum.
+    Looks, in this order, for the binary version, the python version, image folders
+    (``train/CLASS/*.jpg`` and ``test/CLASS/*.jpg``, or PNG) and a zip archive of these;
+    the batches may be in `place` or in a sub-folder with their published name. Batches
+    keep their order; image folders are sorted by file name, then class.
     """
-    for folder in (place, place / "cifar-10-batches-bin"):
-        if any((folder / name).is_file() for name in _BINARY_FILES):
-            splits = _read_batches(folder, _BINARY_FILES, _read_binary_batch)
-            return _as_dataset(splits, f"binary version in {folder.resolve().name}")
-    for folder in (place, place / "cifar-10-batches-py"):
-        if any((folder / name).is_file() for name in _BATCHES):
-            splits = _read_batches(folder, _BATCHES, _read_python_batch)
-            return _as_dataset(splits, f"python version in {folder.resolve().name}")
+    for kind, names, read_batch in (
+        ("bin", _BINARY_FILES, _read_binary_batch),
+        ("py", _BATCHES, _read_python_batch),
+    ):
+        for folder in (place, place / f"cifar-10-batches-{kind}"):
+            if any((folder / name).is_file() for name in names):
+                splits = _read_batches(folder, names, read_batch)
+                version = "binary" if kind == "bin" else "python"
+                where = f"{version} version in {folder.resolve().name}"
+                return _as_dataset(splits, where)
     archives = (place, *(place / name for name in _ARCHIVES))
     for source in archives:
         if source.is_file() or (source / "train" / CLASSES[0]).is_dir():
@@ -273,13 +241,7 @@ def _check_batch(path: Path, labels: np.ndarray) -> None:
             f"{path}: {len(labels):,} records, expected {RECORDS_A_BATCH:,}; the file "
             f"is damaged or not of CIFAR-10: get it again"
         )
-    wrong = np.flatnonzero((labels < 0) | (labels > 9))
-    if wrong.size:
-        raise DataFileError(
-            f"{path}: {wrong.size:,} labels out of 0..9, the first {labels[wrong[0]]} "
-            f"in record {wrong[0]:,}; the file is damaged or not of CIFAR-10: get it "
-            f"again"
-        )
+    check_digits(path, labels, "in record", "CIFAR-10")
 
 
 def _read_binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ def _open_zstd(raw: Any) -> BinaryIO:
 
 
 # Errors of a damaged stream: truncated, bad data, bad header or checksum.
-STREAM_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
+_STREAM_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
 # First bytes of compressed files, what opens them, and what checks them.
 _COMPRESSED: dict[bytes, tuple[Any, str]] = {
     b"\x1f\x8b": (gzip.open, "gzip"),
@@ -31,12 +31,9 @@ _COMPRESSED: dict[bytes, tuple[Any, str]] = {
 }
 
 _SIGNATURES = {
-    b"\x1f\x8b": "gzip data",
+    **{start: f"{name} data" for start, (_, name) in _COMPRESSED.items()},
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"PAR1": "a Parquet file",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"\x28\xb5\x2f\xfd": "zstd data",
     b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
     b"<": "HTML or XML, as a failed download leaves it",
 }
@@ -49,12 +46,8 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
     The first bytes decide, not the suffix: browsers and mirrors decompress ``.gz``
     files, or compress others, without renaming them.
 
-    Raises
-    ------
-    FileNotFoundError
-        If ``path`` is not a file.
-    DataFileError
-        If a compressed stream turns out to be damaged while it is read.
+    Raises a DataFileError if a compressed stream turns out to be damaged while it is
+    read.
     """
     if not path.is_file():
         kind = "is a folder, not a file" if path.is_dir() else "does not exist"
@@ -69,7 +62,7 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
         try:
             with unpacked(raw) as stream:
                 yield cast(BinaryIO, stream)
-        except STREAM_ERRORS as error:
+        except _STREAM_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the disk
             raise DataFileError(

@@ -43,31 +43,11 @@ def dataset_from_frame(
 ) -> Dataset:
     """Split the target off a table and convert columns to types that models accept.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame of shape (n, d + 1)
-        Dates and durations become days, see `dates_as_days`.
-    target : str
-        Name of the column to predict.
-    name, source : str
-        The `Dataset`'s name, and the name of the table in errors.
-    task : {"classification", "regression"}, optional
-        By default, `infer_task` of the target.
-
-    Returns
-    -------
-    Dataset
-        Without a test split.
-
-    Raises
-    ------
-    DataFileError
-        If there are no rows, target values are missing (states their count and the
-        first row), there is only one class, the target is numeric except for a few
-        strings, or columns are neither numbers nor categories.
-    ValueError
-        If ``target`` is missing or unknown, ``task`` does not suit it, or numbers are
-        infinite.
+    Dates and durations become days, see `dates_as_days`; `name` is the data set's, and
+    `source` that of the table in errors. Without `task`, `infer_task` of the target
+    decides. A target that cannot be learned, and columns that are neither numbers nor
+    categories, raise a DataFileError; arguments that do not suit the table, and
+    infinite numbers, a ValueError.
     """
     if task is not None and task not in _TASKS:
         raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
@@ -112,16 +92,8 @@ def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.Data
     Text files hold dates as strings: a column holds dates if all of its values look
     like 2026-11-22, with or without a time.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    keep : collection of str
-        Names of columns to leave unchanged.
-
-    Raises
-    ------
-    DataFileError
-        If most values of a string column are dates, but not all; names a row.
+    Columns in `keep` are unchanged. A string column of which most values are dates,
+    but not all, raises a DataFileError that names a row.
     """
     pandas = import_extra("pandas", "Reading dates", "data")
     found = {}
@@ -176,10 +148,8 @@ def _day(text: str) -> float:
 def without_free_texts(table: Dataset) -> Dataset:
     """Drop string columns whose values hardly repeat, with a warning.
 
-    Raises
-    ------
-    ValueError
-        If no column is left, or a column is numeric except for a few strings.
+    Raises a ValueError if no column is left, or if one is numeric except for a few
+    strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):

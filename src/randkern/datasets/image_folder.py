@@ -40,33 +40,12 @@ def read_image_folder(
 ) -> Splits:
     """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
 
-    Parameters
-    ----------
-    source : Path
-        A directory or a zip archive; the two folders may be nested, as in
-        ``cifar10/train``. Nothing is unpacked to disk. Hidden files,
-        ``__MACOSX``, paths with ``..`` and files without an image suffix are
-        skipped.
-    classes : sequence of str
-        Names of the class folders, in the order of their labels.
-    image_shape : tuple of int
-        (height, width, 3), the same for every image.
-
-    Returns
-    -------
-    dict
-        ``"train"`` and ``"test"``, each (X, y): X float32 of shape (n, h*w*3)
-        in [0, 1], y int64. Sorted by file name, then class, so that consecutive
-        rows cover all classes.
-
-    Raises
-    ------
-    DataFileError
-        If an image is unreadable or truncated, has another size or mode, or occurs
-        twice, or a class folder is unknown (the message names the member); or if a
-        split has no images.
-    ImportError
-        If Pillow is not installed.
+    `source` is a directory or a zip archive, of which nothing is unpacked to disk; the
+    two folders may be nested, as in ``cifar10/train``. Hidden files, ``__MACOSX``,
+    paths with ``..`` and files without an image suffix are skipped. Labels are
+    positions in `classes`; `image_shape`, (height, width, 3), is that of every image.
+    Rows are sorted by file name, then class, so that consecutive rows cover all
+    classes. A member that is not such an image raises a DataFileError that names it.
     """
     import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:

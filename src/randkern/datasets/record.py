@@ -1,9 +1,12 @@
 """The record that every loader returns, and the scaling of pixels."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
+
+from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,24 +65,7 @@ class Dataset:
 
 
 def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Map uint8 pixels to float32 in [0, 1] by dividing by 255.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8
-    out : ndarray of float32 of the same shape, optional
-
-    Returns
-    -------
-    ndarray of float32
-        ``out`` if given. Pixels are divided by 255 rather than multiplied by
-        1/255, so every value is the float32 nearest to p / 255 and 255 maps to 1.
-
-    Examples
-    --------
-    >>> unit_pixels(np.array([0, 51, 255], dtype=np.uint8)).tolist()
-    [0.0, 0.20000000298023224, 1.0]
-    """
+    """Divide uint8 pixels by 255: each float32 is the nearest to p / 255."""
     if out is None:
         out = np.empty(pixels.shape, dtype=np.float32)
     return np.divide(pixels, np.float32(255), out=out)
@@ -97,25 +83,8 @@ def image_dataset(
 ) -> Dataset:
     """Return an image data set, whose name states the sample size if incomplete.
 
-    Parameters
-    ----------
-    name, title, source : str
-        The name, the title in the description, and where it was found.
-    splits : dict of str to (ndarray, ndarray)
-        ``"train"`` and ``"test"``, each (X, y).
-    full_counts : tuple of int
-        Numbers of rows of the complete data set, (train, test).
-    target_names, image_shape : tuple
-        As in `Dataset`.
-
-    Examples
-    --------
-    >>> rows = np.zeros((3, 4), np.float32), np.zeros(3, int)
-    >>> image_dataset(
-    ...     *("dots", "Dots", "a test", {"train": rows, "test": rows}),
-    ...     full_counts=(60, 3), target_names=("0",), image_shape=(2, 2, 1),
-    ... ).name
-    'dots sample (3 of 60)'
+    `title` and `source` begin the description; `full_counts` are the numbers of
+    training and test rows of the complete data set.
     """
     (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
     counts = len(y_train), len(y_test)
@@ -137,3 +106,14 @@ def image_dataset(
             f"+ {counts[1]:,} test, d = {X_train.shape[1]:,}"
         ),
     )
+
+
+def check_digits(path: Path, labels: np.ndarray, where: str, title: str) -> None:
+    """Raise if labels are outside 0..9; `where` is the word for their place."""
+    wrong = np.flatnonzero((labels < 0) | (labels > 9))
+    if wrong.size:
+        raise DataFileError(
+            f"{path}: {wrong.size:,} labels out of 0..9, the first {labels[wrong[0]]} "
+            f"{where} {wrong[0]:,}; the file is damaged or not the labels of {title}: "
+            "get it again"
+        )

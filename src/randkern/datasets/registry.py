@@ -15,7 +15,7 @@ from randkern._extras import import_extra
 from randkern.datasets import cifar, mnist
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset
-from randkern.datasets.tables import TABLE_SUFFIXES, load_table
+from randkern.datasets.tables import TABLE_SUFFIXES, read_table
 
 _LOADERS = {
     "digits": sklearn_datasets.load_digits,
@@ -30,16 +30,7 @@ BUNDLED_NAMES = tuple(_LOADERS)
 def load_bundled(name: str) -> Dataset:
     """Load one of scikit-learn's bundled data sets, without a test split.
 
-    Parameters
-    ----------
-    name : {"digits", "breast-cancer", "diabetes", "wine", "iris"}
-
-    Returns
-    -------
-    Dataset
-        Digits are images, float32 in [0, 1] (scikit-learn's 0..16 divided by 16);
-        the others are scikit-learn's float64 arrays. y is int64, except for
-        diabetes, the only regression, where it is float64.
+    Digits are images, float32 in [0, 1] (scikit-learn's 0..16 divided by 16).
     """
     bunch = _LOADERS[name]()
     X, y = bunch.data, bunch.target
@@ -130,17 +121,11 @@ _OPENML_PREFIX = "openml:"
 _SAMPLE = "fashion-mnist-sample"
 
 
-def _load_mnist_family(place: Path, *, family: str) -> Dataset | None:
-    if any(mnist.find_file(place, stem) for stem in mnist.STEMS):
-        return mnist.load_mnist(place, family)
-    return None
-
-
 # Each returns None if its files are not in the given folder.
 _FILE_LOADERS: dict[str, Callable[[Path], Dataset | None]] = {
-    "mnist": partial(_load_mnist_family, family="mnist"),
-    "fashion-mnist": partial(_load_mnist_family, family="fashion-mnist"),
-    _SAMPLE: partial(_load_mnist_family, family="fashion-mnist"),
+    "mnist": partial(mnist.load_mnist, family="mnist"),
+    "fashion-mnist": partial(mnist.load_mnist, family="fashion-mnist"),
+    _SAMPLE: partial(mnist.load_mnist, family="fashion-mnist"),
     "cifar10": cifar.load_cifar10,
 }
 _LOOKED_FOR = {
@@ -225,7 +210,10 @@ def load_dataset(
         return fetch_openml(name, target=target, task=task, data_home=data_dir)
     is_name = text in DATASET_NAMES
     if text.lower().endswith(TABLE_SUFFIXES) or (not is_name and Path(text).is_file()):
-        return load_table(_find_table(Path(text), place), target=target, task=task)
+        path = _find_table(Path(text), place)
+        return dataset_from_frame(
+            *(read_table(path), target), name=path.name, source=str(path), task=task
+        )
     if not is_name:
         close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
 from randkern.datasets.files import guess_content, open_data
-from randkern.datasets.frames import dataset_from_frame
-from randkern.datasets.record import Dataset
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -42,40 +40,6 @@ _STARTS = {
     b"FEA1": ".arrow",
     _ARROW_STREAM: ".arrow",
 }
-
-
-def load_table(path: Path, *, target: str | None, task: str | None = None) -> Dataset:
-    """Load a table file.
-
-    Parameters
-    ----------
-    path : Path
-        A file that :func:`read_table` reads.
-    target : str
-        The column to predict; every other column is a feature.
-    task : {"classification", "regression"}, optional
-        What the target is for. By default text, booleans and few distinct numbers are
-        classes, other numbers are regression.
-
-    Returns
-    -------
-    Dataset
-        ``X_train`` is a pandas DataFrame with numeric and boolean columns
-        unchanged and string columns as ``category``; there is no test split.
-
-    Raises
-    ------
-    DataFileError
-        If the file is empty, ragged or damaged, column names are duplicated, target
-        values are missing, or there is only one class.
-    ValueError
-        If ``target`` is missing or not a column (the message lists the columns).
-    ImportError
-        If pandas, or for Parquet pyarrow, is not installed.
-    """
-    return dataset_from_frame(
-        read_table(path), target, name=path.name, source=str(path), task=task
-    )
 
 
 def read_table(path: str | Path) -> "pd.DataFrame":

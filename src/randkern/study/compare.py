@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from .._memory import resolve_memory_limit
 from .._validation import check_choice
 from ..exceptions import MemoryLimitError
 from ..report.scores import area_under_curve, mean_log_loss, rmse_error
+from .fits import Fits, few_rows, ridge_class
 from .kernel_choices import KernelChoice, parse_kernels
 from .measure import Measurement
 from .preparation import PreparedData, prepare
@@ -28,7 +29,6 @@ __all__ = [
     "METRICS",
     "compare",
     "describe_dataset",
-    "few_rows",
     "report",
     "scores",
     "test_error",
@@ -133,7 +133,7 @@ def compare(
     total = len(choices) * (1 + int(exact) + len(features) * len(sizes) * n_seeds)
     beside, refused = baselines(data, memory_limit)
     for name, reason in refused.items():
-        runs.skip(name, None, reason)
+        runs.skip({"kernel": name, "n_components": None}, reason)
     done = 0
     for choice in choices:
         report(progress, done, total, f"{choice.label}: choosing hyperparameters")
@@ -159,7 +159,7 @@ def compare(
         "dataset": describe_dataset(dataset, data),
         "versions": installed_versions(),
         "machine": describe_machine(),
-        "selection": {k: asdict(v) for k, v in runs.selections.items()},
+        "selection": {k: asdict(v) for k, (_, v, _) in runs.chosen.items()},
         "baselines": beside,
         "records": [record.to_dict() for record in runs.records],
         "skipped": runs.skipped,
@@ -170,26 +170,8 @@ def compare(
 def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
     """Return the error of predictions, 0 for perfect ones.
 
-    Parameters
-    ----------
-    y_true, y_predicted : ndarray of shape (n,) or (n, n_outputs)
-    task : {"classification", "regression"}
-
-    Returns
-    -------
-    error : float
-        The share of misclassified rows; or the root mean squared error divided by the
-        standard deviation of `y_true` (1 for predicting the mean), or by 1 if that is
-        zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.study.compare import test_error
-    >>> test_error(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), "classification")
-    0.25
-    >>> test_error(np.array([0.0, 2.0]), np.array([1.0, 1.0]), "regression")
-    1.0
+    It is the share of misclassified rows; or the root mean squared error divided by the
+    standard deviation of `y_true` (1 for predicting the mean), or by 1 if that is zero.
     """
     if task == "classification":
         return float(np.mean(y_true != y_predicted))
@@ -199,15 +181,7 @@ def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> fl
 
 
 def scores(model: Any, data: PreparedData, predicted: NDArray[Any]) -> dict[str, Any]:
-    """Return the test scores of a fitted model by their names in records.
-
-    Parameters
-    ----------
-    model : classifier or regressor
-    data : PreparedData
-    predicted : ndarray
-        Its predictions for the test rows.
-    """
+    """Return the test scores of a fitted model by their names in records."""
     y = data.y_test
     found: dict[str, Any] = {
         "test_error": test_error(y, predicted, data.task),
@@ -234,37 +208,22 @@ test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 def baselines(
     data: PreparedData, memory_limit: int | str | None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Score the baselines: a constant and a linear model.
+    """Score a constant and a linear model.
 
-    Parameters
-    ----------
-    data : PreparedData
-    memory_limit : int, str or None
-
-    Returns
-    -------
-    found : dict of dict
-        Scores and costs by name.
-    refused : dict of str
-        Reasons by name for baselines that would take too much memory.
+    Returns their scores and costs by name, and for those that would take too much
+    memory the reasons.
     """
     n, d = data.X_train.shape
     # One equation per column, or per row if there are fewer rows.
-    options: dict[str, Any] = {
-        "n_components": d if d <= n else None,
-        "fit_intercept": True,
-        "memory_limit": memory_limit,
-    }
-    linear = randkern.Linear()
-    models: dict[str, Any] = {
-        "mean": DummyRegressor(),
-        "linear model": randkern.KernelRidgeRegressorCV(linear, **options),
-    }
+    linear = ridge_class(data.task, search=True)(
+        randkern.Linear(),
+        n_components=d if d <= n else None,
+        fit_intercept=True,
+        memory_limit=memory_limit,
+    )
+    models = {"mean": DummyRegressor(), "linear model": linear}
     if data.task == "classification":
-        models = {
-            "most frequent class": DummyClassifier(),
-            "linear model": randkern.KernelRidgeClassifierCV(linear, **options),
-        }
+        models = {"most frequent class": DummyClassifier(), "linear model": linear}
     found, refused = {}, {}
     for name, model in models.items():
         with warnings.catch_warnings():
@@ -290,119 +249,58 @@ def _measured(model: Any, data: PreparedData) -> tuple[dict[str, Any], int]:
     return found, fit.before_bytes
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """A kernel with its hyperparameters."""
-
-    kernel: Any
-    selection: Selection
-    hyperparameters: dict[str, float]
-
-
-class _Runs:
+class _Runs(Fits):
     """Fits, scores and times models on one data set, and stores the records."""
 
     def __init__(self, data: PreparedData, memory_limit: int | str | None) -> None:
-        self.data = data
-        self.memory_limit = memory_limit
+        super().__init__(data, memory_limit)
         self.records: list[Record] = []
-        self.selections: dict[str, Selection] = {}
-        self.skipped: list[dict[str, Any]] = []
-        self.warnings: list[dict[str, Any]] = []
-        self._chosen: dict[str, _Chosen] = {}
+        # The kernel, what was chosen, and the hyperparameters of every choice.
+        self.chosen: dict[str, tuple[Any, Selection, dict[str, float]]] = {}
 
     def begin(self, choice: KernelChoice, alpha: float | None) -> None:
         """Choose the kernel's hyperparameters, and compile its code."""
         data = self.data
-        selection = select_hyperparameters(
+        found = select_hyperparameters(
             choice, data.X_train, data.y_train, task=data.task, alpha=alpha
         )
-        self.selections[choice.label] = selection
-        self._chosen[choice.label] = _Chosen(
-            choice.build(selection.value),
-            selection,
-            choice.hyperparameters(selection.value, selection.alpha),
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._compile(choice)
-
-    def _compile(self, choice: KernelChoice) -> None:
-        """Fit the models to be timed on a few rows, so that all code is compiled."""
-        data, rows = self.data, few_rows(self.data)
+        named = choice.hyperparameters(found.value, found.alpha)
+        self.chosen[choice.label] = choice.build(found.value), found, named
         # The exact kernel, and fewer features than rows: the primal system.
-        for size in (None, choice.capped(len(rows) // 2, data.X_train.shape[1])):
-            # Models that exceed the limit on a few rows will be skipped on all.
-            with suppress(MemoryLimitError):
-                model = self._model(choice, size, 0)
-                model.fit(data.X_train[rows], data.y_train[rows])
-                model.predict(data.X_test[:2])
+        sizes = None, len(few_rows(data)) // 2
+        self.compile(self._model(choice, size, 0) for size in sizes)
 
     def run(
         self, choice: KernelChoice, size: int | None, seed: int, features: str
     ) -> None:
         """Add one record, or a note on why it was skipped."""
-        label = _label(choice, features)
+        note: dict[str, Any] = {
+            "kernel": _label(choice, features),
+            "n_components": size,
+        }
         most = choice.capped(size or 0, self.data.X_train.shape[1])
         if size is not None and size > most:
             reason = f"the {choice.family} kernel is exact with {most} features"
-            self.skip(label, size, reason)
+            self.skip(note, reason)
             return
         model = self._model(choice, size, seed).set_params(features=features)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                found, before = _measured(model, self.data)
-            except MemoryLimitError as error:
-                self.skip(label, size, str(error))
-                return
-        self._keep_warnings(label, size, caught)
+        measured = self.noted(note, partial(_measured, model, self.data))
+        if measured is None:
+            return
+        found, before = measured
         self.records.append(
             Record(
-                kernel=label,
-                n_components=size,
+                **note,
                 seed=seed,
                 **found,
                 memory_before_bytes=before,
-                hyperparameters=self._chosen[choice.label].hyperparameters,
+                hyperparameters=self.chosen[choice.label][2],
             )
         )
 
     def _model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
-        chosen = self._chosen[choice.label]
-        model = (
-            randkern.KernelRidgeClassifier
-            if self.data.task == "classification"
-            else randkern.KernelRidgeRegressor
-        )
-        return model(
-            chosen.kernel,
-            alpha=chosen.selection.alpha,
-            n_components=size,
-            fit_intercept=True,
-            memory_limit=self.memory_limit,
-            random_state=seed,
-        )
-
-    def skip(self, label: str, size: int | None, reason: str) -> None:
-        note = {"kernel": label, "n_components": size, "reason": reason}
-        if note not in self.skipped:  # once, not once per seed
-            self.skipped.append(note)
-
-    def _keep_warnings(
-        self,
-        label: str,
-        size: int | None,
-        caught: Sequence[warnings.WarningMessage],
-    ) -> None:
-        for message in {str(warning.message) for warning in caught}:
-            note = {
-                "kernel": label,
-                "n_components": size,
-                "message": message,
-            }
-            if note not in self.warnings:
-                self.warnings.append(note)
+        kernel, selection, _ = self.chosen[choice.label]
+        return self.model(choice, kernel, size, seed).set_params(alpha=selection.alpha)
 
 
 def _schedule(
@@ -420,14 +318,6 @@ def _schedule(
 def _label(choice: KernelChoice, features: str) -> str:
     """Return the name of a kernel with these features in records."""
     return choice.label if features == "random" else f"{choice.label}, landmarks"
-
-
-def few_rows(data: PreparedData) -> NDArray[np.intp]:
-    """Return the first 16 rows, and one row of each of the first two classes."""
-    rows = np.arange(min(16, len(data.y_train)))
-    if data.task == "classification":
-        rows = np.union1d(rows, np.unique(data.y_train, return_index=True)[1])
-    return rows
 
 
 def describe_dataset(dataset: Any, data: PreparedData) -> dict[str, Any]:

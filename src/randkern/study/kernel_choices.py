@@ -126,18 +126,11 @@ class KernelChoice:
     def reference(self, X: np.ndarray) -> float:
         """Return the reference value of the open hyperparameter for the data.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        reference : float
-            What ``lengthscale="scale"`` resolves to on `X`; for the compositional
-            kernel the mean standard deviation of a column, for the softmax kernel the
-            largest norm of a row, for the periodic kernel 1; for a bias the mean
-            squared norm of the rows, the value of ν that gives bias and input the same
-            weight. 1 if these are zero or nothing is open.
+        It is what ``lengthscale="scale"`` resolves to on `X`; for the compositional
+        kernel the mean standard deviation of a column, for the softmax kernel the
+        largest norm of a row, for the periodic kernel 1; for a bias the mean squared
+        norm of the rows, the value of ν that gives bias and input the same weight. It
+        is 1 if these are zero or nothing is open.
         """
         build: Any = _FAMILIES[self.family].build
         if isinstance(build, type) and issubclass(build, Stationary):
@@ -149,19 +142,7 @@ class KernelChoice:
         return size if size > 0 else 1.0
 
     def hyperparameters(self, value: float | None, alpha: float) -> dict[str, float]:
-        """Return every numeric hyperparameter of a closed choice by name.
-
-        Parameters
-        ----------
-        value : float or None
-            Lengthscale or bias; None if nothing is open.
-        alpha : float
-            Ridge penalty.
-
-        Returns
-        -------
-        hyperparameters : dict of str to float
-        """
+        """Return the numeric parameters with this open one, and the penalty."""
         named = {
             _recorded(name): float(number)
             for name, number in self.parameters.items()
@@ -176,22 +157,10 @@ class KernelChoice:
 def parse_kernel(text: str) -> KernelChoice:
     """Parse one kernel, ``name`` or ``name:parameter``.
 
-    Parameters
-    ----------
-    text : str
-        A name in :data:`KERNEL_NAMES`, in any case: those of the public kernels, with
-        hyphens. It may be followed by parameters in the order of the kernel's
-        signature, such as ``matern:NU``, without the open one and `columns`.
-
-    Returns
-    -------
-    choice : KernelChoice
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a parameter is out of range or unknown to the kernel, or
-        the kernel needs arrays or functions.
+    The name is one in :data:`KERNEL_NAMES`, in any case: those of the public kernels,
+    with hyphens. It may be followed by parameters in the order of the kernel's
+    signature, such as ``matern:NU``, without the open one and `columns`. What the
+    kernel does not take raises a ValueError.
 
     Examples
     --------
@@ -246,28 +215,7 @@ def _parse_value(what: str, parameter: inspect.Parameter, argument: str) -> Any:
 
 
 def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
-    """Parse several kernels, dropping duplicates.
-
-    Parameters
-    ----------
-    texts : str or sequence of str
-        Comma-separated, or one kernel each.
-
-    Returns
-    -------
-    choices : list of KernelChoice
-
-    Raises
-    ------
-    ValueError
-        As in :func:`parse_kernel`, or if there is no kernel.
-
-    Examples
-    --------
-    >>> from randkern.study.kernel_choices import parse_kernels
-    >>> [choice.label for choice in parse_kernels("gaussian, optical:4,gaussian")]
-    ['gaussian', 'optical:4']
-    """
+    """Parse several kernels, comma-separated or one each, dropping duplicates."""
     parts = texts.split(",") if isinstance(texts, str) else list(texts)
     choices: dict[str, KernelChoice] = {}
     for part in parts:

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from ..tabular import TabularEncoder
 
-__all__ = ["TEST_SHARE", "PreparedData", "prepare"]
+__all__ = ["TEST_SHARE", "PreparedData", "folds", "prepare", "strata"]
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -84,11 +84,11 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         y_test = _checked_target(dataset.y_test, dataset.task)
         split = "the data set's own test rows"
     else:
-        stratify = _can_stratify(y) if dataset.task == "classification" else False
+        stratify = strata(y, dataset.task, int(len(y) * TEST_SHARE))
         training, held_out = train_test_split(
             np.arange(len(y)),
             test_size=TEST_SHARE,
-            stratify=y if stratify else None,
+            stratify=stratify,
             random_state=random_state,
         )
         X_train, X_test = (
@@ -96,7 +96,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
             _rows(dataset.X_train, held_out),
         )
         y_train, y_test = y[training], y[held_out]
-        kind = "stratified " if stratify else ""
+        kind = "" if stratify is None else "stratified "
         split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
     encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
@@ -162,7 +162,19 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
         )
 
 
-def _can_stratify(y: NDArray[Any]) -> bool:
-    """Return whether each class has two rows, and each side fits every class."""
+def strata(y: NDArray[Any], task: str, n_held_out: int) -> NDArray[Any] | None:
+    """Return the classes to split rows by, or None: some are too rare, or too many."""
+    if task != "classification":
+        return None
     counts = np.unique(y, return_counts=True)[1]
-    return bool(counts.min() >= 2 and len(counts) <= int(len(y) * TEST_SHARE))
+    return y if counts.min() >= 2 and len(counts) <= n_held_out else None
+
+
+def folds(
+    y: NDArray[Any], task: str, n_folds: int, seed: int
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Return training and validation rows, stratified if each class has enough."""
+    stratified = task == "classification"
+    stratified = stratified and np.unique(y, return_counts=True)[1].min() >= n_folds
+    kind = StratifiedKFold if stratified else KFold
+    return list(kind(n_folds, shuffle=True, random_state=seed).split(y, y))

@@ -49,14 +49,6 @@ class Record:
     hyperparameters : dict of str to float
         The kernel's parameters (``lengthscale``, ``bias``, ``degree``, ``nu``, or
         ``kernel_alpha`` for the rational quadratic) and ``alpha``, the ridge penalty.
-
-    Examples
-    --------
-    >>> from randkern.study.records import Record
-    >>> record = Record("gaussian", 100, 0, 0.04, 0.01, 0.2, 0.99, 0.01, 0.002, 10**8,
-    ...                 9 * 10**7, {"lengthscale": 5.0, "alpha": 1e-3})
-    >>> record.to_dict()["n_components"]
-    100
     """
 
     kernel: str
@@ -78,38 +70,13 @@ class Record:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that determine the numbers.
-
-    Returns
-    -------
-    versions : dict of str to str
-
-    Examples
-    --------
-    >>> from randkern.study.records import installed_versions
-    >>> sorted(installed_versions())
-    ['numba', 'numpy', 'python', 'randkern', 'scikit-learn', 'scipy']
-    """
+    """Return the versions of Python and of the packages that determine the numbers."""
     versions = {name: metadata.version(name) for name in _RECORDED_PACKAGES}
     return {"python": platform.python_version(), **versions}
 
 
 def describe_machine() -> dict[str, Any]:
-    """Describe the machine, as far as it matters for time and memory.
-
-    Returns
-    -------
-    machine : dict
-        ``platform``, ``processor``, ``cpu_count`` (cores available to this process)
-        and ``peak_memory_method``
-        (:func:`randkern.study.measure.peak_memory_method`).
-
-    Examples
-    --------
-    >>> from randkern.study.records import describe_machine
-    >>> describe_machine()["cpu_count"] >= 1
-    True
-    """
+    """Describe the machine, as far as it matters for time and memory."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # only Linux reports which cores a process may use
@@ -123,35 +90,9 @@ def describe_machine() -> dict[str, Any]:
 
 
 def write_results(results: Mapping[str, Any], path: str | Path) -> Path:
-    """Write results atomically as JSON.
+    """Write results atomically as JSON, and return the path.
 
-    Parameters
-    ----------
-    results : mapping
-        JSON-compatible values; NaN and infinity are rejected, since JSON has neither.
-    path : str or Path
-        File to write, replaced if it exists.
-
-    Returns
-    -------
-    path : Path
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
-    OSError
-        If the file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from randkern.study.records import write_results
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = write_results({"records": []}, Path(folder) / "results.json")
-    ...     file.read_text().split()
-    ['{', '"records":', '[]', '}']
+    Raises a ValueError for NaN and infinity, which JSON has not.
     """
     path = Path(path)
     text = json.dumps(results, indent=1, allow_nan=False) + "\n"

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import train_test_split
 
 import randkern
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
 from .kernel_choices import KernelChoice
+from .preparation import folds, strata
 
 __all__ = [
     "Selection",
@@ -76,19 +77,7 @@ class Selection:
 
 
 def relative_alphas() -> NDArray[np.float64]:
-    """Return the grid of penalties as multiples of the mean kernel diagonal.
-
-    Returns
-    -------
-    multiples : ndarray of shape (17,), float64
-        10⁻⁶ to 10², two per decade.
-
-    Examples
-    --------
-    >>> from randkern.study.selection import relative_alphas
-    >>> float(relative_alphas()[0]), float(relative_alphas()[-1])
-    (1e-06, 100.0)
-    """
+    """Return penalties from 10⁻⁶ to 10² times the mean kernel diagonal."""
     return np.logspace(-6, 2, 17)
 
 
@@ -131,36 +120,9 @@ def select_hyperparameters(
     and is kept when the model is refitted on more rows: the ratio of noise variance to
     signal variance that it represents does not depend on n.
 
-    Parameters
-    ----------
-    choice : KernelChoice
-    X : ndarray of shape (n, d)
-        Training rows, without test rows.
-    y : ndarray of shape (n,) or (n, n_outputs)
-        Labels or numeric targets.
-    task : {"classification", "regression"}
-    alpha : float, optional
-        Use this penalty and choose only the kernel's hyperparameter.
-
-    Returns
-    -------
-    selection : Selection
-
-    Raises
-    ------
-    ValueError
-        If `X` has fewer than 4 rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> from randkern.study.selection import select_hyperparameters
-    >>> X = np.linspace(-3, 3, 60)[:, None]
-    >>> found = select_hyperparameters(
-    ...     parse_kernel("gaussian"), X, np.sin(X[:, 0]), task="regression")
-    >>> found.validation_loss < 1e-3
-    True
+    `X` are training rows, (n, d), without test rows, and `y` labels or numeric targets;
+    with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
+    fewer than 4 rows.
     """
     exact = _Judge(X, y, task, alpha)
     judge = exact
@@ -234,7 +196,7 @@ class _Judge:
             self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         self.alpha = alpha
         self.n_features = n_features
-        self.splits = _validation_splits(X, y, task, most)
+        self.splits = _validation_splits(y, task, most)
 
     @property
     def name(self) -> str:
@@ -313,32 +275,24 @@ def _search_lengthscale(
 
 
 def _validation_splits(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    task: Task,
-    most: tuple[int, int],
+    y: NDArray[Any], task: Task, most: tuple[int, int]
 ) -> list[Split]:
     """Return one split of at most `most` rows, or the folds of few rows."""
-    n = len(X)
+    n = len(y)
     if n < 4:
         raise ValueError(
             f"{n} training rows are too few to choose hyperparameters on; "
             "expected at least 4"
         )
-    smallest = int(np.unique(y, return_counts=True)[1].min())
-    stratified = task == "classification" and smallest >= 2
-    if n >= MIN_SINGLE_SPLIT_ROWS:
-        n_held_out = min(n // 4, most[1])
-        training, held_out = train_test_split(
-            np.arange(n),
-            train_size=min(n - n_held_out, most[0]),
-            test_size=n_held_out,
-            stratify=y if stratified else None,
-            random_state=0,
-        )
-        return [(training, held_out)]
-    n_folds = min(N_FOLDS, n // 2)
-    folds = (StratifiedKFold if stratified and smallest >= n_folds else KFold)(
-        n_folds, shuffle=True, random_state=0
+    if n < MIN_SINGLE_SPLIT_ROWS:
+        return folds(y, task, min(N_FOLDS, n // 2), 0)
+    n_held_out = min(n // 4, most[1])
+    n_training = min(n - n_held_out, most[0])
+    training, held_out = train_test_split(
+        np.arange(n),
+        train_size=n_training,
+        test_size=n_held_out,
+        stratify=strata(y, task, min(n_training, n_held_out)),
+        random_state=0,
     )
-    return list(folds.split(X, y))
+    return [(training, held_out)]

@@ -6,33 +6,32 @@ scale and every penalty, and no cell of their grid needs a fit.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import train_test_split
 
 import randkern
 
 from .._extras import import_extra
 from .._memory import resolve_memory_limit
 from .._validation import check_count, check_positive
-from ..exceptions import MemoryLimitError
 from .compare import (
     baselines,
     describe_dataset,
-    few_rows,
     report,
     scores,
     test_error,
 )
+from .fits import Fits
 from .kernel_choices import KernelChoice, parse_kernels
-from .preparation import PreparedData, prepare
+from .preparation import PreparedData, folds, prepare, strata
 from .records import describe_machine, installed_versions
 
 __all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
@@ -148,7 +147,7 @@ def tune(
     )
     done = 0
     for choice in choices:
-        search.compile(choice)
+        search.begin(choice)
         for value in search.proposals(choice, settings[choice.label]):
             setting = choice.label
             if choice.opens is not None:
@@ -182,22 +181,7 @@ def tune(
 def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
     """Order records by smallest error, scale nearest to 1, and largest penalty.
 
-    Parameters
-    ----------
-    record : mapping
-        A record of :func:`tune`.
-
-    Returns
-    -------
-    key : tuple of float
-        For ``min``: only α/s² matters, so equal errors are common.
-
-    Examples
-    --------
-    >>> from randkern.study.tune import preference
-    >>> preference({"validation_error": 0.1,
-    ...             "hyperparameters": {"scale": 1.0, "alpha": 0.5}})
-    (0.1, 0.0, -0.5)
+    Only α/s² matters, so equal errors are common.
     """
     named = record["hyperparameters"]
     distance = abs(float(np.log(named["scale"])))
@@ -229,12 +213,10 @@ class Grid:
     ) -> Self:
         """Return the distinct values in ascending order, or raise."""
         return cls(
-            alphas="auto" if alphas is None else _rising("alphas", alphas),
+            alphas=_rising("alphas", alphas),
             scales=_rising("scales", scales),
-            lengthscales="auto"
-            if lengthscales is None
-            else _rising("lengthscales", lengthscales),
-            biases="auto" if biases is None else _rising("biases", biases, zero=True),
+            lengthscales=_rising("lengthscales", lengthscales),
+            biases=_rising("biases", biases, zero=True),
         )
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
@@ -272,19 +254,17 @@ class _Options:
     random_state: int
 
 
-class _Search:
+class _Search(Fits):
     """Scores settings of kernels on one data set, and stores the records."""
 
     def __init__(self, data: PreparedData, grid: Grid, options: _Options) -> None:
-        self.data = data
+        super().__init__(data, options.memory_limit)
         self.grid = grid
         self.options = options
         self.splits, self.described = _splits(data, options)
         self.records: list[dict[str, Any]] = []
         self.settings: list[dict[str, Any]] = []
         self.best: dict[str, dict[str, Any]] = {}
-        self.skipped: list[dict[str, Any]] = []
-        self.warnings: list[dict[str, Any]] = []
         # Smallest error of the last setting, None if it was skipped.
         self.least_error: float | None = None
 
@@ -317,15 +297,10 @@ class _Search:
                 state = failed if self.least_error is None else None
                 study.tell(trial, self.least_error, state)
 
-    def compile(self, choice: KernelChoice) -> None:
-        """Fit the models to be timed on a few rows, so that all code is compiled."""
-        rows = few_rows(self.data)
-        model = self._model(
-            choice.build(1.0 if choice.opens else None), choice, search=True
-        )
-        with warnings.catch_warnings(), suppress(MemoryLimitError):
-            warnings.simplefilter("ignore")
-            model.fit(self.data.X_train[rows], self.data.y_train[rows])
+    def begin(self, choice: KernelChoice) -> None:
+        """Compile the code of a kernel."""
+        kernel = choice.build(1.0 if choice.opens else None)
+        self.compile([self.ridge(choice, kernel, search=True)])
 
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
@@ -334,7 +309,7 @@ class _Search:
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
-        model = self._model(choice.build(value), choice, search=True)
+        model = self.ridge(choice, choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
             cv=self.splits,
@@ -375,7 +350,7 @@ class _Search:
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
             kernel = randkern.Scaled(kernel, named["scale"] ** 2)
-        model = self._model(kernel, choice, search=False)
+        model = self.ridge(choice, kernel)
         model.set_params(alpha=named["alpha"])
         start = time.perf_counter()
         if not self._fitted(model, choice, named):
@@ -391,52 +366,28 @@ class _Search:
     def score_baselines(self) -> dict[str, dict[str, Any]]:
         """Score a constant and a linear model on the test rows."""
         found, refused = baselines(self.data, self.options.memory_limit)
-        self.skipped += [
-            {"kernel": name, "hyperparameters": {}, "reason": reason}
-            for name, reason in refused.items()
-        ]
+        for name, reason in refused.items():
+            self.skip({"kernel": name, "hyperparameters": {}}, reason)
         return found
 
-    def _model(self, kernel: Any, choice: KernelChoice, *, search: bool) -> Any:
-        size = self.options.n_components
-        if size is not None:
-            size = choice.capped(size, self.data.X_train.shape[1])
-        models = {
-            "regression": (
-                randkern.KernelRidgeRegressor,
-                randkern.KernelRidgeRegressorCV,
-            ),
-            "classification": (
-                randkern.KernelRidgeClassifier,
-                randkern.KernelRidgeClassifierCV,
-            ),
-        }
-        return models[self.data.task][search](
-            kernel,
-            n_components=size,
-            fit_intercept=True,
-            memory_limit=self.options.memory_limit,
-            random_state=self.options.random_state,
-        )
+    def ridge(self, choice: KernelChoice, kernel: Any, *, search: bool = False) -> Any:
+        """Return a model of the size and seed that were asked for."""
+        size, seed = self.options.n_components, self.options.random_state
+        return self.model(choice, kernel, size, seed, search=search)
 
     def _fitted(
         self, model: Any, choice: KernelChoice, named: Mapping[str, float]
     ) -> bool:
-        """Fit on the training rows; record warnings, or why the fit was skipped."""
+        """Fit on the training rows; return False if that was skipped."""
         note = {"kernel": choice.label, "hyperparameters": dict(named)}
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                model.fit(self.data.X_train, self.data.y_train)
-            except MemoryLimitError as error:
-                self.skipped.append(note | {"reason": str(error)})
-                return False
-        for message in sorted({str(warning.message) for warning in caught}):
-            self.warnings.append(note | {"message": message})
-        return True
+        fit = partial(model.fit, self.data.X_train, self.data.y_train)
+        return self.noted(note, fit) is not None
 
 
-def _rising(name: str, values: Sequence[float], *, zero: bool = False) -> list[float]:
+def _rising(name: str, values: Sequence[float] | None, *, zero: bool = False) -> Any:
+    """Return distinct values in ascending order, "auto" for None."""
+    if values is None:
+        return "auto"
     if len(values) == 0:
         raise ValueError(f"{name} must hold one number or more, got none")
     return sorted({check_positive(name, value, zero=zero) for value in values})
@@ -452,18 +403,8 @@ def at_edge(
 ) -> list[str]:
     """Return which values are at an end of the grid, which may then be too small.
 
-    Parameters
-    ----------
-    named : mapping
-        The chosen hyperparameters.
-    own : sequence of mapping
-        The records of the kernel (:func:`tune`).
-    opens : {"lengthscale", "bias", None}
-
-    Returns
-    -------
-    edges : list of str
-        Subset of `opens` and ``"alpha"``.
+    They are `opens` (the lengthscale or bias) and ``"alpha"``; `named` are the chosen
+    hyperparameters and `own` the records of the kernel.
     """
     edges = []
     if opens is not None:
@@ -489,15 +430,11 @@ def _splits(
     if validation == "loo":
         return None, "leave-one-out"
     y, n = data.y_train, len(data.y_train)
-    counts = np.unique(y, return_counts=True)[1]
-    stratified = data.task == "classification"
     if validation == "holdout":
-        n_held_out = int(n * _HELD_OUT_SHARE)
-        stratified &= counts.min() >= 2 and len(counts) <= n_held_out
         train, held_out = train_test_split(
             np.arange(n),
             test_size=_HELD_OUT_SHARE,
-            stratify=y if stratified else None,
+            stratify=strata(y, data.task, int(n * _HELD_OUT_SHARE)),
             random_state=seed,
         )
         return [(train, held_out)], f"{_HELD_OUT_SHARE:.0%} of the training rows"
@@ -506,11 +443,7 @@ def _splits(
             "validation must be 'loo', 'holdout' or a number of folds from 2 to the "
             f"{n} training rows, got {validation!r}"
         )
-    stratified &= counts.min() >= validation
-    folds = (StratifiedKFold if stratified else KFold)(
-        validation, shuffle=True, random_state=seed
-    )
-    return list(folds.split(data.X_train, y)), f"{validation} folds"
+    return folds(y, data.task, validation, seed), f"{validation} folds"
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import Any
 
 from sklearn.pipeline import make_pipeline
 
-import randkern
-
+from .fits import Fits
 from .kernel_choices import parse_kernel
 from .preparation import prepare
 
@@ -19,26 +18,10 @@ __all__ = ["fit_winner", "winner"]
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the best setting, or None if nothing was measured.
 
-    Parameters
-    ----------
-    results : mapping
-        Results of :func:`.compare.compare`, where the kernel and number of features
-        with the smallest mean test error are best, or of :func:`.tune.tune`, where the
-        smallest validation error is.
-
-    Returns
-    -------
-    dict
-        ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
-        ``hyperparameters``.
-
-    Examples
-    --------
-    >>> from randkern.study.winner import winner
-    >>> record = {"kernel": "gaussian, landmarks", "n_components": 9, "test_error": 0.1,
-    ...           "hyperparameters": {"lengthscale": 2.0, "alpha": 0.5}}
-    >>> winner({"command": "compare", "records": [record]})["features"]
-    'nystrom'
+    Of :func:`.compare.compare` it is the kernel and number of features with the
+    smallest mean test error, of :func:`.tune.tune` the smallest validation error. Its
+    keys are ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
+    ``hyperparameters``.
     """
     if results["command"] == "tune":
         if not results["best"]:
@@ -71,19 +54,8 @@ def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[st
 def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     """Return the best model, fitted to the training rows.
 
-    For a table it is a pipeline that starts with the encoder of columns.
-
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        The data set of the results.
-    results : mapping
-        As in :func:`winner`.
-
-    Raises
-    ------
-    ValueError
-        If nothing was measured.
+    For a table it is a pipeline that starts with the encoder of columns. Raises a
+    ValueError if nothing was measured.
     """
     best = winner(results)
     if best is None:
@@ -91,19 +63,11 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     data, named = prepare(dataset), best["hyperparameters"]
     choice = parse_kernel(best["kernel"])
     kernel = choice.build(named.get(choice.opens))
-    size = best["n_components"]
-    if size is not None:
-        size = choice.capped(size, data.X_train.shape[1])
-    classes = data.task == "classification"
-    kind = randkern.KernelRidgeClassifier if classes else randkern.KernelRidgeRegressor
-    model = kind(
-        kernel,
-        # Features times s with penalty α are equivalent to penalty α/s².
-        alpha=named["alpha"] / named.get("scale", 1.0) ** 2,
-        n_components=size,
-        features=best["features"],
-        fit_intercept=True,
-        memory_limit=results["arguments"]["memory_limit"],
-        random_state=results["arguments"].get("random_state", 0),
-    ).fit(data.X_train, data.y_train)
+    given = results["arguments"]
+    fits, size = Fits(data, given["memory_limit"]), best["n_components"]
+    model = fits.model(choice, kernel, size, given.get("random_state", 0))
+    # Features times s with penalty α are equivalent to penalty α/s².
+    alpha = named["alpha"] / named.get("scale", 1.0) ** 2
+    model.set_params(alpha=alpha, features=best["features"])
+    model.fit(data.X_train, data.y_train)
     return model if data.encoder is None else make_pipeline(data.encoder, model)

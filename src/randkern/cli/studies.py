@@ -1,0 +1,117 @@
+"""What ``randkern compare`` and ``randkern tune`` share: a study from data to files."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Console
+
+from .console import output, progress_bar
+from .tables import described, load
+
+__all__ = ["Source", "named_values", "run"]
+
+
+class Source(NamedTuple):
+    """The arguments of :func:`.tables.load`."""
+
+    data: str
+    target: str | None
+    task: str | None
+    data_dir: Path | None
+    test: Path | None
+
+
+def run(
+    measure: Callable[..., dict[str, Any]],
+    source: Source,
+    save: Path | None,
+    out: Path,
+    plot: Callable[[Mapping[str, Any]], Any],
+    show: Callable[[Console, Mapping[str, Any]], None],
+) -> None:
+    """Run a study on a data set; write results, figure and best model; print them.
+
+    `measure` returns results from a data set and the keyword `progress`; `plot` returns
+    their figure, and `show` prints their tables.
+    """
+    from ..study.records import write_results
+
+    dataset, console = load(*source), output()
+    if source.target is not None:
+        console.print(described(dataset, source.task), soft_wrap=True)
+    out.mkdir(parents=True, exist_ok=True)
+    with progress_bar() as progress:
+        results = measure(dataset, progress=progress)
+    results["arguments"].update(
+        (name, str(value) if isinstance(value, Path) else value)
+        for name, value in source._asdict().items()
+    )
+    if source.test is not None:
+        results["dataset"]["split"] = f"the rows of {source.test.name}"
+    saved = "" if save is None else _save_winner(dataset, results, save)
+    written = [write_results(results, out / "results.json")]
+    written += _figure(results, out / f"{results['command']}.png", plot)
+    about = results["dataset"]
+    prepared = f"test rows: {about['split']}; {about['preprocessing']}"
+    console.print(prepared, soft_wrap=True)
+    show(console, results)
+    for note in results["skipped"]:
+        console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
+    for note in results["warnings"]:
+        console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
+    if save is not None:
+        console.print(saved, soft_wrap=True)
+        written.append(save)
+    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
+
+
+def named_values(values: Mapping[str, float]) -> str:
+    """Return hyperparameters as text, such as ``lengthscale 2, alpha 0.1``."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _setting(note: Mapping[str, Any]) -> str:
+    """Describe the model that a note is about."""
+    if "hyperparameters" in note:
+        return named_values(note["hyperparameters"]) or "its only setting"
+    size = note["n_components"]
+    return "exact" if size is None else f"{size:,} features"
+
+
+def _figure(
+    results: Mapping[str, Any], path: Path, plot: Callable[[Mapping[str, Any]], Any]
+) -> list[Path]:
+    """Write the figure; return no path if matplotlib or records are missing."""
+    from ..plots import save_figure
+
+    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
+    if not results["records"]:
+        return []
+    try:
+        figure = plot(results)
+    except ModuleNotFoundError:
+        typer.echo(
+            'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
+            err=True,
+        )
+        return []
+    return [save_figure(figure, path)]
+
+
+def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
+    """Fit and save the best model; return a line that describes it."""
+    import randkern
+
+    from ..study.winner import fit_winner, winner
+
+    randkern.save(fit_winner(dataset, results), path)
+    best = winner(results) or {}
+    results["saved"] = best
+    size = best["n_components"]
+    features = "the exact kernel" if size is None else f"{size:,} features"
+    if best["features"] == "nystrom":
+        features = f"{size:,} landmarks"
+    named = named_values(best["hyperparameters"])
+    return f"saved the best, {best['kernel']} with {features} ({named})"
