@@ -4,7 +4,7 @@ The figures are :class:`matplotlib.figure.Figure` objects created directly, not
 through pyplot: nothing is shown, no backend is chosen, no global state changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,9 +95,7 @@ def plot_compare(
     for position, kernel in enumerate(kernels):
         own = [record for record in records if record["kernel"] == kernel]
         _draw_kernel(axes, own, kernel, position, len(kernels))
-    _format_axes(axes, sizes, metric)
-    if percent:
-        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+    _format_axes(axes, sizes, metric, percent)
     if dataset:
         axes.set_title(dataset)
     _add_legend(figure, axes, records)
@@ -176,22 +174,14 @@ def plot_tune(
                 own = [record for record in records if record["kernel"] == kernel]
                 chosen = (best or {}).get(kernel)
                 _draw_setting(axes, own, name, opened[kernel], chosen, position)
-        _format_setting(axes, name)
-        if percent:
-            axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+        _format_setting(axes, name, percent)
     row[0].set_ylabel(f"{metric},\nbest penalty")
     handles = {
         label: handle
         for axes in row
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside right upper",
-        frameon=False,
-        handlelength=3.2,
-    )
+    _legend(figure, handles.values(), handles.keys())
     if dataset:
         figure.suptitle(dataset)
     return figure
@@ -236,7 +226,7 @@ def _draw_setting(
         )
 
 
-def _format_setting(axes: "Axes", name: str | None) -> None:
+def _format_setting(axes: "Axes", name: str | None, percent: bool) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     values = {float(x) for line in axes.get_lines() for x in line.get_xdata()}
@@ -262,9 +252,7 @@ def _format_setting(axes: "Axes", name: str | None) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.margins(y=0.12)
-    axes.grid(axis="y", color="0.9", lw=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    _format_frame(axes, percent)
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
@@ -369,7 +357,9 @@ def _draw_kernel(
     )
 
 
-def _format_axes(axes: "Axes", sizes: Sequence[int], metric: str) -> None:
+def _format_axes(
+    axes: "Axes", sizes: Sequence[int], metric: str, percent: bool
+) -> None:
     axes.set_xscale("log")
     if sizes:
         axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
@@ -381,9 +371,16 @@ def _format_axes(axes: "Axes", sizes: Sequence[int], metric: str) -> None:
     axes.set_xlabel("number of random features D")
     axes.set_ylabel(metric)
     axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    _format_frame(axes, percent)
+
+
+def _format_frame(axes: "Axes", percent: bool) -> None:
+    """Draw pale level lines and no frame; label fractions as percentages if wanted."""
     axes.grid(axis="y", color="0.9", lw=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    if percent:
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
 
 
 def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
@@ -409,6 +406,10 @@ def _add_legend(
     if any("standard_error" in record for record in records):
         handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
         labels.append("pale: test rows\nthin: seeds")
+    _legend(figure, handles, labels)
+
+
+def _legend(figure: "Figure", handles: Iterable[Any], labels: Iterable[str]) -> None:
     figure.legend(
         handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
     )

@@ -314,13 +314,8 @@ class FittedModel(nn.Module):
             self.plan = self.plan.raw
         if self.plan is not None:
             _compile(self.plan)
-        for name, values in (
-            ("weights", weights),
-            ("constant", constant),
-            ("rows", getattr(model, "X_fit_", None)),
-        ):
-            tensor = None if values is None else torch.tensor(_dense(values))
-            self.register_buffer(name, tensor)
+        rows = getattr(model, "X_fit_", None)
+        _add_buffers(self, weights=weights, constant=constant, rows=rows)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return predictions for the last dimension of `x`."""
@@ -414,12 +409,7 @@ class _ExactRidge(nn.Module):
     def __init__(self, fit: ExactRidge):
         super().__init__()
         self.kernel = fit.kernel
-        for name, values in (
-            ("rows", fit.X),
-            ("dual", fit.dual),
-            ("intercept", fit.intercept),
-        ):
-            self.register_buffer(name, torch.tensor(_dense(values)))
+        _add_buffers(self, rows=fit.X, dual=fit.dual, intercept=fit.intercept)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         known, dual, rows = cast(Any, (self.rows, self.dual.double(), x))
@@ -439,8 +429,7 @@ class _Member(nn.Module):
         self.encoder = FittedEncoder(member.encoder)
         exact = isinstance(fit, ExactRidge)
         self.fit = _ExactRidge(fit) if exact else FittedModel(fit)
-        turn = None if member.turn is None else torch.tensor(_dense(member.turn))
-        self.register_buffer("turn", turn)
+        _add_buffers(self, turn=member.turn)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = self.encoder(x.double())
@@ -529,6 +518,10 @@ def _host(values: Any) -> np.ndarray:
     return np.asarray(ops_of(values).to_host(values))
 
 
-def _dense(values: Any) -> np.ndarray:
-    """Return numbers as a new dense float64 array."""
-    return np.array(_host(ops_of(values).densified(values)), dtype=np.float64)
+def _add_buffers(module: nn.Module, **arrays: Any) -> None:
+    """Register arrays, or None, as dense float64 buffers of a module."""
+    for name, values in arrays.items():
+        if values is not None:
+            dense = _host(ops_of(values).densified(values))
+            values = torch.tensor(np.array(dense, dtype=np.float64))
+        module.register_buffer(name, values)

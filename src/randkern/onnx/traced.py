@@ -138,6 +138,16 @@ def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
     return graph.apply(operator, example, a, b)
 
 
+def _method(operator: str, function: Any) -> Any:
+    """Return the method of an arithmetic operator or a comparison."""
+    return lambda self, other: _binary(operator, function, self, other)
+
+
+def _reflected(operator: str, function: Any) -> Any:
+    """Return the method of an arithmetic operator whose right operand is traced."""
+    return lambda self, other: _binary(operator, function, other, self)
+
+
 class Traced:
     """An array in a graph: its name there and an example."""
 
@@ -225,14 +235,14 @@ class Traced:
             return NotImplemented
         return _binary("Add", np.add, self, other)
 
-    def __radd__(self, other: Any) -> Traced:
-        return _binary("Add", np.add, other, self)
-
-    def __sub__(self, other: Any) -> Traced:
-        return _binary("Sub", np.subtract, self, other)
-
-    def __rsub__(self, other: Any) -> Traced:
-        return _binary("Sub", np.subtract, other, self)
+    __radd__ = _reflected("Add", np.add)
+    __sub__, __rsub__ = _method("Sub", np.subtract), _reflected("Sub", np.subtract)
+    __truediv__, __rtruediv__ = _method("Div", np.divide), _reflected("Div", np.divide)
+    __matmul__ = _method("MatMul", np.matmul)
+    __rmatmul__ = _reflected("MatMul", np.matmul)
+    __lt__, __gt__ = _method("Less", np.less), _method("Greater", np.greater)
+    __eq__ = _method("Equal", np.equal)
+    __hash__ = object.__hash__
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, ComplexPair):
@@ -244,22 +254,10 @@ class Traced:
     def __rmul__(self, other: Any) -> Any:
         return self * other
 
-    def __truediv__(self, other: Any) -> Traced:
-        return _binary("Div", np.divide, self, other)
-
-    def __rtruediv__(self, other: Any) -> Traced:
-        return _binary("Div", np.divide, other, self)
-
     def __mod__(self, other: Any) -> Traced:
         ratio = self / other
         whole = self.graph.apply("Floor", np.floor(ratio.example), ratio)
         return self - whole * other
-
-    def __matmul__(self, other: Any) -> Traced:
-        return _binary("MatMul", np.matmul, self, other)
-
-    def __rmatmul__(self, other: Any) -> Traced:
-        return _binary("MatMul", np.matmul, other, self)
 
     def __pow__(self, power: float) -> Traced:
         if power == 1:
@@ -272,22 +270,11 @@ class Traced:
     def __abs__(self) -> Traced:
         return self.graph.apply("Abs", abs(self.example), self)
 
-    def __lt__(self, other: Any) -> Traced:
-        return _binary("Less", np.less, self, other)
-
-    def __gt__(self, other: Any) -> Traced:
-        return _binary("Greater", np.greater, self, other)
-
     def __le__(self, other: Any) -> Traced:
         return ~(self > other)
 
     def __ge__(self, other: Any) -> Traced:
         return ~(self < other)
-
-    def __eq__(self, other: Any) -> Any:
-        return _binary("Equal", np.equal, self, other)
-
-    __hash__ = object.__hash__
 
     def __invert__(self) -> Traced:
         return self.graph.apply("Not", ~self.example, self)
@@ -359,7 +346,7 @@ class _Named:
         raise NoOperatorError(f"the function {name}")
 
 
-class _Functions:
+class _Functions(_Named):
     """The part of the array API namespace that has ONNX operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
@@ -368,9 +355,6 @@ class _Functions:
     sqrt = _unary("Sqrt", np.sqrt)
     isnan = _unary("IsNaN", np.isnan)
     finfo = staticmethod(np.finfo)
-
-    def __getattr__(self, name: str) -> Any:
-        raise NoOperatorError(f"the function {name}")
 
     @staticmethod
     def astype(values: Any, dtype: Any, copy: bool = True) -> Any:
