@@ -347,20 +347,9 @@ class LikelihoodOfRows(ABC):
 
     θ holds the logarithms of the kernel's numbers (see
     :class:`~randkern.kernels.hyperparameters.Hyperparameters`), then those of others.
-    Random draws are the same for every θ.
-
-    Parameters
-    ----------
-    rows : ArrayRows
-        Float64, of positive weight.
-    hyper : Hyperparameters
-    plan : Plan or None
-        None for the exact kernel.
-
-    Attributes
-    ----------
-    precise : bool
-        Whether values and gradients are precise; optimisation may use estimates.
+    Random draws are the same for every θ. Rows are float64, of positive weight; without
+    a plan the kernel is exact. Unless `precise`, values and gradients may be estimates,
+    which is for optimisation.
     """
 
     precise = True

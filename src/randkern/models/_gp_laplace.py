@@ -53,26 +53,15 @@ _LARGEST_LOGARITHM = 500.0
 
 
 class Terms(NamedTuple):
-    """The terms of the log likelihood per row, each with the shape of f.
+    """The terms of the log likelihood per row, each with the shape of f."""
 
-    Attributes
-    ----------
-    log : ndarray
-        log p(y | f).
-    slope : ndarray
-        Its derivative in f.
-    step : ndarray
-        The curvature for steps of Newton's method, non-negative.
-    curvature : ndarray
-        W, the curvature of the posterior, non-negative.
-    change : ndarray
-        ∂W/∂f.
-    """
-
+    # log p(y | f), and its derivative in f.
     log: np.ndarray
     slope: np.ndarray
+    # Non-negative curvatures: for steps of Newton's method, and W, of the posterior.
     step: np.ndarray
     curvature: np.ndarray
+    # ∂W/∂f.
     change: np.ndarray
 
 
@@ -238,13 +227,7 @@ _MOST_HALVINGS = 20
 
 
 class Problem(ABC):
-    """A log posterior of weights, evaluated at a point.
-
-    Attributes
-    ----------
-    value : float
-        The log posterior, up to a constant.
-    """
+    """A log posterior of weights, up to a constant, evaluated at a point."""
 
     value: float
 

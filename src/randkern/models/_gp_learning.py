@@ -176,22 +176,11 @@ def bounds(
     scale_range: float,
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
-    """Return the least and the largest value of every entry of θ.
+    """Return the least and the largest value of every entry of θ, around a start.
 
-    Parameters
-    ----------
-    names : list of str
-        Names of the kernel's numbers, then ``"noise"``.
-    theta : ndarray
-        The start of learning, always within the bounds.
-    mean_square, variance : float
-        Of the targets.
-    scale_range : float
-        Largest factor between a scale and its start, or, with noise, the mean square
-        or variance of the targets.
-    signed : collection of str
-        Names of numbers that may be negative: both signs are allowed, whatever the
-        start, and values of the size of the targets.
+    A scale may change by `scale_range`, also from the mean square and the variance of
+    the targets if there is a noise. Numbers named in `signed` may have both signs, and
+    the size of the targets.
     """
     # Targets that are all equal do not determine their scale.
     level, spread = (
@@ -333,17 +322,8 @@ def first_starts(
     """Return starts near θ, moved if its noise or its variance is implausible.
 
     Far from plausible values the gradient of the likelihood is uninformative.
-
-    Parameters
-    ----------
-    names : list of str
-    theta : ndarray
-    mean_square : float
-        Of the targets.
-    variance : float
-        Mean prior variance of the process at θ.
-    rescaling : ndarray, optional
-        Direction in θ that multiplies the kernel by e.
+    `variance` is the mean prior variance of the process at θ; `rescaling` is the
+    direction in θ that multiplies the kernel by e.
     """
     moved, lost = theta.copy(), False
     if "noise" in names and mean_square > 0:
@@ -433,218 +413,174 @@ def maximise(
     stage continues from the ends of the previous one with the curvature found there,
     scaled by the numbers of rows, so that few evaluations are needed for the last. It
     continues from all ends of similar likelihood while evaluations are cheap, then from
-    the one with the largest value.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        From the fewest rows to all rows.
-    names : list of str
-        Names of the entries of θ.
-    starts : list of Start
-        The given starts; restarts are drawn around the first.
-    limits : list of (float, float)
-        From :func:`bounds`.
-    n_restarts : int
-    stream : Stream
-    report : callable, optional
-        Called with the number of each step and θ there; learning ends if it returns
-        True.
+    the one with the largest value. Restarts are drawn around the first start. `report`
+    is called with the number of each step and its θ; learning ends if it returns True.
     """
-    told = _Told(report)
-    low, high = np.transpose(limits)
+    search = _Search(names, limits, report)
+    low, high = search.low, search.high
     starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
         moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
         starts.append(Start(moved.clip(low, high), False))
-    first, lengthscales = stages[0].objective, _lengthscales(names)
     with warnings.catch_warnings():
         # Systems at trial values may be ill conditioned, or modes hard to find; the
         # returned value warns again.
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
-        ends = _distinct(
-            [_rough_end(first, start, limits, lengthscales, told) for start in starts]
-        )
+        first = stages[0].objective
+        ends = _distinct([search.rough_end(first, start) for start in starts])
         before = stages[0]
         for stage in stages[1:] or stages:
-            if told.stop:
+            if search.stop:
                 break
             if stage.most < _MOST_EVALUATIONS and len(ends) > 1:
                 ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
             rows = before.n_rows / stage.n_rows
             if stage.fewer_features:
                 # The part of the previous process that these omit is noise.
-                ends = [
-                    _made_up_for(stage, end, limits, lengthscales, told) for end in ends
-                ]
+                ends = [search.made_up_for(stage, end) for end in ends]
             ends = _distinct(
-                [
-                    _climb(stage, end.theta, rows * end.inverse, limits, told)
-                    for end in ends
-                ]
+                [search.climb(stage, end.theta, rows * end.inverse) for end in ends]
             )
             before = stage
-    if not told.stop:
+    if not search.stop:
         _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
     return ends[0].theta
 
 
-class _Told:
-    """Counts steps, reports them, and records whether learning is to stop."""
+class _Search:
+    """Ascents within common bounds, whose steps are counted and reported."""
 
-    def __init__(self, report: Report | None):
+    def __init__(
+        self,
+        names: list[str],
+        limits: list[tuple[float, float]],
+        report: Report | None,
+    ):
+        self.low, self.high = np.transpose(limits)
+        self.lengthscales = _lengthscales(names)
         self.report, self.count, self.stop = report, 0, False
 
-    def __call__(self, theta: np.ndarray) -> bool:
+    def told(self, theta: np.ndarray) -> bool:
+        """Report a step; return whether learning is to stop."""
         if self.report is not None:
             self.stop = self.stop or self.report(self.count, theta)
             self.count += 1
         return self.stop
 
+    def climb(self, stage: Stage, theta: np.ndarray, inverse: np.ndarray) -> _End:
+        """Maximise the objective of a stage by BFGS.
 
-def _climb(
-    stage: Stage,
-    theta: np.ndarray,
-    inverse: np.ndarray,
-    limits: list[tuple[float, float]],
-    told: _Told,
-) -> _End:
-    """Maximise the objective of a stage by BFGS.
-
-    Nocedal & Wright 2006, eq. 6.17, projected to the bounds (Bertsekas 1982). It
-    starts from a given inverse curvature, which L-BFGS-B cannot.
-    """
-    low, high = np.transpose(limits)
-    value, slope = _negative(stage.objective, theta)
-    n_evaluations, n_resets, promise = 1, 0, 0.0
-    most = 2 * stage.most
-    while n_evaluations < most:
-        free = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
-        step = np.zeros(len(theta))
-        step[free] = -inverse[np.ix_(free, free)] @ slope[free]
-        step /= max(1.0, abs(step).max() / _LARGEST_STEP)
-        gain = -float(slope @ step)
-        promise = 0.5 * gain
-        if not promise > stage.promise:
-            break
-        if n_evaluations >= stage.most and promise < _WORTH_PER_ROW * stage.n_rows:
-            break
-        length = 1.0
-        for _ in range(min(_MOST_TRIALS, most - n_evaluations)):
-            trial = (theta + length * step).clip(low, high)
-            after, trial_slope = _negative(stage.objective, trial)
-            n_evaluations += 1
-            if after <= value - _DECREASE * length * gain:
+        Nocedal & Wright 2006, eq. 6.17, projected to the bounds (Bertsekas 1982). It
+        starts from a given inverse curvature, which L-BFGS-B cannot.
+        """
+        low, high = self.low, self.high
+        value, slope = _negative(stage.objective, theta)
+        n_evaluations, n_resets, promise = 1, 0, 0.0
+        most = 2 * stage.most
+        while n_evaluations < most:
+            free = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
+            step = np.zeros(len(theta))
+            step[free] = -inverse[np.ix_(free, free)] @ slope[free]
+            step /= max(1.0, abs(step).max() / _LARGEST_STEP)
+            gain = -float(slope @ step)
+            promise = 0.5 * gain
+            if not promise > stage.promise:
                 break
-            # The minimum of the parabola through both values.
-            lost = (after - value) / (length * gain)
-            length *= min(max(0.5 / (1.0 + lost), 0.1), 0.5)
-        else:
-            if n_resets == _MOST_RESETS:
+            if n_evaluations >= stage.most and promise < _WORTH_PER_ROW * stage.n_rows:
                 break
-            n_resets += 1
-            inverse = np.diag(_FIRST_STEP / np.maximum(abs(slope), 1.0))
-            continue
-        moved, turned = trial - theta, trial_slope - slope
-        curvature = float(moved @ turned)
-        if curvature > 1e-8 * np.linalg.norm(moved) * np.linalg.norm(turned):
-            kept = np.eye(len(theta)) - np.outer(moved, turned) / curvature
-            inverse = kept @ inverse @ kept.T + np.outer(moved, moved) / curvature
-        theta, value, slope = trial, after, trial_slope
-        if told(theta):
-            break
-    return _End(theta, -value, inverse, promise)
+            length = 1.0
+            for _ in range(min(_MOST_TRIALS, most - n_evaluations)):
+                trial = (theta + length * step).clip(low, high)
+                after, trial_slope = _negative(stage.objective, trial)
+                n_evaluations += 1
+                if after <= value - _DECREASE * length * gain:
+                    break
+                # The minimum of the parabola through both values.
+                lost = (after - value) / (length * gain)
+                length *= min(max(0.5 / (1.0 + lost), 0.1), 0.5)
+            else:
+                if n_resets == _MOST_RESETS:
+                    break
+                n_resets += 1
+                inverse = np.diag(_FIRST_STEP / np.maximum(abs(slope), 1.0))
+                continue
+            moved, turned = trial - theta, trial_slope - slope
+            curvature = float(moved @ turned)
+            if curvature > 1e-8 * np.linalg.norm(moved) * np.linalg.norm(turned):
+                kept = np.eye(len(theta)) - np.outer(moved, turned) / curvature
+                inverse = kept @ inverse @ kept.T + np.outer(moved, moved) / curvature
+            theta, value, slope = trial, after, trial_slope
+            if self.told(theta):
+                break
+        return _End(theta, -value, inverse, promise)
 
+    def rough_end(self, objective: Objective, start: Start) -> _End:
+        """Return the end of L-BFGS-B, accurate enough for comparisons."""
+        theta = start.theta
+        if start.staged:
+            theta = self._settled(objective, theta)
+        return self._descend(
+            objective, theta, self.low < self.high, _COMPARING_IMPROVEMENT, 100
+        )
 
-def _rough_end(
-    objective: Objective,
-    start: Start,
-    limits: list[tuple[float, float]],
-    lengthscales: np.ndarray,
-    told: _Told,
-) -> _End:
-    """Return the end of L-BFGS-B from one start, accurate enough for comparisons."""
-    theta = start.theta
-    if start.staged:
-        theta = _settled(objective, theta, limits, lengthscales, told)
-    return _descend(objective, theta, limits, _COMPARING_IMPROVEMENT, 100, told)
+    def made_up_for(self, stage: Stage, end: _End) -> _End:
+        """Return the end to continue from: settled if its noise is far off."""
+        objective = stage.objective
+        theta = self._settled(objective, end.theta)
+        gain = _value(objective, theta) - _value(objective, end.theta)
+        return replace(end, theta=theta) if gain > _UNFINISHED * stage.n_rows else end
 
+    def _settled(self, objective: Objective, theta: np.ndarray) -> np.ndarray:
+        """Return θ with approximately optimal noise and scales, lengthscales fixed.
 
-def _settled(
-    objective: Objective,
-    theta: np.ndarray,
-    limits: list[tuple[float, float]],
-    lengthscales: np.ndarray,
-    told: _Told,
-) -> np.ndarray:
-    """Return θ with approximately optimal noise and scales, lengthscales being fixed.
+        If they are far off, the gradient in lengthscales leads to a maximum that
+        explains the noise by short lengthscales.
+        """
+        if self.lengthscales.all():
+            return theta
+        free = (self.low < self.high) & ~self.lengthscales
+        return self._descend(objective, theta, free, _ROUGH_IMPROVEMENT, 10).theta
 
-    If they are far off, the gradient in lengthscales leads to a maximum that explains
-    the noise by short lengthscales.
-    """
-    if lengthscales.all():
-        return theta
-    held = [
-        (x, x) if along else limit
-        for x, along, limit in zip(theta, lengthscales, limits, strict=True)
-    ]
-    return _descend(objective, theta, held, _ROUGH_IMPROVEMENT, 10, told).theta
+    def _descend(
+        self,
+        objective: Objective,
+        start: np.ndarray,
+        free: np.ndarray,
+        share: float,
+        most: int,
+    ) -> _End:
+        """Return the end of L-BFGS-B in the free entries of θ."""
+        end, inverse = start.copy(), np.eye(len(start))
+        if not free.any():
+            return _End(end, -_negative(objective, end)[0], inverse)
 
+        def with_free(numbers: np.ndarray) -> np.ndarray:
+            theta = start.copy()
+            theta[free] = numbers
+            return theta
 
-def _made_up_for(
-    stage: Stage,
-    end: _End,
-    limits: list[tuple[float, float]],
-    lengthscales: np.ndarray,
-    told: _Told,
-) -> _End:
-    """Return the end to continue from: settled if its noise is far off."""
-    objective = stage.objective
-    theta = _settled(objective, end.theta, limits, lengthscales, told)
-    gain = _value(objective, theta) - _value(objective, end.theta)
-    return replace(end, theta=theta) if gain > _UNFINISHED * stage.n_rows else end
+        def of_free(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = _negative(objective, with_free(numbers))
+            return value, slope[free]
 
+        def tell(numbers: np.ndarray) -> None:
+            if self.told(with_free(numbers)):
+                raise StopIteration
 
-def _descend(
-    objective: Objective,
-    start: np.ndarray,
-    limits: list[tuple[float, float]],
-    share: float,
-    most: int,
-    told: _Told,
-) -> _End:
-    low, high = np.transpose(limits)
-    free = low < high
-    end, inverse = start.copy(), np.eye(len(start))
-    if not free.any():
-        return _End(end, -_negative(objective, end)[0], inverse)
-
-    def of_free(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        theta = start.copy()
-        theta[free] = numbers
-        value, slope = _negative(objective, theta)
-        return value, slope[free]
-
-    def tell(numbers: np.ndarray) -> None:
-        theta = start.copy()
-        theta[free] = numbers
-        if told(theta):
-            raise StopIteration
-
-    result = scipy.optimize.minimize(
-        of_free,
-        start[free],
-        jac=True,
-        method="L-BFGS-B",
-        bounds=np.array(limits)[free],
-        options={"ftol": share, "maxiter": most},
-        callback=tell,
-    )
-    end[free] = result.x
-    inverse[np.ix_(free, free)] = result.hess_inv.todense()
-    return _End(end.clip(low, high), -float(result.fun), inverse)
+        result = scipy.optimize.minimize(
+            of_free,
+            start[free],
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.stack([self.low, self.high], axis=1)[free],
+            options={"ftol": share, "maxiter": most},
+            callback=tell,
+        )
+        inverse[np.ix_(free, free)] = result.hess_inv.todense()
+        end = with_free(result.x).clip(self.low, self.high)
+        return _End(end, -float(result.fun), inverse)
 
 
 def _distinct(ends: list[_End]) -> list[_End]:

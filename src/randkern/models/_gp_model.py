@@ -68,14 +68,8 @@ _OF_MEAN = {"k2__scale": "mean__scale"}
 def with_mean(kernel: Kernel, mean: str, rows: TrainingData, X: Rows) -> Kernel:
     """Return a kernel plus v h(x)·h(y), with h = 1, or 1 and the columns.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    mean : {"zero", "constant", "linear"}
-    rows : TrainingData
-        With targets in units of the fit.
-    X : Rows
-        Some of the rows; v depends on the sizes of their columns.
+    Targets of `rows` are in units of the fit; v also depends on the sizes of the
+    columns of `X`, some of the rows.
     """
     if mean == "zero":
         return kernel
@@ -156,14 +150,8 @@ _LARGEST_SHARE = 1 - 1e-6
 class Reach:
     """The region where values of a process at landmarks determine its values.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    plan : Plan
-        Of the landmarks.
-    usual : float
-        The 95 % quantile over other rows of the share of the prior variance that
-        landmarks omit.
+    `plan` is that of the landmarks; `usual` is the 95 % quantile, over other rows, of
+    the share of the prior variance that landmarks omit.
     """
 
     kernel: Kernel
