@@ -81,17 +81,6 @@ def expose(
     -----
     The number of electrons is a Poisson variable; from a few dozen electrons per count
     on, the error of its normal approximation is below the rounding of a count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.camera import expose
-    >>> out = np.empty((1, 3), dtype=np.uint8)
-    >>> light = np.array([[0.0, 1.0, 100.0]], dtype=np.float32)
-    >>> expose(light, gain=10.4, read_noise=0.0, shot_noise=0.0, full_scale=255,
-    ...        key=0, frame=0, pixel=0, out=out)
-    >>> out
-    array([[  0,  10, 255]], dtype=uint8)
     """
     if out.dtype not in _COUNTS or out.shape != intensity.shape:
         raise ValueError(
@@ -147,15 +136,6 @@ def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
         Counts beyond the table take its last value.
     table : ndarray of float32, one-dimensional
     out : ndarray of float32, shape (n, m)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.camera import look_up
-    >>> out = np.empty((1, 2), dtype=np.float32)
-    >>> look_up(np.array([[2, 0]], np.uint8), np.array([0, 1, 4], np.float32), out)
-    >>> out
-    array([[4., 0.]], dtype=float32)
     """
     if counts.dtype not in _COUNTS or counts.shape != out.shape:
         raise ValueError(

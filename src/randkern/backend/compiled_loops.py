@@ -26,22 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
-    """Return the dtype of `out`, or raise if its dtype or shape is wrong.
-
-    Raises
-    ------
-    TypeError
-        If it is neither float32 nor float64.
-    ValueError
-        If its shape is not `shape`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import check_out
-    >>> check_out(np.empty((2, 3)), (2, 3))
-    dtype('float64')
-    """
+    """Return the dtype of `out`, or raise if its dtype or shape is wrong."""
     if out.dtype not in (np.float32, np.float64):
         raise TypeError(f"out must be float32 or float64, got {out.dtype}.")
     if out.shape != shape:
@@ -64,14 +49,6 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     flat : ndarray of `dtype`, one-dimensional
         Element (i, j) is ``flat[i * stride + j]``.
     stride : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import input_rows
-    >>> flat, stride = input_rows(np.eye(3)[:, :2], np.dtype(float))
-    >>> stride, float(flat[1 * stride + 1])
-    (3, 1.0)
     """
     array = np.asarray(array, dtype=dtype)
     n_rows, n_cols = array.shape
@@ -100,21 +77,6 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     -------
     flat : ndarray, one-dimensional
     stride : int
-
-    Raises
-    ------
-    ValueError
-        If the columns are not contiguous or the array is read-only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import output_rows
-    >>> array = np.zeros((2, 3))
-    >>> flat, stride = output_rows(array[:, 1:])
-    >>> flat[1 * stride + 0] = 5.0
-    >>> float(array[1, 1])
-    5.0
     """
     n_rows, n_cols = array.shape
     itemsize = array.dtype.itemsize
@@ -159,17 +121,6 @@ def run_over_ranges(
         Rough total time on one thread; small work stays on the caller's thread.
     multiple : int
         Ranges start at multiples of this number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import run_over_ranges
-    >>> squares = np.zeros(5, dtype=int)
-    >>> def square(start, stop):
-    ...     squares[start:stop] = np.arange(start, stop) ** 2
-    >>> run_over_ranges(square, 5, nanoseconds=1e9)
-    >>> squares.tolist()
-    [0, 1, 4, 9, 16]
     """
     if n <= 0:
         return
@@ -205,12 +156,6 @@ def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function with its compiled loops on the calling thread only.
 
     Use it in workers of a pool or cluster that has one worker per core.
-
-    Examples
-    --------
-    >>> from randkern.backend.compiled_loops import on_one_thread
-    >>> on_one_thread(max, 1, 2)
-    2
     """
     before = numba.get_num_threads()
     numba.set_num_threads(1)
@@ -249,12 +194,5 @@ def working_seconds() -> float:
 
     Compiled code is cached, so without this the first fit after an installation would
     get much less done in the same time than later ones.
-
-    Examples
-    --------
-    >>> from randkern.backend.compiled_loops import working_seconds
-    >>> began = working_seconds()
-    >>> working_seconds() >= began
-    True
     """
     return time.perf_counter() - (_COMPILING.duration if _COMPILING.done else 0.0)

@@ -171,13 +171,6 @@ def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
     Returns
     -------
     cosine, sine : float32
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_half_turn_f32
-    >>> round(cos_sin_half_turn_f32(np.float32(0.25))[1], 5)
-    0.70711
     """
     return _cos_sin_reduced_f32(v * _PI_F32)
 
@@ -196,14 +189,6 @@ def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
     Returns
     -------
     cosine, sine : float32
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_f32
-    >>> cosine, sine = cos_sin_f32(np.float32(1.0))
-    >>> round(cosine, 5), round(sine, 5)
-    (0.5403, 0.84147)
     """
     shifted = x * _INVERSE_PI_F32 + _ROUND_F32
     k = shifted - _ROUND_F32
@@ -230,13 +215,6 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     Returns
     -------
     cosine, sine : float64
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_f64
-    >>> cosine, sine = cos_sin_f64(1.0)
-    >>> round(cosine, 12), round(sine, 12)
-    (0.540302305868, 0.841470984808)
     """
     shifted = x * _INVERSE_HALF_PI + _ROUND_F64
     k = shifted - _ROUND_F64
@@ -259,28 +237,13 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
 
 @njit(fastmath=False)
 def cos_sin_f64_wide(x: Any) -> tuple[float, float]:
-    """Return (cos x, sin x) of any float64 by the C library; nan for inf.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_f64_wide
-    >>> round(cos_sin_f64_wide(1e22)[0], 9)
-    0.523214785
-    """
+    """Return (cos x, sin x) of any float64 by the C library; nan for inf."""
     return math.cos(x), math.sin(x)
 
 
 @njit(fastmath=False)
 def cos_sin_f32_wide(x: Any) -> tuple[np.float32, np.float32]:
-    """Return (cos x, sin x) of any float32, reduced in float64; nan for inf.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_f32_wide
-    >>> round(cos_sin_f32_wide(np.float32(1e10))[0], 5)
-    0.87312
-    """
+    """Return (cos x, sin x) of any float32, reduced in float64; nan for inf."""
     y = np.float64(x)
     if abs(y) <= FAST_LIMIT_F64:
         cosine, sine = cos_sin_f64(y)
@@ -294,25 +257,12 @@ def cos_sin(x: Any) -> Any:
 
     In compiled code the type of `x` selects the function at compile time; from
     Python, NumPy computes the values.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin
-    >>> float(cos_sin(0.0)[0])
-    1.0
     """
     return np.cos(x), np.sin(x)
 
 
 def cos_sin_wide(x: Any) -> Any:
-    """Return (cos x, sin x) for any `x`; otherwise like :func:`cos_sin`.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_wide
-    >>> float(cos_sin_wide(0.0)[0])
-    1.0
-    """
+    """Return (cos x, sin x) for any `x`; otherwise like :func:`cos_sin`."""
     return np.cos(x), np.sin(x)
 
 
@@ -331,13 +281,6 @@ def is_fast(values: Any) -> bool:
     Returns
     -------
     bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import is_fast
-    >>> is_fast(np.array([1.0, 2.0])), is_fast(np.array([1.0, np.nan]))
-    (True, False)
     """
     single = values.dtype == np.float32
     limit = FAST_LIMIT_F32 if single else FAST_LIMIT_F64
@@ -453,23 +396,9 @@ def cos_sin_pairs(
     out : ndarray of float32 or float64, shape (n, 2m)
     amplitude : ndarray of shape (n, m), optional
 
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
     Notes
     -----
     Absolute error of the cosine: 2^-22 in float32, 4e-16 in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 4))
-    >>> cpu.cos_sin_pairs(np.array([[0.0, np.pi / 2]]), 2.0, out)
-    >>> out.round(12) + 0.0
-    array([[2., 0., 0., 2.]])
     """
     n, m = phase.shape
     dtype = check_out(out, (n, 2 * m))
@@ -547,20 +476,6 @@ def cosines(
     weight : float
     out : ndarray of float32 or float64, shape (n, m)
     amplitude : ndarray of shape (n, m), optional
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.cosines(np.zeros((1, 2)), np.array([0.0, np.pi]), 3.0, out)
-    >>> out
-    array([[ 3., -3.]])
     """
     n, m = phase.shape
     dtype = check_out(out, (n, m))
@@ -626,20 +541,6 @@ def modulus_power(
     weight : float
     out : ndarray of float32 or float64, shape (n, m)
         May be `real` or `imag`.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not agree, or the power is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.array([[3.0]])
-    >>> cpu.modulus_power(out, np.array([[4.0]]), 2.0, 1.0, out)
-    >>> out
-    array([[25.]])
     """
     n, m = real.shape
     dtype = check_out(out, (n, m))

@@ -63,12 +63,6 @@ def block_size(n_features: int, bias: float | None = None) -> int:
     It is the smallest power of two that holds `n_features` entries and, unless `bias`
     is None or 0, one more; at least 64, below which structured rows are visibly not
     Gaussian.
-
-    Examples
-    --------
-    >>> from randkern.backend.hadamard import block_size
-    >>> block_size(784), block_size(1024), block_size(1024, bias=0.5), block_size(3)
-    (1024, 1024, 2048, 64)
     """
     width = max(MIN_BLOCK, n_features + bool(bias))
     return 1 << (width - 1).bit_length()
@@ -97,21 +91,6 @@ class StructuredRows:
     over the whole row. The dtype of an output, float32 or float64, is that of the
     computation; its columns must be contiguous, its rows may be any distance apart.
     Anything else raises a ValueError.
-
-    Examples
-    --------
-    The rows of one block are orthogonal, so norms are preserved:
-
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import StructuredRows
-    >>> X, out = np.array([[3.0, 4.0]]), np.empty((1, 64))
-    >>> rows = StructuredRows(key=1, norms=np.ones(64), row_start=0, row_stop=64)
-    >>> rows.project(X, out=out)
-    >>> round(float(np.linalg.norm(out)), 9)
-    5.0
-    >>> rows.modulus(X, power=2.0, weight=1.0, out=out)
-    >>> round(float(out.sum()), 9)
-    25.0
     """
 
     key: int
@@ -130,18 +109,7 @@ class StructuredRows:
         self._write(X, PROJECT, 1.0, (out_real, out_imag))
 
     def pairs(self, X: Any, *, weight: float, out: Any) -> None:
-        """Write weight·[cos ω·x, sin ω·x], interleaved, (n, 2 (row_stop - row_start)).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randkern.backend.hadamard import StructuredRows
-        >>> out = np.empty((1, 4))
-        >>> rows = StructuredRows(key=1, norms=np.ones(2), row_start=0, row_stop=2)
-        >>> rows.pairs(np.zeros((1, 3)), weight=0.5, out=out)
-        >>> out
-        array([[0.5, 0. , 0.5, 0. ]])
-        """
+        """Write weight·[cos ω·x, sin ω·x] for these rows, interleaved."""
         self._write(X, PAIRS, weight, (out,))
 
     def cosines(self, X: Any, *, offsets: Any, weight: float, out: Any) -> None:

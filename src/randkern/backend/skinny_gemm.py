@@ -123,14 +123,7 @@ _COST = 0.04
 
 
 def padded(n_columns: int) -> int:
-    """Return the width of rows of `n_columns` features, padded with zeros.
-
-    Examples
-    --------
-    >>> from randkern.backend.skinny_gemm import padded
-    >>> padded(100)
-    128
-    """
+    """Return the width of rows of `n_columns` features, padded with zeros."""
     return -(-n_columns // COLUMNS) * COLUMNS
 
 
@@ -342,14 +335,6 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     -------
     ndarray of shape (n, k), float64
         Sums over 2,048 columns are accumulated in the dtype of V, then in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> Z, V = np.ones((3, 64)), np.full((2, 64), 0.5)
-    >>> skinny_gemm.multiply(Z, V)[0]
-    array([32., 32.])
     """
     n, width = _check(Z, V)
     if V.shape[1] != width:
@@ -378,15 +363,6 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
         float64 if Z is, else float32.
     out : ndarray of shape (k, width), float64, C-ordered
         Sums over 128 rows are accumulated in the dtype of P.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out = np.zeros((2, 64))
-    >>> skinny_gemm.add_transposed(np.ones((3, 64)), np.ones((3, 2)), out)
-    >>> out[0, :2]
-    array([3., 3.])
     """
     n, width = _check(Z, P)
     k = P.shape[1]
@@ -426,16 +402,6 @@ def add_gram_product(
         As in :func:`multiply`.
     out : ndarray of shape (k, width), float64, C-ordered
         Its last bits depend on the number of threads.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out = np.zeros((1, 64))
-    >>> Z, V = np.ones((3, 64)), np.ones((1, 64))
-    >>> skinny_gemm.add_gram_product(Z, np.ones(3), V, out)
-    >>> out[0, 0]
-    np.float64(192.0)
     """
     n, width = _check(Z, V)
     k = V.shape[0]
@@ -478,15 +444,6 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     out : ndarray of shape (n, at least D), int16
         The error of an entry is at most 1.6e-5 times the largest of its row.
     scales : ndarray of shape (n,), of the dtype of Z
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out, scales = np.zeros((1, 2), np.int16), np.zeros(1)
-    >>> skinny_gemm.quantize(np.array([[0.5, -1.0]]), out, scales)
-    >>> out
-    array([[ 16384, -32767]], dtype=int16)
     """
     n, D = Z.shape
     fits = out.shape[0] == n and out.shape[1] >= D and scales.shape == (n,)

@@ -39,13 +39,6 @@ def transform(X):
     Parameters
     ----------
     X : tensor of shape (..., p), p a power of two
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend.torch_hadamard import transform
-    >>> transform(torch.tensor([[1.0, 2.0]]))
-    tensor([[ 3., -1.]])
     """
     shape = X.shape
     left = shape[-1].bit_length() - 1
