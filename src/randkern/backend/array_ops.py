@@ -29,9 +29,14 @@ from randkern.backend import (
     sparse_phases,
     special,
 )
-from randkern.backend.blas import factorise_upper, short_on_one_thread
+from randkern.backend.blas import add_gram, factorise_upper, short_on_one_thread
 from randkern.backend.compiled_loops import run_over_ranges
-from randkern.backend.pairwise import patch_products, scaled_squared_distances
+from randkern.backend.pairwise import (
+    cauchy_kernel,
+    manhattan_distances,
+    patch_products,
+    scaled_squared_distances,
+)
 from randkern.backend.skinny_gemm import padded
 
 # Smaller changes of a value of order one are lost to rounding errors.
@@ -458,11 +463,11 @@ class NumpyOps(ArrayOps):
     duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
     sparse = sparse_phases
 
-    add_gram = staticmethod(cpu.add_gram)
-    cauchy_kernel = staticmethod(cpu.cauchy_kernel)
+    add_gram = staticmethod(add_gram)
+    cauchy_kernel = staticmethod(cauchy_kernel)
     cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
     cosines = staticmethod(cpu.cosines)
-    manhattan_distances = staticmethod(cpu.manhattan_distances)
+    manhattan_distances = staticmethod(manhattan_distances)
     modulus_power = staticmethod(cpu.modulus_power)
     patch_products = staticmethod(patch_products)
     run_over_ranges = staticmethod(run_over_ranges)

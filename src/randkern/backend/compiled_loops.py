@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numba
@@ -32,6 +32,14 @@ def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}.")
     return out.dtype
+
+
+def has_flat_rows(array: np.ndarray) -> bool:
+    """Return whether :func:`input_rows` need not copy an array of two dimensions."""
+    (n_rows, n_cols), (apart, column) = array.shape, array.strides
+    in_order = n_rows <= 1 or (apart >= 0 and apart % array.itemsize == 0)
+    contiguous = n_cols <= 1 or column == array.itemsize
+    return array.flags.aligned and in_order and contiguous
 
 
 def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
@@ -52,15 +60,13 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     """
     array = np.asarray(array, dtype=dtype)
     n_rows, n_cols = array.shape
-    stride, rest = divmod(array.strides[0], dtype.itemsize)
-    contiguous = n_cols == 1 or array.strides[1] == dtype.itemsize
-    if rest or stride < 0 or not contiguous or not array.flags.aligned:
+    if not has_flat_rows(array):
         array = array.copy()
-        stride = n_cols
     if array.flags.c_contiguous:  # as_strided takes 10 us
         flat = array.reshape(-1)
         flat.flags.writeable = False
         return flat, n_cols
+    stride = array.strides[0] // dtype.itemsize if n_rows > 1 else n_cols
     size = (n_rows - 1) * stride + n_cols
     return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride
 
@@ -88,6 +94,8 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
             "The columns of out must be contiguous and its rows in order; got strides "
             f"{array.strides} for {array.dtype}."
         )
+    if not array.flags.aligned:
+        raise ValueError("out must be aligned in memory; pass a new array.")
     if not array.flags.writeable:
         raise ValueError("out is read-only; pass a writable array.")
     if array.flags.c_contiguous:
@@ -150,6 +158,34 @@ def run_over_ranges(
     for error in done:
         if error is not None:
             raise error
+
+
+# Fewer rows than this are not divided among threads: their columns are.
+_FEW_ROWS = 16
+
+
+def run_over_blocks(
+    task: Callable[[slice, slice], object],
+    shape: tuple[int, int],
+    nanoseconds: float,
+    multiple: int,
+) -> None:
+    """Call ``task(rows, columns)`` over ranges of rows, or of columns if rows are few.
+
+    Ranges of columns start at multiples of a number; otherwise like
+    :func:`run_over_ranges`.
+    """
+    n, m = shape
+    by_rows = n >= _FEW_ROWS
+
+    @wraps(task)
+    def part(start: int, stop: int) -> None:
+        if by_rows:
+            task(slice(start, stop), slice(0, m))
+        else:
+            task(slice(0, n), slice(start, stop))
+
+    run_over_ranges(part, n if by_rows else m, nanoseconds, 1 if by_rows else multiple)
 
 
 def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:

@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from randkern.backend.compiled_loops import run_over_ranges
+from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
 from randkern.backend.hadamard_vectors import Memory, count, memories
 
 # Rows may be read past the last feature, up to a multiple of this number.
@@ -343,7 +343,7 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     out = np.zeros((n, k))
     if n == 0 or k == 0:
         return out
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
 
     def task(start: int, stop: int) -> None:
         _multiply(flat, pitch, start, stop, V.ravel(), width, k, out.ravel(), n)
@@ -371,7 +371,7 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
     _check_sums(out, (k, width))
     if n == 0 or k == 0:
         return
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
     sums = out.ravel()
     padding = -n % ROWS_ADDED
     right = np.vstack([P, np.zeros((padding, k), P.dtype)]).ravel()
@@ -413,7 +413,7 @@ def add_gram_product(
         )
     if n == 0 or k == 0:
         return
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
     chunk = _CHUNK_BYTES // (width * Z.itemsize) // ROWS_ADDED * ROWS_ADDED
     chunk = min(_ROWS, max(_LEAST_CHUNK, chunk))
     n_parts = min(numba.get_num_threads(), max(1, n // _LEAST_PART))
@@ -455,8 +455,8 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
         )
     if n == 0 or D == 0:
         return
-    flat, pitch = _flat(Z)
-    target, out_pitch = _flat(out)
+    flat, pitch = input_rows(Z, Z.dtype)
+    target, out_pitch = output_rows(out)
     integer = np.int32 if Z.dtype == np.float32 else np.int64
     bits, mask = flat.view(integer), integer(np.iinfo(integer).max)
 
@@ -487,15 +487,3 @@ def _check_sums(out: np.ndarray, shape: tuple[int, int]) -> None:
             f"out must be C-ordered float64 of shape {shape}, got {out.dtype} of "
             f"shape {out.shape}."
         )
-
-
-def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat view up to the end of the last row, and the pitch."""
-    n, width = array.shape
-    if array.strides[1] != array.itemsize or array.strides[0] % array.itemsize:
-        raise ValueError("the rows of features must be contiguous.")
-    pitch = array.strides[0] // array.itemsize
-    flat = np.lib.stride_tricks.as_strided(
-        array, ((n - 1) * pitch + width,), (array.itemsize,)
-    )
-    return flat, pitch
