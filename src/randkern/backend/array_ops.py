@@ -79,10 +79,6 @@ class ArrayOps:
         """Return `values` in float64 on the device of `like`."""
         return self.placed(values, self.xp.float64, like)
 
-    def to_integers(self, values, like):
-        """Return integers on the device of `like`."""
-        return self.placed(values, self.xp.int64, like)
-
     def asarray(self, values, like):
         """Return `values` in the dtype and on the device of `like`."""
         return self.placed(values, like.dtype, like)
@@ -90,10 +86,6 @@ class ArrayOps:
     def as_float64(self, X):
         """Return X in float64, or X itself if it is float64."""
         return self.xp.astype(X, self.xp.float64, copy=False)
-
-    def as_integers(self, values):
-        """Return values, for instance booleans, as integers."""
-        return self.xp.astype(values, self.xp.int64)
 
     def empty(self, shape, like):
         """Return an uninitialised array in the dtype of `like`."""
@@ -122,10 +114,6 @@ class ArrayOps:
     def largest_code(self, codes):
         """Return the largest category code, or the largest known one."""
         return self.largest(codes)
-
-    def largest_value(self, dtype):
-        """Return the largest finite number of a dtype."""
-        return float(self.xp.finfo(dtype).max)
 
     def precision(self, dtype):
         """Return the distance from 1 to the next number of a dtype."""
@@ -157,14 +145,6 @@ class ArrayOps:
     def concatenate(self, parts, axis=0):
         """Concatenate arrays along an axis."""
         return self.xp.concat(parts, axis=axis)
-
-    def stacked_numbers(self, numbers):
-        """Stack zero-dimensional arrays into a vector on their device."""
-        return self.xp.stack(numbers)
-
-    def triu(self, matrix, diagonal):
-        """Return the upper triangle from a diagonal on, with zeros below."""
-        return self.xp.triu(matrix, k=diagonal)
 
     def bincount(self, position, weights, n):
         """Return the sums of weights (None: 1) at n positions, in float64."""

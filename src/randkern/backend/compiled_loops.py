@@ -60,12 +60,12 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     """
     array = np.asarray(array, dtype=dtype)
     n_rows, n_cols = array.shape
-    if not has_flat_rows(array):
-        array = array.copy()
-    if array.flags.c_contiguous:  # as_strided takes 10 us
+    if array.flags.c_contiguous and array.flags.aligned:  # as_strided takes 10 us
         flat = array.reshape(-1)
         flat.flags.writeable = False
         return flat, n_cols
+    if not has_flat_rows(array):
+        return input_rows(array.copy(), dtype)
     stride = array.strides[0] // dtype.itemsize if n_rows > 1 else n_cols
     size = (n_rows - 1) * stride + n_cols
     return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride

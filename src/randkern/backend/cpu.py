@@ -305,10 +305,12 @@ _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
 
 
-def _amplitude_of(amplitude: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+def _amplitude_of(
+    amplitude: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
     """Return the amplitudes, or an empty array if there are none."""
     if amplitude is None:
-        return np.empty((1, 0))
+        return np.empty((1, 0), dtype)
     if amplitude.shape != shape:
         raise ValueError(f"amplitude must have shape {shape}, got {amplitude.shape}.")
     return amplitude
@@ -392,7 +394,7 @@ def cos_sin_pairs(
     """
     n, m = phase.shape
     dtype = check_out(out, (n, 2 * m))
-    inputs = phase, _amplitude_of(amplitude, phase.shape)
+    inputs = phase, _amplitude_of(amplitude, phase.shape, dtype)
     _run(_cos_sin_pairs, inputs, (dtype.type(weight),), out, 0.15 * out.nbytes)
 
 
@@ -462,7 +464,7 @@ def cosines(
     dtype = check_out(out, (n, m))
     if offsets.shape != (m,):
         raise ValueError(f"offsets must have shape ({m},), got {offsets.shape}.")
-    inputs = phase, _amplitude_of(amplitude, phase.shape)
+    inputs = phase, _amplitude_of(amplitude, phase.shape, dtype)
     numbers = np.ascontiguousarray(offsets, dtype), dtype.type(weight)
     _run(_cosines, inputs, numbers, out, 0.25 * out.nbytes)
 

@@ -56,7 +56,8 @@ def cosines(phase, offsets, weight, out, amplitude=None):
     _write(torch.cos, phase + offsets, factor, out)
 
 
-def _power(real, imag, power):
+def modulus_in_place(real, imag, power):
+    """Return (real² + imag²)^(power/2)."""
     square = real * real + imag * imag
     if power == 2:
         return square
@@ -74,9 +75,4 @@ def _power(real, imag, power):
 
 def modulus_power(real, imag, power, weight, out):
     """Write weight·(real² + imag²)^(power/2)."""
-    out[...] = _power(real, imag, power) * weight
-
-
-def modulus_in_place(real, imag, power):
-    """Return (real² + imag²)^(power/2)."""
-    return _power(real, imag, power)
+    out[...] = modulus_in_place(real, imag, power) * weight
