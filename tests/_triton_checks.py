@@ -60,7 +60,7 @@ def hadamard_features():
         inputs = {"scale": 1.5, "bias": 0.2}
         blocks = slice(start // p, -(-(start + D) // p))
         count = blocks.stop - blocks.start
-        signs = torch_random.signs(99, blocks.start, count, 6, p, "cpu")
+        signs = torch_random.signs(99, blocks.start, count, p, "cpu")
         rows = {"key": 99, "norms": norms, "row_start": start, "row_stop": start + D}
         cases = [
             ("project", triton_kernels.PROJECT, {}, {}),
@@ -108,7 +108,7 @@ def huge_phases():
     X = torch.zeros((5, p))
     X[:, 3] = torch.tensor([2.0**20, 1e12, float("inf"), 1.0, 1e25])
     norms = torch.as_tensor(np.random.default_rng(0).uniform(1, 6, p)).float()
-    signs = torch_random.signs(5, 0, 1, 6, p, "cpu")
+    signs = torch_random.signs(5, 0, 1, p, "cpu")
     phases, out = torch.empty(5, p), torch.empty(5, 2 * p)
     given = (X, signs, norms * p**-1.5, 0, p)
     triton_kernels.hadamard_features(*given, triton_kernels.PROJECT, 1.0, phases)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from oracles import primitives as reference
-from randkern.backend import counter, cpu
+from randkern.backend import blas, counter, cpu, pairwise
 from randkern.backend.compiled_loops import on_one_thread
 
 DTYPES = [np.float32, np.float64]
@@ -213,7 +213,7 @@ def test_pairwise(name, dtype, n, m, d):
     for out_dtype in DTYPES:
         out, whole = strided((n, m), out_dtype)
         expected = np.empty((n, m))
-        getattr(cpu, name)(rows, columns, out)
+        getattr(pairwise, name)(rows, columns, out)
         getattr(reference, name)(rows, columns, expected)
         # Sums of d float64 terms, whatever the input, and one rounding.
         bound = 2 * np.finfo(out_dtype).eps + 1e-15 * max(d, 1)
@@ -226,9 +226,9 @@ def test_pairwise_extremes():
     rows = np.zeros((1, 4))
     columns = np.array([[1e200] * 4, [0.0] * 4, [np.nan] + [0.0] * 3])
     out = np.empty((1, 3))
-    cpu.cauchy_kernel(rows, columns, out)
+    pairwise.cauchy_kernel(rows, columns, out)
     np.testing.assert_array_equal(out, [[0.0, 1.0, np.nan]])
-    cpu.manhattan_distances(rows, columns, out)
+    pairwise.manhattan_distances(rows, columns, out)
     np.testing.assert_array_equal(out, [[4e200, 0.0, np.nan]])
 
 
@@ -241,7 +241,7 @@ def test_squared_distances(dtype, n, m):
     out, whole = strided((n, m), dtype)
     out[...] = rng.uniform(0, 1.5, size=(n, m))
     expected = out.copy()
-    near = cpu.squared_distances(x_norms, y_norms, 0.25, out)
+    near = pairwise.squared_distances(x_norms, y_norms, 0.25, out)
     expected_near = reference.squared_distances(x_norms, y_norms, 0.25, expected)
     np.testing.assert_allclose(out, expected, atol=8 * np.finfo(dtype).eps)
     assert abs(near - expected_near).sum() <= 1e-4 * n * m  # on the edge
@@ -259,7 +259,7 @@ def test_products_accumulate(dtype, shape):
     gram = np.ones((shape[1], shape[1]))
     expected_gram = gram.copy()
     for _ in range(2):
-        cpu.add_gram(features, gram)
+        blas.add_gram(features, gram)
         reference.add_gram(features, expected_gram)
     rtol = 1e-12 if dtype == np.float64 else 3e-6
     np.testing.assert_allclose(gram, expected_gram, rtol=rtol)
@@ -270,7 +270,7 @@ def test_long_float32_sums_keep_their_digits():
     # In one float32 sum of 400,000 terms the error is some 1e-5.
     features = np.full((400_000, 1), 0.1, dtype=np.float32)
     gram = np.zeros((1, 1))
-    cpu.add_gram(features, gram)
+    blas.add_gram(features, gram)
     exact = 400_000 * np.float64(np.float32(0.1)) ** 2
     assert abs(gram[0, 0] / exact - 1) < 1e-6
 
@@ -288,10 +288,10 @@ def test_long_float32_sums_keep_their_digits():
         lambda a: cpu.modulus_power(a, a, 0.0, 1.0, np.empty((3, 4))),
         lambda a: cpu.modulus_power(a, a, 2.0, 1.0, np.empty((4, 3)).T),
         lambda a: cpu.modulus_power(a, a, 2.0, 1.0, read_only(np.empty((3, 4)))),
-        lambda a: cpu.manhattan_distances(a, np.ones((2, 3)), np.empty((3, 2))),
-        lambda a: cpu.cauchy_kernel(a, a, np.empty((2, 2))),
-        lambda a: cpu.squared_distances(a[0], a[0], 0.1, np.empty((2, 2))),
-        lambda a: cpu.add_gram(a, np.zeros((4, 4), np.float32)),
+        lambda a: pairwise.manhattan_distances(a, np.ones((2, 3)), np.empty((3, 2))),
+        lambda a: pairwise.cauchy_kernel(a, a, np.empty((2, 2))),
+        lambda a: pairwise.squared_distances(a[0], a[0], 0.1, np.empty((2, 2))),
+        lambda a: blas.add_gram(a, np.zeros((4, 4), np.float32)),
         lambda a: counter.random_matrix(-1, "normal", 0, 1, 0, 1),
         lambda a: counter.random_matrix(0, "gauss", 0, 1, 0, 1),
         lambda a: counter.random_matrix(0, "normal", -1, 1, 0, 1),
@@ -321,12 +321,12 @@ def primitives(seed):
     cpu.cosines(phase, phase[0], 1.0, results[1], phase)
     results.append(np.empty_like(phase))
     cpu.modulus_power(phase, phase, 3.0, 1.0, results[2])
-    for function in (cpu.manhattan_distances, cpu.cauchy_kernel):
+    for function in (pairwise.manhattan_distances, pairwise.cauchy_kernel):
         results.append(np.empty((301, 301)))
         function(phase[:301, :100], phase[:301, :100], results[-1])
     results.append(phase.copy())
     norms = np.ones(3000, np.float32)
-    results.append(cpu.squared_distances(norms[:901], norms, 0.1, results[-1]))
+    results.append(pairwise.squared_distances(norms[:901], norms, 0.1, results[-1]))
     results.append(counter.random_matrix(seed, "normal", 5, 305, 7, 2007))
     results.append(counter.random_matrix(seed, "normal", 5, 8, 7, 200_007))
     return results

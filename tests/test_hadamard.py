@@ -270,9 +270,9 @@ def test_errors_say_what_was_expected(rng):
     options = dict(key=KEY, norms=norms, row_start=0, row_stop=10)
     with pytest.raises(ValueError, match=r"shape \(4, 10\)"):
         write("project", X, out=np.empty((4, 11)), **options)
-    with pytest.raises(ValueError, match="float32 or float64"):
+    with pytest.raises(TypeError, match="float32 or float64"):
         write("project", X, out=np.empty((4, 10), np.float16), **options)
-    with pytest.raises(ValueError, match="contiguous columns"):
+    with pytest.raises(ValueError, match="columns of out must be contiguous"):
         write("project", X, out=np.empty((10, 4)).T, **options)
     with pytest.raises(ValueError, match="norms"):
         write(

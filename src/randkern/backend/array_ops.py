@@ -29,9 +29,14 @@ from randkern.backend import (
     sparse_phases,
     special,
 )
-from randkern.backend.blas import factorise_upper, short_on_one_thread
+from randkern.backend.blas import add_gram, factorise_upper, short_on_one_thread
 from randkern.backend.compiled_loops import run_over_ranges
-from randkern.backend.pairwise import patch_products, scaled_squared_distances
+from randkern.backend.pairwise import (
+    cauchy_kernel,
+    manhattan_distances,
+    patch_products,
+    scaled_squared_distances,
+)
 from randkern.backend.skinny_gemm import padded
 
 # Smaller changes of a value of order one are lost to rounding errors.
@@ -74,10 +79,6 @@ class ArrayOps:
         """Return `values` in float64 on the device of `like`."""
         return self.placed(values, self.xp.float64, like)
 
-    def to_integers(self, values, like):
-        """Return integers on the device of `like`."""
-        return self.placed(values, self.xp.int64, like)
-
     def asarray(self, values, like):
         """Return `values` in the dtype and on the device of `like`."""
         return self.placed(values, like.dtype, like)
@@ -85,10 +86,6 @@ class ArrayOps:
     def as_float64(self, X):
         """Return X in float64, or X itself if it is float64."""
         return self.xp.astype(X, self.xp.float64, copy=False)
-
-    def as_integers(self, values):
-        """Return values, for instance booleans, as integers."""
-        return self.xp.astype(values, self.xp.int64)
 
     def empty(self, shape, like):
         """Return an uninitialised array in the dtype of `like`."""
@@ -117,10 +114,6 @@ class ArrayOps:
     def largest_code(self, codes):
         """Return the largest category code, or the largest known one."""
         return self.largest(codes)
-
-    def largest_value(self, dtype):
-        """Return the largest finite number of a dtype."""
-        return float(self.xp.finfo(dtype).max)
 
     def precision(self, dtype):
         """Return the distance from 1 to the next number of a dtype."""
@@ -152,14 +145,6 @@ class ArrayOps:
     def concatenate(self, parts, axis=0):
         """Concatenate arrays along an axis."""
         return self.xp.concat(parts, axis=axis)
-
-    def stacked_numbers(self, numbers):
-        """Stack zero-dimensional arrays into a vector on their device."""
-        return self.xp.stack(numbers)
-
-    def triu(self, matrix, diagonal):
-        """Return the upper triangle from a diagonal on, with zeros below."""
-        return self.xp.triu(matrix, k=diagonal)
 
     def bincount(self, position, weights, n):
         """Return the sums of weights (None: 1) at n positions, in float64."""
@@ -458,11 +443,11 @@ class NumpyOps(ArrayOps):
     duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
     sparse = sparse_phases
 
-    add_gram = staticmethod(cpu.add_gram)
-    cauchy_kernel = staticmethod(cpu.cauchy_kernel)
+    add_gram = staticmethod(add_gram)
+    cauchy_kernel = staticmethod(cauchy_kernel)
     cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
     cosines = staticmethod(cpu.cosines)
-    manhattan_distances = staticmethod(cpu.manhattan_distances)
+    manhattan_distances = staticmethod(manhattan_distances)
     modulus_power = staticmethod(cpu.modulus_power)
     patch_products = staticmethod(patch_products)
     run_over_ranges = staticmethod(run_over_ranges)

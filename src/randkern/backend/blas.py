@@ -49,14 +49,6 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
     nothing changes: overlapping threads would restore each other's limits, and recent
     versions of threadpoolctl heed only the first thread that sets a limit, as long as
     it lives, and that should stay the user's.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.blas import one_thread_if_short
-    >>> with one_thread_if_short(500**3):
-    ...     float(np.linalg.det(np.eye(500)))
-    1.0
     """
     short = _LEAST_OPERATIONS <= operations <= _MOST_OPERATIONS
     if not short or threading.current_thread() is not threading.main_thread():
@@ -101,14 +93,6 @@ def factorise_upper(matrix: np.ndarray) -> bool:
     """Overwrite the upper triangle of A by R, A = RᵀR; return whether R exists.
 
     `matrix` is C-ordered float64. Its strict lower triangle is unchanged.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.blas import factorise_upper
-    >>> A = np.array([[4.0, 2.0], [2.0, 5.0]])
-    >>> factorise_upper(A), A.tolist()
-    (True, [[2.0, 1.0], [2.0, 2.0]])
     """
     n = len(matrix)
     if n <= _MOST_ROWS:
@@ -170,24 +154,9 @@ def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
     gram : ndarray of float64, shape (D, D)
         Accumulated in float64. Entries below the diagonal are unchanged.
 
-    Raises
-    ------
-    ValueError
-        If the shapes do not agree, or `gram` is not float64.
-
     Notes
     -----
     Temporary memory: two tiles of 1024 × 1024 in the dtype of `Z`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> gram = np.zeros((2, 2))
-    >>> cpu.add_gram(np.array([[1.0, 2.0], [3.0, 4.0]]), gram)
-    >>> gram
-    array([[10., 14.],
-           [ 0., 20.]])
     """
     n_columns = Z.shape[1]
     _check_accumulator("gram", gram, (n_columns, n_columns))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
+from randkern.backend.compiled_loops import input_rows, output_rows, run_over_blocks
 from randkern.backend.counter import LAWS, fill_entries
 
 # Pixels per tile, which fits in the L1 cache.
@@ -81,17 +81,6 @@ def expose(
     -----
     The number of electrons is a Poisson variable; from a few dozen electrons per count
     on, the error of its normal approximation is below the rounding of a count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.camera import expose
-    >>> out = np.empty((1, 3), dtype=np.uint8)
-    >>> light = np.array([[0.0, 1.0, 100.0]], dtype=np.float32)
-    >>> expose(light, gain=10.4, read_noise=0.0, shot_noise=0.0, full_scale=255,
-    ...        key=0, frame=0, pixel=0, out=out)
-    >>> out
-    array([[  0,  10, 255]], dtype=uint8)
     """
     if out.dtype not in _COUNTS or out.shape != intensity.shape:
         raise ValueError(
@@ -104,7 +93,6 @@ def expose(
         return
     numbers = (gain, read_noise * read_noise, shot_noise, full_scale)
     camera = tuple(np.float32(number) for number in numbers)
-    n, m = out.shape
 
     def task(rows: slice, columns: slice) -> None:
         part = out[rows, columns]
@@ -115,17 +103,7 @@ def expose(
             np.uint64(key), LAWS["normal"], *origin, *light, camera, *target, part.shape
         )
 
-    _divide(task, n, m, _NANOSECONDS_A_COUNT * out.size)
-
-
-def _divide(task, n: int, m: int, nanoseconds: float) -> None:
-    """Run a task on ranges of rows, or of columns if there are few rows."""
-    if n >= 16:
-        run_over_ranges(lambda a, b: task(slice(a, b), slice(0, m)), n, nanoseconds)
-    else:
-        run_over_ranges(
-            lambda a, b: task(slice(0, n), slice(a, b)), m, nanoseconds, _TILE
-        )
+    run_over_blocks(task, out.shape, _NANOSECONDS_A_COUNT * out.size, _TILE)
 
 
 @njit(nogil=True, cache=True)
@@ -147,15 +125,6 @@ def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
         Counts beyond the table take its last value.
     table : ndarray of float32, one-dimensional
     out : ndarray of float32, shape (n, m)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.camera import look_up
-    >>> out = np.empty((1, 2), dtype=np.float32)
-    >>> look_up(np.array([[2, 0]], np.uint8), np.array([0, 1, 4], np.float32), out)
-    >>> out
-    array([[4., 0.]], dtype=float32)
     """
     if counts.dtype not in _COUNTS or counts.shape != out.shape:
         raise ValueError(
@@ -166,7 +135,6 @@ def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
         return
     if table.size == 0:
         raise ValueError("the table is empty.")
-    n, m = out.shape
     table = np.ascontiguousarray(table, dtype=np.float32)
 
     def task(rows: slice, columns: slice) -> None:
@@ -174,4 +142,4 @@ def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
         source = input_rows(counts[rows, columns], counts.dtype)
         _look_up(*source, table, *output_rows(part), part.shape)
 
-    _divide(task, n, m, 0.7 * out.size)
+    run_over_blocks(task, out.shape, 0.7 * out.size, _TILE)

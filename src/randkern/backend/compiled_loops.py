@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numba
@@ -26,27 +26,20 @@ from numpy.lib.stride_tricks import as_strided
 
 
 def check_out(out: np.ndarray, shape: tuple[int, ...]) -> np.dtype:
-    """Return the dtype of `out`, or raise if its dtype or shape is wrong.
-
-    Raises
-    ------
-    TypeError
-        If it is neither float32 nor float64.
-    ValueError
-        If its shape is not `shape`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import check_out
-    >>> check_out(np.empty((2, 3)), (2, 3))
-    dtype('float64')
-    """
+    """Return the dtype of `out`, or raise if its dtype or shape is wrong."""
     if out.dtype not in (np.float32, np.float64):
         raise TypeError(f"out must be float32 or float64, got {out.dtype}.")
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {out.shape}.")
     return out.dtype
+
+
+def has_flat_rows(array: np.ndarray) -> bool:
+    """Return whether :func:`input_rows` need not copy an array of two dimensions."""
+    (n_rows, n_cols), (apart, column) = array.shape, array.strides
+    in_order = n_rows <= 1 or (apart >= 0 and apart % array.itemsize == 0)
+    contiguous = n_cols <= 1 or column == array.itemsize
+    return array.flags.aligned and in_order and contiguous
 
 
 def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
@@ -64,26 +57,16 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     flat : ndarray of `dtype`, one-dimensional
         Element (i, j) is ``flat[i * stride + j]``.
     stride : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import input_rows
-    >>> flat, stride = input_rows(np.eye(3)[:, :2], np.dtype(float))
-    >>> stride, float(flat[1 * stride + 1])
-    (3, 1.0)
     """
     array = np.asarray(array, dtype=dtype)
     n_rows, n_cols = array.shape
-    stride, rest = divmod(array.strides[0], dtype.itemsize)
-    contiguous = n_cols == 1 or array.strides[1] == dtype.itemsize
-    if rest or stride < 0 or not contiguous or not array.flags.aligned:
-        array = array.copy()
-        stride = n_cols
-    if array.flags.c_contiguous:  # as_strided takes 10 us
+    if array.flags.c_contiguous and array.flags.aligned:  # as_strided takes 10 us
         flat = array.reshape(-1)
         flat.flags.writeable = False
         return flat, n_cols
+    if not has_flat_rows(array):
+        return input_rows(array.copy(), dtype)
+    stride = array.strides[0] // dtype.itemsize if n_rows > 1 else n_cols
     size = (n_rows - 1) * stride + n_cols
     return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride
 
@@ -100,21 +83,6 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     -------
     flat : ndarray, one-dimensional
     stride : int
-
-    Raises
-    ------
-    ValueError
-        If the columns are not contiguous or the array is read-only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import output_rows
-    >>> array = np.zeros((2, 3))
-    >>> flat, stride = output_rows(array[:, 1:])
-    >>> flat[1 * stride + 0] = 5.0
-    >>> float(array[1, 1])
-    5.0
     """
     n_rows, n_cols = array.shape
     itemsize = array.dtype.itemsize
@@ -126,6 +94,8 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
             "The columns of out must be contiguous and its rows in order; got strides "
             f"{array.strides} for {array.dtype}."
         )
+    if not array.flags.aligned:
+        raise ValueError("out must be aligned in memory; pass a new array.")
     if not array.flags.writeable:
         raise ValueError("out is read-only; pass a writable array.")
     if array.flags.c_contiguous:
@@ -159,17 +129,6 @@ def run_over_ranges(
         Rough total time on one thread; small work stays on the caller's thread.
     multiple : int
         Ranges start at multiples of this number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.compiled_loops import run_over_ranges
-    >>> squares = np.zeros(5, dtype=int)
-    >>> def square(start, stop):
-    ...     squares[start:stop] = np.arange(start, stop) ** 2
-    >>> run_over_ranges(square, 5, nanoseconds=1e9)
-    >>> squares.tolist()
-    [0, 1, 4, 9, 16]
     """
     if n <= 0:
         return
@@ -201,16 +160,38 @@ def run_over_ranges(
             raise error
 
 
+# Fewer rows than this are not divided among threads: their columns are.
+_FEW_ROWS = 16
+
+
+def run_over_blocks(
+    task: Callable[[slice, slice], object],
+    shape: tuple[int, int],
+    nanoseconds: float,
+    multiple: int,
+) -> None:
+    """Call ``task(rows, columns)`` over ranges of rows, or of columns if rows are few.
+
+    Ranges of columns start at multiples of a number; otherwise like
+    :func:`run_over_ranges`.
+    """
+    n, m = shape
+    by_rows = n >= _FEW_ROWS
+
+    @wraps(task)
+    def part(start: int, stop: int) -> None:
+        if by_rows:
+            task(slice(start, stop), slice(0, m))
+        else:
+            task(slice(0, n), slice(start, stop))
+
+    run_over_ranges(part, n if by_rows else m, nanoseconds, 1 if by_rows else multiple)
+
+
 def on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function with its compiled loops on the calling thread only.
 
     Use it in workers of a pool or cluster that has one worker per core.
-
-    Examples
-    --------
-    >>> from randkern.backend.compiled_loops import on_one_thread
-    >>> on_one_thread(max, 1, 2)
-    2
     """
     before = numba.get_num_threads()
     numba.set_num_threads(1)
@@ -249,12 +230,5 @@ def working_seconds() -> float:
 
     Compiled code is cached, so without this the first fit after an installation would
     get much less done in the same time than later ones.
-
-    Examples
-    --------
-    >>> from randkern.backend.compiled_loops import working_seconds
-    >>> began = working_seconds()
-    >>> working_seconds() >= began
-    True
     """
     return time.perf_counter() - (_COMPILING.duration if _COMPILING.done else 0.0)

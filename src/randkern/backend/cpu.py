@@ -35,41 +35,25 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from randkern.backend.blas import add_gram
 from randkern.backend.compiled_loops import (
     check_out,
     input_rows,
     output_rows,
     run_over_ranges,
 )
-from randkern.backend.pairwise import (
-    cauchy_kernel,
-    manhattan_distances,
-    squared_distances,
-)
-
-__all__ = [
-    "add_gram",
-    "cauchy_kernel",
-    "cos_sin_pairs",
-    "cosines",
-    "manhattan_distances",
-    "modulus_power",
-    "squared_distances",
-]
 
 # Up to these limits, the products of the quotient with the first constants of the
 # reduction are exact, with or without fused multiply-add.
 FAST_LIMIT_F32 = np.float32(12800.0)
 FAST_LIMIT_F64 = np.float64(1.0e6)
 
-_ROUND_F32 = np.float32(1.5 * 2**23)
+ROUND_F32 = np.float32(1.5 * 2**23)
 _ROUND_F64 = np.float64(1.5 * 2**52)
 
 # pi = 3.140625 (8 bits) + 11 bits + 24 bits: |k| < 2^12 keeps k * PI1 and
 # k * PI2 exact in float32.
 _PI_F32 = np.float32(math.pi)
-_INVERSE_PI_F32 = np.float32(1.0 / math.pi)
+INVERSE_PI_F32 = np.float32(1.0 / math.pi)
 _PI1_F32 = np.float32(3.140625)
 _PI2_F32 = np.float32(0.000967502593994140625)
 _PI3_F32 = np.float32(1.5099580252808664e-7)
@@ -88,7 +72,6 @@ _C4_F32 = np.float32(-2.60756625e-07)
 _ONE_F32 = np.float32(1.0)
 
 # For other compilers (Triton), lowest powers first.
-ROUND_F32, INVERSE_PI_F32 = _ROUND_F32, _INVERSE_PI_F32
 PI_PARTS_F32 = (_PI1_F32, _PI2_F32, _PI3_F32)
 SINE_F32 = (_S0_F32, _S1_F32, _S2_F32, _S3_F32)
 COSINE_F32 = (_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32)
@@ -171,13 +154,6 @@ def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
     Returns
     -------
     cosine, sine : float32
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_half_turn_f32
-    >>> round(cos_sin_half_turn_f32(np.float32(0.25))[1], 5)
-    0.70711
     """
     return _cos_sin_reduced_f32(v * _PI_F32)
 
@@ -196,17 +172,9 @@ def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
     Returns
     -------
     cosine, sine : float32
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_f32
-    >>> cosine, sine = cos_sin_f32(np.float32(1.0))
-    >>> round(cosine, 5), round(sine, 5)
-    (0.5403, 0.84147)
     """
-    shifted = x * _INVERSE_PI_F32 + _ROUND_F32
-    k = shifted - _ROUND_F32
+    shifted = x * INVERSE_PI_F32 + ROUND_F32
+    k = shifted - ROUND_F32
     r = ((x - k * _PI1_F32) - k * _PI2_F32) - k * _PI3_F32
     cosine, sine = _cos_sin_reduced_f32(r)
     # The lowest bit of the shifted quotient is the parity of k, and flips both.
@@ -230,13 +198,6 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     Returns
     -------
     cosine, sine : float64
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_f64
-    >>> cosine, sine = cos_sin_f64(1.0)
-    >>> round(cosine, 12), round(sine, 12)
-    (0.540302305868, 0.841470984808)
     """
     shifted = x * _INVERSE_HALF_PI + _ROUND_F64
     k = shifted - _ROUND_F64
@@ -259,28 +220,13 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
 
 @njit(fastmath=False)
 def cos_sin_f64_wide(x: Any) -> tuple[float, float]:
-    """Return (cos x, sin x) of any float64 by the C library; nan for inf.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_f64_wide
-    >>> round(cos_sin_f64_wide(1e22)[0], 9)
-    0.523214785
-    """
+    """Return (cos x, sin x) of any float64 by the C library; nan for inf."""
     return math.cos(x), math.sin(x)
 
 
 @njit(fastmath=False)
 def cos_sin_f32_wide(x: Any) -> tuple[np.float32, np.float32]:
-    """Return (cos x, sin x) of any float32, reduced in float64; nan for inf.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import cos_sin_f32_wide
-    >>> round(cos_sin_f32_wide(np.float32(1e10))[0], 5)
-    0.87312
-    """
+    """Return (cos x, sin x) of any float32, reduced in float64; nan for inf."""
     y = np.float64(x)
     if abs(y) <= FAST_LIMIT_F64:
         cosine, sine = cos_sin_f64(y)
@@ -294,25 +240,12 @@ def cos_sin(x: Any) -> Any:
 
     In compiled code the type of `x` selects the function at compile time; from
     Python, NumPy computes the values.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin
-    >>> float(cos_sin(0.0)[0])
-    1.0
     """
     return np.cos(x), np.sin(x)
 
 
 def cos_sin_wide(x: Any) -> Any:
-    """Return (cos x, sin x) for any `x`; otherwise like :func:`cos_sin`.
-
-    Examples
-    --------
-    >>> from randkern.backend.cpu import cos_sin_wide
-    >>> float(cos_sin_wide(0.0)[0])
-    1.0
-    """
+    """Return (cos x, sin x) for any `x`; otherwise like :func:`cos_sin`."""
     return np.cos(x), np.sin(x)
 
 
@@ -331,23 +264,10 @@ def is_fast(values: Any) -> bool:
     Returns
     -------
     bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.cpu import is_fast
-    >>> is_fast(np.array([1.0, 2.0])), is_fast(np.array([1.0, np.nan]))
-    (True, False)
     """
     single = values.dtype == np.float32
     limit = FAST_LIMIT_F32 if single else FAST_LIMIT_F64
     return bool(np.all(np.abs(values) <= limit))
-
-
-_LIMIT_BITS_F32 = np.int32(FAST_LIMIT_F32.view(np.int32))
-_LIMIT_BITS_F64 = np.int64(FAST_LIMIT_F64.view(np.int64))
-_MAGNITUDE_F32 = np.int32(0x7FFFFFFF)
-_MAGNITUDE_F64 = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 # Compiled code calls the function for its dtype by the general name.
@@ -361,25 +281,22 @@ def _overload_cos_sin_wide(x: Any) -> Callable[[Any], Any]:
     return (cos_sin_f32_wide if x == types.float32 else cos_sin_f64_wide).py_func
 
 
-def _is_fast_f32(values: Any) -> bool:
-    largest = np.int32(0)
-    for i in range(values.shape[0]):
-        bits = np.int32(bits_of_f32(values[i]) & _MAGNITUDE_F32)
-        largest = bits if bits > largest else largest
-    return largest <= _LIMIT_BITS_F32
-
-
-def _is_fast_f64(values: Any) -> bool:
-    largest = np.int64(0)
-    for i in range(values.shape[0]):
-        bits = bits_of_f64(values[i]) & _MAGNITUDE_F64
-        largest = bits if bits > largest else largest
-    return largest <= _LIMIT_BITS_F64
-
-
 @overload(is_fast)
 def _overload_is_fast(values: Any) -> Callable[[Any], bool]:
-    return _is_fast_f32 if values.dtype == types.float32 else _is_fast_f64
+    single = values.dtype == types.float32
+    integer = np.int32 if single else np.int64
+    bits_of = bits_of_f32 if single else bits_of_f64
+    limit = integer((FAST_LIMIT_F32 if single else FAST_LIMIT_F64).view(integer))
+    magnitude, zero = integer(np.iinfo(integer).max), integer(0)
+
+    def implementation(values: Any) -> bool:
+        largest = zero
+        for i in range(values.shape[0]):
+            bits = integer(bits_of(values[i]) & magnitude)
+            largest = bits if bits > largest else largest
+        return largest <= limit
+
+    return implementation
 
 
 _TILE = 1024  # phases per range check, in the L1 cache
@@ -388,16 +305,34 @@ _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
 
 
-def _amplitude_rows(
+def _amplitude_of(
     amplitude: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype
-) -> tuple[np.ndarray, int]:
+) -> np.ndarray:
+    """Return the amplitudes, or an empty array if there are none."""
     if amplitude is None:
-        flat = np.empty(0, dtype=dtype)
-        flat.flags.writeable = False
-        return flat, 0
+        return np.empty((1, 0), dtype)
     if amplitude.shape != shape:
         raise ValueError(f"amplitude must have shape {shape}, got {amplitude.shape}.")
-    return input_rows(amplitude, dtype)
+    return amplitude
+
+
+def _run(
+    function: Callable[..., None],
+    inputs: tuple[np.ndarray, ...],
+    numbers: tuple[Any, ...],
+    out: np.ndarray,
+    nanoseconds: float,
+) -> None:
+    """Run a compiled function over ranges of rows, with flat views of the arrays."""
+    if out.size == 0:
+        return
+    flat = [part for array in inputs for part in input_rows(array, out.dtype)]
+    outs, m = output_rows(out), inputs[0].shape[1]
+
+    def task(start: int, stop: int) -> None:
+        function(*flat, *numbers, *outs, (start, stop), m)
+
+    run_over_ranges(task, len(out), nanoseconds)
 
 
 @_compiled
@@ -453,37 +388,14 @@ def cos_sin_pairs(
     out : ndarray of float32 or float64, shape (n, 2m)
     amplitude : ndarray of shape (n, m), optional
 
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
     Notes
     -----
     Absolute error of the cosine: 2^-22 in float32, 4e-16 in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 4))
-    >>> cpu.cos_sin_pairs(np.array([[0.0, np.pi / 2]]), 2.0, out)
-    >>> out.round(12) + 0.0
-    array([[2., 0., 0., 2.]])
     """
     n, m = phase.shape
     dtype = check_out(out, (n, 2 * m))
-    if out.size == 0:
-        return
-    phases = input_rows(phase, dtype)
-    amplitudes = _amplitude_rows(amplitude, phase.shape, dtype)
-    outs = output_rows(out)
-    w = dtype.type(weight)
-
-    def task(start: int, stop: int) -> None:
-        _cos_sin_pairs(*phases, *amplitudes, w, *outs, (start, stop), m)
-
-    run_over_ranges(task, n, 0.15 * out.nbytes)
+    inputs = phase, _amplitude_of(amplitude, phase.shape, dtype)
+    _run(_cos_sin_pairs, inputs, (dtype.type(weight),), out, 0.15 * out.nbytes)
 
 
 @_compiled
@@ -547,37 +459,14 @@ def cosines(
     weight : float
     out : ndarray of float32 or float64, shape (n, m)
     amplitude : ndarray of shape (n, m), optional
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.cosines(np.zeros((1, 2)), np.array([0.0, np.pi]), 3.0, out)
-    >>> out
-    array([[ 3., -3.]])
     """
     n, m = phase.shape
     dtype = check_out(out, (n, m))
     if offsets.shape != (m,):
         raise ValueError(f"offsets must have shape ({m},), got {offsets.shape}.")
-    if out.size == 0:
-        return
-    phases = input_rows(phase, dtype)
-    amplitudes = _amplitude_rows(amplitude, phase.shape, dtype)
-    shifts, _ = input_rows(offsets[np.newaxis], dtype)
-    outs = output_rows(out)
-    w = dtype.type(weight)
-
-    def task(start: int, stop: int) -> None:
-        _cosines(*phases, *amplitudes, shifts, w, *outs, (start, stop), m)
-
-    run_over_ranges(task, n, 0.25 * out.nbytes)
+    inputs = phase, _amplitude_of(amplitude, phase.shape, dtype)
+    numbers = np.ascontiguousarray(offsets, dtype), dtype.type(weight)
+    _run(_cosines, inputs, numbers, out, 0.25 * out.nbytes)
 
 
 @_contracted
@@ -626,20 +515,6 @@ def modulus_power(
     weight : float
     out : ndarray of float32 or float64, shape (n, m)
         May be `real` or `imag`.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not agree, or the power is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.array([[3.0]])
-    >>> cpu.modulus_power(out, np.array([[4.0]]), 2.0, 1.0, out)
-    >>> out
-    array([[25.]])
     """
     n, m = real.shape
     dtype = check_out(out, (n, m))
@@ -647,14 +522,6 @@ def modulus_power(
         raise ValueError(f"imag must have the shape of real, {n, m}, got {imag.shape}.")
     if not power > 0:
         raise ValueError(f"power must be positive, got {power}.")
-    if out.size == 0:
-        return
-    reals, imags = input_rows(real, dtype), input_rows(imag, dtype)
-    outs = output_rows(out)
-    half_power, w = dtype.type(0.5 * power), dtype.type(weight)
-
-    def task(start: int, stop: int) -> None:
-        _modulus_power(*reals, *imags, half_power, w, *outs, (start, stop), m)
-
+    numbers = dtype.type(0.5 * power), dtype.type(weight)
     nanoseconds = 0.5 if power in (1, 2, 3, 4) else 10.0
-    run_over_ranges(task, n, nanoseconds * out.size)
+    _run(_modulus_power, (real, imag), numbers, out, nanoseconds * out.size)

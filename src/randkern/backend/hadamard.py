@@ -29,9 +29,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from randkern.backend.compiled_loops import run_over_ranges
+from randkern.backend.compiled_loops import (
+    check_out,
+    has_flat_rows,
+    input_rows,
+    output_rows,
+    run_over_ranges,
+)
 from randkern.backend.cpu import FAST_LIMIT_F32, FAST_LIMIT_F64
 from randkern.backend.hadamard_kernels import (
     CHUNK,
@@ -63,12 +68,6 @@ def block_size(n_features: int, bias: float | None = None) -> int:
     It is the smallest power of two that holds `n_features` entries and, unless `bias`
     is None or 0, one more; at least 64, below which structured rows are visibly not
     Gaussian.
-
-    Examples
-    --------
-    >>> from randkern.backend.hadamard import block_size
-    >>> block_size(784), block_size(1024), block_size(1024, bias=0.5), block_size(3)
-    (1024, 1024, 2048, 64)
     """
     width = max(MIN_BLOCK, n_features + bool(bias))
     return 1 << (width - 1).bit_length()
@@ -96,22 +95,8 @@ class StructuredRows:
     X, an array or a CSR matrix of shape (n, d), has finite values; nan and inf spread
     over the whole row. The dtype of an output, float32 or float64, is that of the
     computation; its columns must be contiguous, its rows may be any distance apart.
-    Anything else raises a ValueError.
-
-    Examples
-    --------
-    The rows of one block are orthogonal, so norms are preserved:
-
-    >>> import numpy as np
-    >>> from randkern.backend.hadamard import StructuredRows
-    >>> X, out = np.array([[3.0, 4.0]]), np.empty((1, 64))
-    >>> rows = StructuredRows(key=1, norms=np.ones(64), row_start=0, row_stop=64)
-    >>> rows.project(X, out=out)
-    >>> round(float(np.linalg.norm(out)), 9)
-    5.0
-    >>> rows.modulus(X, power=2.0, weight=1.0, out=out)
-    >>> round(float(out.sum()), 9)
-    25.0
+    Anything else raises
+    a TypeError or a ValueError.
     """
 
     key: int
@@ -130,18 +115,7 @@ class StructuredRows:
         self._write(X, PROJECT, 1.0, (out_real, out_imag))
 
     def pairs(self, X: Any, *, weight: float, out: Any) -> None:
-        """Write weight·[cos ω·x, sin ω·x], interleaved, (n, 2 (row_stop - row_start)).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randkern.backend.hadamard import StructuredRows
-        >>> out = np.empty((1, 4))
-        >>> rows = StructuredRows(key=1, norms=np.ones(2), row_start=0, row_stop=2)
-        >>> rows.pairs(np.zeros((1, 3)), weight=0.5, out=out)
-        >>> out
-        array([[0.5, 0. , 0.5, 0. ]])
-        """
+        """Write weight·[cos ω·x, sin ω·x] for these rows, interleaved."""
         self._write(X, PAIRS, weight, (out,))
 
     def cosines(self, X: Any, *, offsets: Any, weight: float, out: Any) -> None:
@@ -167,9 +141,9 @@ class StructuredRows:
         if kind == MODULUS:
             kind = MODULUS + (int(power) if fast else 2)
         X = X if _is_csr(X) else np.asarray(X)
-        m, dtype = self.row_stop - self.row_start, outs[0].dtype
-        for out in outs:
-            _check_out(out, (X.shape[0], m * (2 if kind == PAIRS else 1)), dtype)
+        m = self.row_stop - self.row_start
+        shape = X.shape[0], m * (2 if kind == PAIRS else 1)
+        (dtype,) = {check_out(out, shape) for out in outs}  # both parts have one dtype
         norms = np.asarray(self.norms, np.float64)
         phases = np.asarray(np.zeros(m) if offsets is None else offsets, np.float64)
         if not norms.shape == phases.shape == (m,) or self.row_start < 0:
@@ -179,71 +153,67 @@ class StructuredRows:
             )
         if X.shape[0] == 0 or m == 0:
             return
-        draw = _draw(
-            self,
-            X.shape[1],
-            norms,
-            phases,
-            kind,
-            unitary,
-            weight if fast else 1.0,
-            dtype,
+        p = block_size(X.shape[1], self.bias)
+        results = (
+            _margined(norms / math.sqrt(4 * p if unitary else p), dtype),
+            _margined(phases, dtype),
+            dtype.type(weight if fast else 1.0),
+            dtype.type(_FAST_LIMITS[dtype.name]),
         )
+        scale = self._column_factors(X.shape[1], p, dtype)
         for start, block in _flat_blocks(X, dtype):
-            stop = start + block.shape[0]
-            draw.run(block, tuple(out[start:stop] for out in outs))
+            views = [output_rows(out[start : start + len(block)]) for out in outs]
+            targets = zip(views[0], views[-1], strict=True)
+            self._run(block, scale, p, kind, unitary, (*results, *targets))
         if not fast:
             np.power(outs[0], 0.5 * power, out=outs[0])
             np.multiply(outs[0], weight, out=outs[0])
 
+    def _column_factors(self, d: int, p: int, dtype: np.dtype) -> np.ndarray:
+        """Return the factors of d columns and of the bias's one, padded with zeros.
 
-@dataclass(frozen=True)
-class _Draw:
-    """Rows of a projection and their nonlinearity, in the dtype of the output."""
+        H is computed with entries ±1. A third of its scale, a power of two, is applied
+        to the input to keep intermediate values in range, the rest to the norms.
+        """
+        width = ROWS * entries(dtype)
+        scale = np.zeros(-(-(d + bool(self.bias)) // width) * width)
+        scale[:d] = np.divide(self.inverse_scale, p)
+        if self.bias:
+            scale[d] = self.bias / p  # the entry itself is 1
+        return scale.astype(dtype)
 
-    key: np.uint64
-    rows: tuple[int, int]
-    has_bias: bool
-    scale: np.ndarray
-    norms: np.ndarray
-    phases: np.ndarray
-    kind: int
-    weight: np.floating
-    limit: np.floating
-    p: int
-    unitary: bool
-
-    def run(self, X: np.ndarray, outs: tuple[np.ndarray, ...]) -> None:
-        """Write the features of a block of rows that :func:`_flatten` accepts."""
+    def _run(
+        self,
+        X: np.ndarray,
+        scale: np.ndarray,
+        p: int,
+        kind: int,
+        unitary: bool,
+        results: tuple[Any, ...],
+    ) -> None:
+        """Write the features of rows that need no copy; see `compute_features`."""
         n, d = X.shape
-        group = entries(X.dtype)
-        program = schedule((self.p // group).bit_length() - 1)
-        parts = (0, program.n_vectors) if self.unitary else (0,)
-        n_blocks = (self.rows[1] - 1) // self.p - self.rows[0] // self.p + 1
+        program = schedule((p // entries(X.dtype)).bit_length() - 1)
+        parts = (0, program.n_vectors) if unitary else (0,)
+        n_blocks = (self.row_stop - 1) // p - self.row_start // p + 1
         rows_an_item = ROWS if n * n_blocks < _MANY_ROWS else 4 * ROWS
         n_items = -(-n // rows_an_item) * n_blocks
-        flat_X, pitch = _flatten(X)
-        flat_X.flags.writeable = False
-        flat_outs, out_pitches = zip(*map(_flatten, outs), strict=True)
-        results = (
-            *(self.norms, self.phases, self.weight, self.limit),
-            (flat_outs[0], flat_outs[-1]),
-            (out_pitches[0], out_pitches[-1]),
-        )
+        flat_X, pitch = input_rows(X, X.dtype)
+        draws = np.uint64(self.key), self.row_start, self.row_stop, p
 
         def task(first: int, start: int, stop: int) -> None:
             compute_features(
                 parts,
                 (first + start, first + stop, rows_an_item),
-                self.kind,
-                (flat_X, n, pitch, d, self.scale),
-                (self.key, *self.rows, self.p),
+                kind,
+                (flat_X, n, pitch, d, scale),
+                draws,
                 results,
                 tuple(program),
-                self._scratch(program.n_vectors, d),
+                _scratch(parts, program.n_vectors, d if self.bias else None, X.dtype),
             )
 
-        stages = 3 * self.p * self.p.bit_length() * rows_an_item * len(parts)
+        stages = 3 * p * p.bit_length() * rows_an_item * len(parts)
         tile_bytes = program.n_vectors * CACHE_LINE * len(parts)
         step = max(1, _SCRATCH_BYTES // tile_bytes)
         for first in range(0, n_items, step):
@@ -252,53 +222,18 @@ class _Draw:
                 partial(task, first), count, count * stages * _NANOSECONDS_A_STAGE
             )
 
-    def _scratch(self, n_vectors: int, d: int) -> tuple[np.ndarray, ...]:
-        """Return the workspace of one task; every array is aligned to a cache line."""
-        dtype = self.scale.dtype
-        n_parts = 1 + self.unitary
-        width = ROWS * entries(dtype)
-        tile = _aligned_zeros(n_parts * n_vectors * width, dtype)
-        masks = np.zeros(3 * n_parts * n_vectors, dtype=np.uint16)
-        tail = _aligned_zeros(ROWS * width, dtype)
-        if self.has_bias:
-            tail[d % width :: width] = 1
-        return tile, masks, tail, _aligned_zeros((2 * ROWS + 2) * CHUNK, dtype)
 
-
-def _draw(
-    named: StructuredRows,
-    d: int,
-    norms: np.ndarray,
-    phases: np.ndarray,
-    kind: int,
-    unitary: bool,
-    weight: float,
-    dtype: np.dtype,
-) -> _Draw:
-    """Return the arguments of compiled code for rows with d columns."""
-    bias = named.bias
-    p = block_size(d, bias)
-    # H is computed with entries ±1. A third of its scale, a power of two, is applied
-    # to the input to keep intermediate values in range, the rest to the norms.
+def _scratch(
+    parts: tuple[int, ...], n_vectors: int, bias_column: int | None, dtype: np.dtype
+) -> tuple[np.ndarray, ...]:
+    """Return the workspace of one task; vectors are aligned to a cache line."""
     width = ROWS * entries(dtype)
-    scale = np.zeros(-(-(d + bool(bias)) // width) * width)
-    scale[:d] = np.divide(named.inverse_scale, p)
-    if bias:
-        scale[d] = bias / p  # the entry itself is 1
-    norms = norms / math.sqrt(4 * p if unitary else p)
-    return _Draw(
-        key=np.uint64(named.key),
-        rows=(named.row_start, named.row_stop),
-        has_bias=bool(bias),
-        scale=scale.astype(dtype),
-        norms=_margined(norms, dtype),
-        phases=_margined(phases, dtype),
-        kind=kind,
-        weight=dtype.type(weight),
-        limit=dtype.type(_FAST_LIMITS[dtype.name]),
-        p=p,
-        unitary=unitary,
-    )
+    tile = _aligned_zeros(len(parts) * n_vectors * width, dtype)
+    masks = np.zeros(3 * len(parts) * n_vectors, dtype=np.uint16)
+    tail = _aligned_zeros(ROWS * width, dtype)
+    if bias_column is not None:
+        tail[bias_column % width :: width] = 1
+    return tile, masks, tail, _aligned_zeros((2 * ROWS + 2) * CHUNK, dtype)
 
 
 def _margined(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -314,47 +249,17 @@ def _aligned_zeros(n: int, dtype: np.dtype) -> np.ndarray:
     return padded[skip : skip + n]
 
 
-def _flatten(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat view from the first to the last element, and the row pitch."""
-    n, width = array.shape
-    pitch = array.strides[0] // array.itemsize if n > 1 else width
-    length = (n - 1) * pitch + width
-    return as_strided(array, (length,), (array.itemsize,)), pitch
-
-
-def _has_flat_rows(array: np.ndarray) -> bool:
-    """Return whether :func:`_flatten` can represent the array."""
-    rows, columns = array.strides
-    return (array.shape[1] <= 1 or columns == array.itemsize) and (
-        array.shape[0] <= 1 or (rows >= 0 and rows % array.itemsize == 0)
-    )
-
-
-def _check_out(out: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> None:
-    if out.shape != shape or out.dtype != dtype or dtype.name not in _FAST_LIMITS:
-        raise ValueError(
-            f"out must be of float32 or float64 and of shape {shape}, got {out.dtype} "
-            f"and {out.shape}."
-        )
-    usable = _has_flat_rows(out) and out.flags.writeable and out.flags.aligned
-    if out.size and not usable:
-        raise ValueError(
-            "out must be writeable and aligned, with contiguous columns and rows in "
-            f"ascending order, got strides {out.strides}; write to a copy."
-        )
-
-
 def _is_csr(X: Any) -> bool:
     return getattr(X, "format", None) == "csr"
 
 
 def _flat_blocks(X: Any, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, rows of `dtype` that :func:`_flatten` accepts).
+    """Yield (first row, rows of `dtype` with a flat view).
 
     If a copy is needed, it is made a few rows at a time.
     """
     n, d = X.shape
-    if not _is_csr(X) and X.dtype == dtype and X.flags.aligned and _has_flat_rows(X):
+    if not _is_csr(X) and X.dtype == dtype and has_flat_rows(X):
         yield 0, X
         return
     rows = 4 * ROWS * max(1, _BLOCK_BYTES // (4 * ROWS * max(1, d) * dtype.itemsize))

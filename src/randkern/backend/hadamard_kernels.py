@@ -26,7 +26,7 @@ The helpers are inlined before they are compiled, which compiles everything once
 import math
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -157,7 +157,7 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 @njit(inline="always")
-def tile_vector(v: int, pads: np.ndarray) -> int:
+def tile_vector(v, pads):
     """Return the position of the block's vector v in the tile."""
     position = v
     for i in range(pads.shape[0]):
@@ -166,17 +166,7 @@ def tile_vector(v: int, pads: np.ndarray) -> int:
 
 
 @njit(inline="always")
-def draw_signs(
-    parts: tuple[int, ...],
-    masks: np.ndarray,
-    n_vectors: int,
-    key: np.uint64,
-    block: int,
-    p: int,
-    group: int,
-    pads: np.ndarray,
-    tile: np.ndarray,
-) -> None:
+def draw_signs(parts, masks, n_vectors, key, block, p, group, pads, tile):
     """Write the signs of a block in the layout of the tile's vectors.
 
     Word i of stage s is the output of SplitMix64 (Steele, Lea and Flood, 2014) in
@@ -198,17 +188,8 @@ def draw_signs(
 
 @njit(inline="always")
 def run_panel(
-    parts: tuple[int, ...],
-    schedule: Any,
-    v: int,
-    outer: int,
-    start: int,
-    unit: int,
-    first_vector: int,
-    last_vector: int,
-    masks: np.ndarray,
-    tile: np.ndarray,
-) -> None:
+    parts, schedule, v, outer, start, unit, first_vector, last_vector, masks, tile
+):
     """Run the operations of visit v on one panel, at vector `start` of the tile."""
     n_vectors, _, visits, operations = schedule
     for i in range(visits[v, 3], visits[v, 4]):
@@ -245,16 +226,7 @@ CHUNK = 64
 
 
 @njit(inline="always")
-def _load(
-    rows: Any,
-    first: int,
-    n_rows: int,
-    j: int,
-    at: int,
-    masks: np.ndarray,
-    tile: np.ndarray,
-    tail: np.ndarray,
-) -> None:
+def _load(rows, first, n_rows, j, at, masks, tile, tail):
     """Write columns of some rows of X from j on, scaled and signed by S1, to a tile.
 
     As many columns as a vector has lanes go to the tile's vectors from `at` on.
@@ -276,7 +248,7 @@ def _load(
 
 
 @njit(nogil=True)
-def _cos_sin(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> None:
+def _cos_sin(angles, weight, limit, out):
     """Write weighted cosines and sines, interleaved."""
     for j in range(CHUNK):
         cosine, sine = cos_sin(angles[j])
@@ -290,7 +262,7 @@ def _cos_sin(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> No
 
 
 @njit(inline="always")
-def _cosines(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> None:
+def _cosines(angles, weight, limit, out):
     """Write weighted cosines."""
     for j in range(CHUNK):
         out[j] = weight * cos_sin(angles[j])[0]
@@ -301,7 +273,7 @@ def _cosines(angles: np.ndarray, weight: Any, limit: Any, out: np.ndarray) -> No
 
 
 @njit(inline="always")
-def _moduli(x: np.ndarray, y: np.ndarray, power: int, weight: Any, out: Any) -> None:
+def _moduli(x, y, power, weight, out):
     """Write weighted powers of moduli; `power` is 1, 2, 3 or 4."""
     for j in range(CHUNK):
         square = x[j] * x[j] + y[j] * y[j]
@@ -316,17 +288,7 @@ def _moduli(x: np.ndarray, y: np.ndarray, power: int, weight: Any, out: Any) -> 
 
 
 @njit(inline="always")
-def _store(
-    parts: tuple[int, ...],
-    kind: int,
-    column: int,
-    begin: int,
-    end: int,
-    first: int,
-    n_rows: int,
-    results: Any,
-    projected: np.ndarray,
-) -> None:
+def _store(parts, kind, column, begin, end, first, n_rows, results, projected):
     """Compute features from CHUNK projections of each row, and store some of them.
 
     Of the columns from `column` on, only those from `begin` to `end` are stored. All
@@ -363,17 +325,7 @@ def _store(
 
 
 @njit(inline="always")
-def _transform(
-    parts: tuple[int, ...],
-    first: int,
-    n_rows: int,
-    low: int,
-    high: int,
-    p: int,
-    rows: Any,
-    schedule: Any,
-    scratch: Any,
-) -> None:
+def _transform(parts, first, n_rows, low, high, p, rows, schedule, scratch):
     """Compute rows `low` to `high` - 1 of a block, with drawn signs, for a tile."""
     _, pads, visits, operations = schedule
     tile, masks, tail, _ = scratch
@@ -408,16 +360,7 @@ def _transform(
 # Without reference counting (_nrt), which would surround every vector loop: the caller
 # holds all arrays. Threads call this in parallel, without the GIL.
 @njit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False)
-def compute_features(
-    parts: tuple[int, ...],
-    items: tuple[int, int, int],
-    kind: int,
-    rows: Any,
-    draws: Any,
-    results: Any,
-    schedule: Any,
-    scratch: Any,
-) -> None:
+def compute_features(parts, items, kind, rows, draws, results, schedule, scratch):
     """Run a range of items of a projection.
 
     Parameters

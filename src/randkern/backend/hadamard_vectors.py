@@ -15,7 +15,7 @@ masks of 16 bits per vector, one per lane, set for a minus. Nothing is checked: 
 must stay within their buffers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16, SIGNS, SIGNS_WITHIN = 2, 3, 4, 5, 6
 Vectors = list[Any]
 
 
-def entries(dtype: Any) -> int:
+def entries(dtype):
     """Return G, the entries of one row per vector: 4 in float32, 2 in float64."""
     return CACHE_LINE // (ROWS * np.dtype(dtype).itemsize)
 
@@ -47,7 +47,7 @@ def entries(dtype: Any) -> int:
 class Memory:
     """Vector access to one array argument of an intrinsic."""
 
-    def __init__(self, context: Any, builder: Any, array_type: Any, array: Any) -> None:
+    def __init__(self, context, builder, array_type, array):
         self.builder = builder
         self.data = context.make_array(array_type)(context, builder, value=array).data
         self.element = context.get_value_type(array_type.dtype)
@@ -55,28 +55,28 @@ class Memory:
         self.lanes = CACHE_LINE // self.item_bytes
         self.vector = ir.VectorType(self.element, self.lanes)
 
-    def pointer(self, offset: Any) -> Any:
+    def pointer(self, offset):
         return self.builder.gep(self.data, [offset])
 
-    def _vector_pointer(self, offset: Any) -> Any:
+    def _vector_pointer(self, offset):
         return self.builder.bitcast(self.pointer(offset), self.vector.as_pointer())
 
-    def load(self, offset: Any) -> Any:
+    def load(self, offset):
         """Load the vector whose first element is at `offset`."""
         return self.builder.load(self._vector_pointer(offset), align=self.item_bytes)
 
-    def store(self, value: Any, offset: Any) -> None:
+    def store(self, value, offset):
         pointer = self._vector_pointer(offset)
         self.builder.store(value, pointer, align=self.item_bytes)
 
-    def splat(self, scalar: Any) -> Any:
+    def splat(self, scalar):
         """Return a vector of one value."""
         undefined = ir.Constant(self.vector, ir.Undefined)
         zero = ir.Constant(ir.IntType(32), 0)
         first = self.builder.insert_element(undefined, scalar, zero)
         return shuffle(self.builder, first, undefined, [0] * self.lanes)
 
-    def load_mask(self, position: Any, n_lanes: int) -> Any:
+    def load_mask(self, position, n_lanes):
         """Load one element as a vector of booleans."""
         bits = self.builder.load(self.pointer(position))
         if n_lanes < self.element.width:
@@ -84,7 +84,7 @@ class Memory:
         return self.builder.bitcast(bits, ir.VectorType(ir.IntType(1), n_lanes))
 
 
-def memories(context: Any, builder: Any, signature: Any, args: Any) -> list[Memory]:
+def memories(context, builder, signature, args):
     """Return vector access to the arguments that are arrays."""
     return [
         Memory(context, builder, kind, value)
@@ -93,35 +93,35 @@ def memories(context: Any, builder: Any, signature: Any, args: Any) -> list[Memo
     ]
 
 
-def count(value: int) -> Any:
+def count(value):
     """Return an integer constant."""
     return ir.Constant(ir.IntType(64), value)
 
 
-def series(builder: Any, first: Any, stride: Any, n: int) -> list[Any]:
+def series(builder, first, stride, n):
     """Return first + k·stride for k = 0, ..., n - 1."""
     return [builder.add(first, builder.mul(stride, count(k))) for k in range(n)]
 
 
-def _vector_offsets(builder: Any, tile: Memory, positions: list[Any]) -> list[Any]:
+def _vector_offsets(builder, tile, positions):
     """Return the element offsets of vectors of a tile."""
     return [builder.mul(position, count(tile.lanes)) for position in positions]
 
 
-def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+def shuffle(builder, a, b, lanes):
     """Return lanes of two vectors; the second's numbers continue the first's."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(a, b, mask)
 
 
-def _negate(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
+def _negate(builder, values, masks):
     return [
         builder.select(mask, builder.fneg(value), value)
         for value, mask in zip(values, masks, strict=True)
     ]
 
 
-def _hadamard(builder: Any, values: Vectors) -> Vectors:
+def _hadamard(builder, values):
     """Return the Walsh-Hadamard transform (natural order) of 2^b vectors.
 
     The highest bit of the index goes first.
@@ -138,7 +138,7 @@ def _hadamard(builder: Any, values: Vectors) -> Vectors:
     return values
 
 
-def _hadamard_within(builder: Any, value: Any) -> Any:
+def _hadamard_within(builder, value):
     """Return the transform over the entries inside a vector."""
     n = value.type.count
     bit = n // ROWS // 2
@@ -155,7 +155,7 @@ def _hadamard_within(builder: Any, value: Any) -> Any:
     return value
 
 
-def _transpose_blocks(builder: Any, values: Vectors) -> Vectors:
+def _transpose_blocks(builder, values):
     """Return the transpose of ROWS vectors of ROWS blocks."""
     values = list(values)
     n = values[0].type.count
@@ -172,11 +172,7 @@ def _transpose_blocks(builder: Any, values: Vectors) -> Vectors:
     return values
 
 
-def branch(
-    builder: Any,
-    selector: Any,
-    cases: Mapping[int, Callable[[], None]],
-) -> None:
+def branch(builder, selector, cases):
     """Emit `if selector == value: ...` for each case.
 
     No jump table: some machines do not predict indirect branches.
@@ -197,20 +193,20 @@ def branch(
 
 @intrinsic
 def panel_step(
-    typing_context: Any,
-    parts: Any,
-    masks: Any,
-    tile: Any,
-    action: Any,
-    mask_origin: Any,
-    start: Any,
-    stride: Any,
-    blocks: Any,
-    pitch: Any,
-    rows: Any,
-    unit: Any,
-    columns: Any,
-) -> Any:
+    typing_context,
+    parts,
+    masks,
+    tile,
+    action,
+    mask_origin,
+    start,
+    stride,
+    blocks,
+    pitch,
+    rows,
+    unit,
+    columns,
+):
     """Run one step over a panel.
 
     The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It runs
@@ -220,7 +216,7 @@ def panel_step(
     unitary one, whose signs are s + i·s'. Their masks start at `mask_origin` + parts.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         masks, tile = memories(context, builder, signature, args)
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
         panel = _Panel(builder, masks, tile, origins, *args[4:])
@@ -243,22 +239,14 @@ class _Panel:
     """The actions on the vectors of a panel, and the loops over them."""
 
     def __init__(
-        self,
-        builder: Any,
-        masks: Memory,
-        tile: Memory,
-        origins: list[Any],
-        mask_origin: Any,
-        start: Any,
-        stride: Any,
-        *counts: Any,
-    ) -> None:
+        self, builder, masks, tile, origins, mask_origin, start, stride, *counts
+    ):
         self._builder = builder
         self._masks, self._tile = masks, tile
         self._origins, self._mask_origin = origins, mask_origin
         self._start, self._stride, self._counts = start, stride, counts
 
-    def loop(self, emit: Callable[[Any], None]) -> None:
+    def loop(self, emit):
         """Call `emit` in the loops, at the position of every butterfly."""
         builder = self._builder
         blocks, pitch, rows, unit, columns = self._counts
@@ -269,7 +257,7 @@ class _Panel:
                 with for_range(builder, columns) as column:
                     emit(builder.add(base, column.index))
 
-    def butterfly(self, bits: int, position: Any) -> None:
+    def butterfly(self, bits, position):
         builder, tile = self._builder, self._tile
         at = series(builder, position, self._stride, 1 << bits)
         offsets = _vector_offsets(builder, tile, at)
@@ -277,7 +265,7 @@ class _Panel:
         for value, offset in zip(values, offsets, strict=True):
             tile.store(value, offset)
 
-    def signs(self, within: bool, position: Any) -> None:
+    def signs(self, within, position):
         """Multiply by the signs; if `within`, between two transforms in a vector.
 
         The input of the latter is real.
@@ -297,7 +285,7 @@ class _Panel:
             tile.store(value, offset)
 
 
-def _turn(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
+def _turn(builder, values, masks):
     """Return values times signs, or the complex product if there are two parts."""
     if len(values) == 1:
         return _negate(builder, values, masks)
@@ -307,9 +295,7 @@ def _turn(builder: Any, values: Vectors, masks: list[Any]) -> Vectors:
 
 
 @intrinsic
-def expand_signs(
-    typing_context: Any, masks: Any, position: Any, word: Any, like: Any
-) -> Any:
+def expand_signs(typing_context, masks, position, word, like):
     """Write the 64 bits of a word, lowest first, as the masks of 64 / G vectors.
 
     Each of a vector's G entries takes one bit, for all the ROWS rows of X; `like` is
@@ -317,12 +303,12 @@ def expand_signs(
     """
     group = entries(np.dtype(like.dtype.name))
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         masks = Memory(context, builder, signature.args[0], args[0])
         n = 64 // group
         wide, narrow = (ir.VectorType(ir.IntType(bits), n) for bits in (64, 16))
 
-        def splat(vector: Any, values: list[int]) -> Any:
+        def splat(vector, values):
             return ir.Constant(vector, values)
 
         undefined = ir.Constant(wide, ir.Undefined)
@@ -348,18 +334,8 @@ def expand_signs(
 
 @intrinsic
 def load_columns(
-    typing_context: Any,
-    X: Any,
-    offset: Any,
-    pitch: Any,
-    n_rows: Any,
-    scale: Any,
-    column: Any,
-    masks: Any,
-    mask: Any,
-    tile: Any,
-    row: Any,
-) -> Any:
+    typing_context, X, offset, pitch, n_rows, scale, column, masks, mask, tile, row
+):
     """Write ROWS·G columns of ROWS rows of X, scaled and signed, to ROWS vectors.
 
     X[offset + r·pitch + k]·scale[column + k] with the signs of the masks from `mask`
@@ -367,7 +343,7 @@ def load_columns(
     one.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         source, scales, masks, tile = memories(context, builder, signature, args)
         offset, pitch, n_rows = args[1:4]
         factor = scales.load(args[5])
@@ -399,16 +375,8 @@ def load_columns(
 
 @intrinsic
 def project_rows(
-    typing_context: Any,
-    parts: Any,
-    tile: Any,
-    position: Any,
-    norms: Any,
-    column: Any,
-    target: Any,
-    offset: Any,
-    pitch: Any,
-) -> Any:
+    typing_context, parts, tile, position, norms, column, target, offset, pitch
+):
     """Write ROWS·G columns of a transform in row order, times their norms.
 
     The entries of ROWS vectors from `position` on are transformed inside the vectors
@@ -416,7 +384,7 @@ def project_rows(
     target[offset + r·pitch] on, its imaginary part, if any, ROWS rows later.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         tile, norms, target = memories(context, builder, signature, args)
         norm = norms.load(args[4])
         n, size = tile.lanes, tile.lanes // ROWS
@@ -438,10 +406,10 @@ def project_rows(
 
 
 @intrinsic
-def clear_vectors(typing_context: Any, tile: Any, row: Any) -> Any:
+def clear_vectors(typing_context, tile, row):
     """Set ROWS vectors to zero, from `row` on."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         (tile,) = memories(context, builder, signature, args)
         start = tile.pointer(builder.mul(args[1], count(tile.lanes)))
         memset(builder, start, count(CACHE_LINE * ROWS), 0)
@@ -451,12 +419,10 @@ def clear_vectors(typing_context: Any, tile: Any, row: Any) -> Any:
 
 
 @intrinsic
-def copy_elements(
-    typing_context: Any, source: Any, first: Any, target: Any, offset: Any, n: Any
-) -> Any:
+def copy_elements(typing_context, source, first, target, offset, n):
     """Copy n elements."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         source, target = memories(context, builder, signature, args)
         start, end = source.pointer(args[1]), target.pointer(args[3])
         raw_memcpy(builder, end, start, args[4], source.item_bytes, source.item_bytes)

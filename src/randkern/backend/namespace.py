@@ -15,13 +15,6 @@ def ops_of(array: Any) -> Any:
     :mod:`randkern.backend.torch_ops` for tensors, of
     :mod:`randkern.backend.array_ops` for everything else. Other array types provide
     theirs as the attribute `array_ops`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.namespace import ops_of
-    >>> type(ops_of(np.zeros(2))).__name__
-    'NumpyOps'
     """
     if is_tensor(array):
         from randkern.backend.torch_ops import TorchOps
@@ -38,13 +31,6 @@ def empty_on(device: str, dtype: Any) -> Any:
     """Return an empty tensor on a named device, with a NumPy dtype.
 
     It serves to move arrays there: ``ops_of(like).asarray(X, like)``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device.
-    ImportError
-        If PyTorch is missing; the extra ``gpu`` installs it.
     """
     import_extra("torch", "computing on a device", "gpu")
     from randkern.backend import torch_constants

@@ -35,14 +35,6 @@ def scaled_squared_distances(X, Y, scale, same):
     scale : float or ndarray of shape (d,)
     same : bool
         Whether Y is X.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.pairwise import scaled_squared_distances
-    >>> scaled_squared_distances(np.eye(2), np.zeros((1, 2)), 2.0, False)
-    array([[4.],
-           [4.]])
     """
     if sp.issparse(X) or sp.issparse(Y):
         X = X_centred = sp.csr_array(X).multiply(scale).tocsr()
@@ -128,15 +120,6 @@ def patch_products(
     Returns
     -------
     products : ndarray of shape (n_patches, number of rows, number of columns)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.pairwise import patch_products
-    >>> a = np.arange(12.0).reshape(1, 6, 2)
-    >>> products = patch_products(a, a, slice(0, 2), slice(1, 2))
-    >>> bool(np.all(products[0] == a[0].T @ a[0, :, 1:]))
-    True
     """
     shape = (len(a), rows.stop - rows.start, columns.stop - columns.start)
     out = np.empty(shape, dtype=a.dtype)
@@ -254,20 +237,6 @@ def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
     Y : ndarray of float32 or float64, shape (m, d)
     out : ndarray of float32 or float64, shape (n, m)
         The sums are accumulated in float64.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.manhattan_distances(np.zeros((1, 2)), np.array([[1.0, -2.0], [0, 0]]), out)
-    >>> out
-    array([[3., 0.]])
     """
     _run_pairwise(X, Y, out, False)
 
@@ -284,20 +253,6 @@ def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
     Y : ndarray of float32 or float64, shape (m, d)
     out : ndarray of float32 or float64, shape (n, m)
         The products are accumulated in float64; if one overflows, the value is 0.
-
-    Raises
-    ------
-    ValueError
-        On shapes that do not agree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.empty((1, 2))
-    >>> cpu.cauchy_kernel(np.zeros((1, 2)), np.array([[1.0, -2.0], [0, 0]]), out)
-    >>> out
-    array([[0.1, 1. ]])
     """
     _run_pairwise(X, Y, out, True)
 
@@ -335,16 +290,6 @@ def squared_distances(
     -------
     near : ndarray of int64, shape (n,)
         Number of near pairs of each row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import cpu
-    >>> out = np.array([[2.0, 0.0]])
-    >>> cpu.squared_distances(np.array([1.0]), np.array([4.0, 1.0]), 1e-3, out)
-    array([0])
-    >>> out
-    array([[1., 2.]])
     """
     n, m = len(x_norms), len(y_norms)
     dtype = check_out(out, (n, m))

@@ -407,10 +407,6 @@ def collect(
     Returns
     -------
     Draws
-
-    Examples
-    --------
-    See :mod:`randkern.skeletons.paths`, which builds the tables.
     """
     *arrays, sizes = _collect(
         tables,
@@ -426,16 +422,7 @@ def collect(
 
 
 def unpack(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the symbols and exponents of packed pairs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.paths import unpack
-    >>> symbols, exponents = unpack(np.array([(7 << 32) + 2**31 - 2]))
-    >>> int(symbols[0]), int(exponents[0])
-    (7, -2)
-    """
+    """Return the symbols and exponents of packed pairs."""
     return packed >> 32, (packed & 0xFFFFFFFF) - _ZERO
 
 
@@ -466,14 +453,6 @@ def normals(
     key : int
     draws, positions, offsets : ndarray of int, shape (n,)
         Below 2^32.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend.paths import normals
-    >>> index = np.arange(100_000)
-    >>> bool(abs(normals(1, index, 0 * index, 0 * index).std() - 1) < 0.01)
-    True
     """
     out = np.empty(len(draws))
     as_int = [np.asarray(each, dtype=np.int64) for each in (draws, positions, offsets)]

@@ -1,14 +1,13 @@
 """Products of many features with few columns, as in iterative solvers.
 
 Each feature is read once for all columns of P, whose entries of ROWS_ADDED rows stay in
-registers: twice as fast as compiled plain loops. Features may be 16-bit integers, which
-are converted to floating point in registers.
+registers. Plain loops give the same bits; on one thread they took 1.0 to 1.7 times as
+long in float32 and int16, by the number of columns, and 0.9 to 1.2 times in float64.
+Features may be 16-bit integers, which are converted to floating point in registers.
 
 BLAS packs its factors first, which costs more than a product with ten columns. These
 loops read the features in place, in 32, 64 or 16 bits.
 """
-
-from typing import Any
 
 import numba
 import numpy as np
@@ -17,8 +16,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from randkern.backend.compiled_loops import run_over_ranges
-from randkern.backend.hadamard_vectors import Memory, count, memories
+from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
+from randkern.backend.hadamard_vectors import count, memories
 
 # Rows may be read past the last feature, up to a multiple of this number.
 COLUMNS = 64
@@ -27,7 +26,7 @@ ROWS_ADDED = 8
 _FUSED = ("contract",)
 
 
-def _load_features(features: Memory, offset: Any, like: Memory) -> Any:
+def _load_features(features, offset, like):
     """Load one vector of features, converted to the dtype of `like`."""
     kind = ir.VectorType(features.element, like.lanes)
     pointer = features.builder.bitcast(features.pointer(offset), kind.as_pointer())
@@ -39,21 +38,21 @@ def _load_features(features: Memory, offset: Any, like: Memory) -> Any:
 
 @intrinsic
 def add_rows(
-    typing_context: Any,
-    targets: Any,
-    Z: Any,
-    pitch: Any,
-    first: Any,
-    last: Any,
-    begin: Any,
-    end: Any,
-    P: Any,
-    p_start: Any,
-    p_pitch: Any,
-    sums: Any,
-    s_start: Any,
-    s_pitch: Any,
-) -> Any:
+    typing_context,
+    targets,
+    Z,
+    pitch,
+    first,
+    last,
+    begin,
+    end,
+    P,
+    p_start,
+    p_pitch,
+    sums,
+    s_start,
+    s_pitch,
+):
     """Add some columns of Zᵀ P over ROWS_ADDED rows, from `first` on.
 
     sums[s_start + t·s_pitch + j - begin] += Σ_r Z[r·pitch + j]·P[p_start + r·p_pitch +
@@ -62,7 +61,7 @@ def add_rows(
     """
     n_targets = targets.count
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         pitch, first, last, begin, end = args[2:7]
         features, other, sums = memories(context, builder, signature, args)
         starts, weights = [], []
@@ -123,14 +122,7 @@ _COST = 0.04
 
 
 def padded(n_columns: int) -> int:
-    """Return the width of rows of `n_columns` features, padded with zeros.
-
-    Examples
-    --------
-    >>> from randkern.backend.skinny_gemm import padded
-    >>> padded(100)
-    128
-    """
+    """Return the width of rows of `n_columns` features, padded with zeros."""
     return -(-n_columns // COLUMNS) * COLUMNS
 
 
@@ -342,14 +334,6 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     -------
     ndarray of shape (n, k), float64
         Sums over 2,048 columns are accumulated in the dtype of V, then in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> Z, V = np.ones((3, 64)), np.full((2, 64), 0.5)
-    >>> skinny_gemm.multiply(Z, V)[0]
-    array([32., 32.])
     """
     n, width = _check(Z, V)
     if V.shape[1] != width:
@@ -358,7 +342,7 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
     out = np.zeros((n, k))
     if n == 0 or k == 0:
         return out
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
 
     def task(start: int, stop: int) -> None:
         _multiply(flat, pitch, start, stop, V.ravel(), width, k, out.ravel(), n)
@@ -378,15 +362,6 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
         float64 if Z is, else float32.
     out : ndarray of shape (k, width), float64, C-ordered
         Sums over 128 rows are accumulated in the dtype of P.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out = np.zeros((2, 64))
-    >>> skinny_gemm.add_transposed(np.ones((3, 64)), np.ones((3, 2)), out)
-    >>> out[0, :2]
-    array([3., 3.])
     """
     n, width = _check(Z, P)
     k = P.shape[1]
@@ -395,7 +370,7 @@ def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
     _check_sums(out, (k, width))
     if n == 0 or k == 0:
         return
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
     sums = out.ravel()
     padding = -n % ROWS_ADDED
     right = np.vstack([P, np.zeros((padding, k), P.dtype)]).ravel()
@@ -426,16 +401,6 @@ def add_gram_product(
         As in :func:`multiply`.
     out : ndarray of shape (k, width), float64, C-ordered
         Its last bits depend on the number of threads.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out = np.zeros((1, 64))
-    >>> Z, V = np.ones((3, 64)), np.ones((1, 64))
-    >>> skinny_gemm.add_gram_product(Z, np.ones(3), V, out)
-    >>> out[0, 0]
-    np.float64(192.0)
     """
     n, width = _check(Z, V)
     k = V.shape[0]
@@ -447,7 +412,7 @@ def add_gram_product(
         )
     if n == 0 or k == 0:
         return
-    flat, pitch = _flat(Z)
+    flat, pitch = input_rows(Z, Z.dtype)
     chunk = _CHUNK_BYTES // (width * Z.itemsize) // ROWS_ADDED * ROWS_ADDED
     chunk = min(_ROWS, max(_LEAST_CHUNK, chunk))
     n_parts = min(numba.get_num_threads(), max(1, n // _LEAST_PART))
@@ -478,15 +443,6 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     out : ndarray of shape (n, at least D), int16
         The error of an entry is at most 1.6e-5 times the largest of its row.
     scales : ndarray of shape (n,), of the dtype of Z
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import skinny_gemm
-    >>> out, scales = np.zeros((1, 2), np.int16), np.zeros(1)
-    >>> skinny_gemm.quantize(np.array([[0.5, -1.0]]), out, scales)
-    >>> out
-    array([[ 16384, -32767]], dtype=int16)
     """
     n, D = Z.shape
     fits = out.shape[0] == n and out.shape[1] >= D and scales.shape == (n,)
@@ -498,8 +454,8 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
         )
     if n == 0 or D == 0:
         return
-    flat, pitch = _flat(Z)
-    target, out_pitch = _flat(out)
+    flat, pitch = input_rows(Z, Z.dtype)
+    target, out_pitch = output_rows(out)
     integer = np.int32 if Z.dtype == np.float32 else np.int64
     bits, mask = flat.view(integer), integer(np.iinfo(integer).max)
 
@@ -530,15 +486,3 @@ def _check_sums(out: np.ndarray, shape: tuple[int, int]) -> None:
             f"out must be C-ordered float64 of shape {shape}, got {out.dtype} of "
             f"shape {out.shape}."
         )
-
-
-def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat view up to the end of the last row, and the pitch."""
-    n, width = array.shape
-    if array.strides[1] != array.itemsize or array.strides[0] % array.itemsize:
-        raise ValueError("the rows of features must be contiguous.")
-    pitch = array.strides[0] // array.itemsize
-    flat = np.lib.stride_tricks.as_strided(
-        array, ((n - 1) * pitch + width,), (array.itemsize,)
-    )
-    return flat, pitch

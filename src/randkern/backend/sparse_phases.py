@@ -254,10 +254,6 @@ def sparse_features(
         Their numbers are of the dtype of `out`.
     first, last : int
     out : ndarray of float32 or float64, shape (n, number of columns)
-
-    Examples
-    --------
-    See :mod:`randkern.skeletons.paths`, which builds the entries.
     """
     check_out(out, (len(X), int(entries.columns[last] - entries.columns[first])))
     _run(_features, X, reads, entries, first, last, out)

@@ -12,15 +12,7 @@ _POWERS = 2**22
 
 
 def relu(rho):
-    """Return (√(1 − ρ²) + (π − arccos ρ)ρ)/π.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend import torch_duals
-    >>> torch_duals.relu(torch.tensor([0.0, 1.0]))
-    tensor([0.3183, 1.0000])
-    """
+    """Return (√(1 − ρ²) + (π − arccos ρ)ρ)/π."""
     x = rho.clip(-1.0, 1.0)
     # (1 − x)(1 + x) is accurate near ±1, unlike 1 − x².
     sine = (1.0 - x).mul_(1.0 + x).sqrt_()
@@ -33,15 +25,6 @@ def power_series(coefficients, rho, owner):
     With B ≈ √n for n coefficients, it computes the powers below B, combines them into
     polynomials by a matrix product, and applies Horner's rule in ρ^B. That launches 3√n
     kernels; Horner's rule alone would launch n, up to 10,000.
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from randkern.backend import torch_duals
-    >>> from randkern.skeletons import PowerSeries
-    >>> series = PowerSeries([0.25, 0.75])
-    >>> torch_duals.power_series(np.array([0.25, 0.75]), torch.ones(1), series)
-    tensor([1.])
     """
     n = len(coefficients)
     step = math.isqrt(max(n - 1, 0)) + 1

@@ -39,13 +39,6 @@ def transform(X):
     Parameters
     ----------
     X : tensor of shape (..., p), p a power of two
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend.torch_hadamard import transform
-    >>> transform(torch.tensor([[1.0, 2.0]]))
-    tensor([[ 3., -1.]])
     """
     shape = X.shape
     left = shape[-1].bit_length() - 1
@@ -74,10 +67,8 @@ def _prepared(X, inverse_scale, bias, dtype):
     return torch.nn.functional.pad(X, (0, p - width))
 
 
-@cached(maxsize=8)
-def _kept_signs(key, first, count, p, device):
-    """Return signs of blocks, at most 6 MB, cached for the next rows."""
-    return torch_random.signs(key, first, count, 6, p, device)
+# Signs of blocks, at most 6 MB each, kept for the next rows.
+_kept_signs = cached(maxsize=8)(torch_random.signs)
 
 
 def _real(block, signs):
@@ -167,9 +158,7 @@ class StructuredRows(hadamard.StructuredRows):
             for b in range(first, last, n_blocks):
                 count = min(n_blocks, last - b)
                 low, high = max(b * p, row_start), min((b + count) * p, row_stop)
-                signs = torch_random.signs(self.key, b, count, 6, p, X.device).to(
-                    out.dtype
-                )
+                signs = torch_random.signs(self.key, b, count, p, X.device)
                 parts = (_complex if is_complex else _real)(block, signs.to(out.dtype))
                 columns = slice(low - row_start, high - row_start)
                 scale = self.norms[columns].to(out.dtype) * p**-1.5

@@ -85,13 +85,6 @@ def hypergeometric(cosine, m):
     By Parseval's identity, this is the mean of |1 + c e^{iθ}|^m over the circle, an
     integral over φ = π − θ of ((1 − c)² + 4c sin²(φ/2))^{m/2}, whose singularity at
     c = 1 lies at an endpoint.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend.torch_ops import hypergeometric
-    >>> hypergeometric(torch.tensor([0.0, 1.0]), 4.0)
-    tensor([1., 6.])
     """
     total = torch.zeros_like(cosine)
     gap = (1 - cosine) ** 2

@@ -10,7 +10,9 @@ import math
 
 import torch
 
-_LAWS = {"normal": 0, "cauchy": 1, "laplace": 2, "uniform": 3, "sign": 4}
+from randkern.backend.counter import LAWS
+from randkern.backend.hadamard_kernels import N_SIGN_STAGES
+
 _LOW = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -41,7 +43,7 @@ def _words(key, law, rows, first, stop, device):
     lane = torch.arange(16, device=device)
     c0, c1, c2 = 16 * block + lane, i & _LOW, i >> 32
     shape = torch.broadcast_shapes(c0.shape, c1.shape)
-    tag = torch.full(shape, _LAWS[law], device=device)
+    tag = torch.full(shape, LAWS[law].stream, device=device)
     counter = (c0.expand(shape), c1.expand(shape), c2.expand(shape), tag)
     return torch.stack(_philox(*counter, key & _LOW, key >> 32), dim=2)
 
@@ -90,14 +92,6 @@ def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
     law : {"normal", "cauchy", "laplace", "uniform", "sign"}
     row_start, row_stop, col_start, col_stop : int
     device : torch.device
-
-    Examples
-    --------
-    >>> from randkern.backend.counter import random_matrix as on_host
-    >>> from randkern.backend.torch_random import random_matrix
-    >>> values = random_matrix(7, "normal", 3, 5, 60, 70, "cpu")
-    >>> bool(abs(values.numpy() - on_host(7, "normal", 3, 5, 60, 70)).max() < 1e-5)
-    True
     """
     shape = (max(row_stop - row_start, 0), max(col_stop - col_start, 0))
     if 0 in shape:
@@ -109,25 +103,19 @@ def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
     return values[:, first : first + shape[1]]
 
 
-def signs(key, first_block, n_blocks, n_stages, p, device):
-    """Return the ±1 of stages of Hadamard blocks, int8, (blocks, stages, p).
+def signs(key, first_block, n_blocks, p, device):
+    """Return the ±1 of all stages of Hadamard blocks, int8, (blocks, stages, p).
 
     Bit j of a SplitMix64 word is the sign of entry j of its run of 64.
-
-    Examples
-    --------
-    >>> from randkern.backend.torch_random import signs
-    >>> signs(3, 0, 2, 3, 64, "cpu").shape
-    torch.Size([2, 3, 64])
     """
     n_words = p // 64
     block = torch.arange(first_block, first_block + n_blocks, device=device)
-    stage = torch.arange(n_stages, device=device)
+    stage = torch.arange(N_SIGN_STAGES, device=device)
     word = torch.arange(n_words, device=device)
-    count = ((block[:, None] * 6 + stage) * n_words)[..., None] + word + 1
+    count = ((block[:, None] * N_SIGN_STAGES + stage) * n_words)[..., None] + word + 1
     z = count * _signed(_GOLDEN) + _signed(key)
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _signed(0xBF58476D1CE4E5B9)
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _signed(0x94D049BB133111EB)
     z = z ^ ((z >> 31) & (2**33 - 1))
     bits = (z[..., None] >> torch.arange(64, device=device)) & 1
-    return (1 - 2 * bits).to(torch.int8).reshape(n_blocks, n_stages, p)
+    return (1 - 2 * bits).to(torch.int8).reshape(n_blocks, N_SIGN_STAGES, p)

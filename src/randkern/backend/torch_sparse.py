@@ -245,12 +245,7 @@ def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
 def sparse_features(
     X: Any, reads: Any, entries: TensorEntries, first: int, last: int, out: Any
 ) -> None:
-    """Write the columns of entries `first` to `last` for every row.
-
-    Examples
-    --------
-    See :mod:`randkern.skeletons.paths`, which builds the entries.
-    """
+    """Write the columns of entries `first` to `last` for every row."""
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
         for low, high in entries.runs(begin, end):

@@ -40,17 +40,7 @@ def _write(function, phase, factor, out):
 
 
 def cos_sin_pairs(phase, weight, out, amplitude=None):
-    """Write weighted cosines and sines of phases, interleaved, to (n, 2m).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend import torch_trig
-    >>> out = torch.empty(1, 2)
-    >>> torch_trig.cos_sin_pairs(torch.zeros(1, 1), 2.0, out)
-    >>> out
-    tensor([[2., 0.]])
-    """
+    """Write weighted cosines and sines of phases, interleaved, to (n, 2m)."""
     if _fused(phase, out, weight, amplitude):
         return
     factor = weight if amplitude is None else weight * amplitude
@@ -59,24 +49,15 @@ def cos_sin_pairs(phase, weight, out, amplitude=None):
 
 
 def cosines(phase, offsets, weight, out, amplitude=None):
-    """Write weighted cosines of shifted phases.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend import torch_trig
-    >>> out = torch.empty(1, 2)
-    >>> torch_trig.cosines(torch.zeros(1, 2), torch.zeros(2), 3.0, out)
-    >>> out
-    tensor([[3., 3.]])
-    """
+    """Write weighted cosines of shifted phases."""
     if _fused(phase, out, weight, amplitude, offsets):
         return
     factor = weight if amplitude is None else weight * amplitude
     _write(torch.cos, phase + offsets, factor, out)
 
 
-def _power(real, imag, power):
+def modulus_in_place(real, imag, power):
+    """Return (real² + imag²)^(power/2)."""
     square = real * real + imag * imag
     if power == 2:
         return square
@@ -93,21 +74,5 @@ def _power(real, imag, power):
 
 
 def modulus_power(real, imag, power, weight, out):
-    """Write weight·(real² + imag²)^(power/2).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from randkern.backend import torch_trig
-    >>> out = torch.empty(1, 1)
-    >>> three, four = torch.full((1, 1), 3.0), torch.full((1, 1), 4.0)
-    >>> torch_trig.modulus_power(three, four, 2.0, 1.0, out)
-    >>> out
-    tensor([[25.]])
-    """
-    out[...] = _power(real, imag, power) * weight
-
-
-def modulus_in_place(real, imag, power):
-    """Return (real² + imag²)^(power/2)."""
-    return _power(real, imag, power)
+    """Write weight·(real² + imag²)^(power/2)."""
+    out[...] = modulus_in_place(real, imag, power) * weight

@@ -155,7 +155,7 @@ def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     """Raise if values overflow `dtype`: |k(x, y)|² never exceeds k(x, x)·k(y, y)."""
     ops = ops_of(diagonal)
     largest = ops.largest(diagonal)
-    if not largest <= ops.largest_value(dtype):
+    if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
             f"k(x, x) reaches {largest:.3g}, beyond {dtype}; scale the input down "
             "(for instance with sklearn.preprocessing.StandardScaler or "

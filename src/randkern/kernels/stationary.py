@@ -153,7 +153,7 @@ class Stationary(Leaf):
         squared = ops.scaled_squared_distances(X, Y, 1.0, False)
         weight = M * self._slope(ops.copy(squared))
         if not np.ndim(self.lengthscale):
-            return ops.stacked_numbers([(weight * squared).sum()])
+            return ops.xp.stack([(weight * squared).sum()])
         # Σ W (x − y)² by matrix products, of centred rows to reduce cancellation.
         center = Y.mean(axis=0)
         X, Y = X - center, Y - center
@@ -242,7 +242,7 @@ class Laplacian(Stationary):
         self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
     ) -> np.ndarray:
         weight = M * self._profile(_manhattan(X, Y, 1.0, False))
-        return ops_of(X).stacked_numbers(
+        return ops_of(X).xp.stack(
             [
                 (weight * abs(x[:, None] - y)).sum()
                 for x, y in zip(X.T, Y.T, strict=True)
@@ -287,7 +287,7 @@ class Cauchy(Stationary):
         weight = 2 * M
         for square in squares:
             weight = weight / (1 + square)
-        return ops_of(X).stacked_numbers(
+        return ops_of(X).xp.stack(
             [(weight * square / (1 + square)).sum() for square in squares]
         )
 

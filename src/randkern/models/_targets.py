@@ -313,7 +313,8 @@ class ClassLabels:
         Labels that are text are a NumPy array.
         """
         if values.ndim == 1:
-            position = ops_of(values).as_integers(values > 0)
+            xp = ops_of(values).xp
+            position = xp.astype(values > 0, xp.int64)
         else:
             position = values.argmax(axis=1)
         return self._labels_at(position)
@@ -336,7 +337,7 @@ class ClassLabels:
         """Return the weight of the class of every row, on the device of X."""
         position = _positions(self.classes_, y)[0]
         ops = ops_of(X)
-        return ops.float64_like(by_class, X)[ops.to_integers(position, X)]
+        return ops.float64_like(by_class, X)[ops.placed(position, ops.xp.int64, X)]
 
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the total weights of their rows."""
@@ -364,7 +365,7 @@ class ClassLabels:
 def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
     """Return the total weights of the rows of each class, on the host."""
     ops = ops_of(X)
-    position = ops.to_integers(_positions(classes, y)[0], X)
+    position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
     return ops.to_host(ops.bincount(position, weight, len(classes)))
 
 

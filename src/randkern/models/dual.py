@@ -162,8 +162,8 @@ def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
     ops = ops_of(gram)
     out = ops.zeros(len(gram), gram)
     for rows in row_blocks(len(gram), GRAM_TILE):
-        tile = ops.triu(gram[rows, rows], 0)
-        out[rows] += tile @ vector[rows] + ops.triu(tile, 1).T @ vector[rows]
+        tile = ops.xp.triu(gram[rows, rows])
+        out[rows] += tile @ vector[rows] + ops.xp.triu(tile, k=1).T @ vector[rows]
         right = slice(rows.stop, len(gram))
         out[rows] += gram[rows, right] @ vector[right]
         out[right] += gram[rows, right].T @ vector[rows]

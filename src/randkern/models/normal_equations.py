@@ -134,7 +134,7 @@ class NormalEquations:
         def undo() -> None:
             vars(self).update(vars(before))
             for rows in row_blocks(len(gram), _COLUMNS):
-                gram[rows, rows.start :] = ops.triu(kept[rows, rows.start :], 1)
+                gram[rows, rows.start :] = ops.xp.triu(kept[rows, rows.start :], k=1)
             ops.algebra.add_to_diagonal(gram, diagonal)
             mirror_upper(gram)
 

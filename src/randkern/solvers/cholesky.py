@@ -56,12 +56,12 @@ def mirror_upper(matrix: Any) -> Any:
     matrix : array or tensor of shape (n, n)
         Changed in place.
     """
-    triu = ops_of(matrix).triu
+    triu = ops_of(matrix).xp.triu
     for rows in row_blocks(len(matrix), _TILE):
         for columns in row_blocks(rows.start, _TILE):
             matrix[rows, columns] = matrix[columns, rows].T
         tile = matrix[rows, rows]
-        matrix[rows, rows] = triu(tile, 0) + triu(tile, 1).T
+        matrix[rows, rows] = triu(tile) + triu(tile, k=1).T
     return matrix
 
 

@@ -93,7 +93,7 @@ def _rank(quantiles: np.ndarray, references: np.ndarray, x: Any) -> Any:
     slope = np.zeros(len(knots))
     slope[:-1] = (low[1:] - high[:-1]) / np.diff(knots)
     n_below = as_float64(x >= ops.float64_like(knots, x)).sum(axis=1)
-    interval = ops.as_integers((n_below - 1).clip(0.0))[:, None]
+    interval = ops.xp.astype((n_below - 1).clip(0.0), ops.xp.int64)[:, None]
     knot, left, slope, middle = (
         ops.take(ops.float64_like(values, x), interval)
         for values in (knots, high, slope, (low + high) / 2)
