@@ -51,6 +51,8 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
+# The number of fits for which time is kept, if they are to fit in.
+_PENALTY_FITS = 3
 # Rows with which kernels are compared then, and the share of the time of the last fit
 # that is left for it at least.
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
@@ -350,8 +352,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D, last = self._size(trial, n, k, part.share is not None, seconds)
             if members and last > seconds:
                 break
+            many = n > _FEATURE_ROWS  # a single fit, with landmarks
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
+                if many:  # without time for the penalty, adapting is worth little
+                    spare -= _PENALTY_FITS * self._few_seconds(n, k)
                 adapted[id(trial)] = self._adapted(trial, X, Y, weight, spare)
             trial = adapted[id(trial)]
             dtype = "float64" if D is None else "float32"
@@ -361,7 +366,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 penalty, pace = part.share, 1.0
-                if D is not None and n > _FEATURE_ROWS:  # a single fit
+                if many and D is not None:
                     penalty, pace = self._share_with_all(
                         trial, penalty, U, labels, weight, D, last
                     )
@@ -392,14 +397,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
         time is left for the last fit, of about `last` seconds; they also set the
         temperature. Without any fit, the ratio is 1.
         """
-        if self._left() < 2 * last:
+        k = 1 if len(self.classes_) == 2 else len(self.classes_)
+        estimate = self._few_seconds(len(U), k)
+        if self._left() < last + 2 * estimate:
             return share, 1.0
         held, rest = self._held_and_rest(len(U))
         order, n_held = np.concatenate([held, rest]), len(held)
         few = min(D, _FEW_LANDMARKS)
         U, labels, weight = U[order], labels[order], weight[order]
-        k = 1 if len(self.classes_) == 2 else len(self.classes_)
-        estimate = _landmark_seconds(len(rest), few, k, is_logistic=True)
         ends = [self._clock()]
 
         def pace() -> float:
@@ -419,6 +424,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         self._set_temperature(best.P, labels[:n_held], weight[:n_held])
         return best.share, pace()
+
+    @staticmethod
+    def _few_seconds(n: int, k: int) -> float:
+        """Estimate the seconds of a fit to n rows by which penalties are compared."""
+        return _landmark_seconds(n, _FEW_LANDMARKS, k, is_logistic=True)
 
     def _size(
         self, trial: Trial, n: int, k: int, is_logistic: bool, seconds: float
