@@ -410,11 +410,9 @@ def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
         internal = node - graph.n_inputs
         if internal < 0:
             continue
-        for source in graph.sources[
-            graph.starts[internal] : graph.starts[internal + 1]
-        ]:
-            if int(source) in positions:
-                below = positions[int(source)]
+        for source in graph.entering(internal).tolist():
+            if source in positions:
+                below = positions[source]
                 ends = [below[0], x], [below[1], y]
                 ax.plot(*ends, color="0.6", linewidth=0.6, zorder=0)
     ax.set_xlim(0, 1.35)
