@@ -246,9 +246,9 @@ def fully_connected(
         "activation": list(activation) if several else activation,
         "base": base,
     }
-    return Skeleton._of(
-        layers.graph(space), n_inputs * space.width, ("fully_connected", arguments)
-    )
+    recipe = "fully_connected", arguments
+    width = n_inputs * space.width
+    return Skeleton._of(layers.graph(space), width, recipe=recipe)
 
 
 @dataclass(frozen=True)
@@ -367,11 +367,9 @@ def convolutional(
         "activation": activation,
         "base": base,
     }
-    return Skeleton._of(
-        built.graph(space),
-        height * width * n_channels,
-        ("convolutional", arguments),
-    )
+    n_columns = height * width * n_channels
+    recipe = "convolutional", arguments
+    return Skeleton._of(built.graph(space), n_columns, recipe=recipe)
 
 
 def _check_edges(grid: np.ndarray, layer: Any, geometry: Any) -> None:
