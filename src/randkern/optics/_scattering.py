@@ -35,13 +35,7 @@ _CHECKED_ENTRIES = 2**22
 
 
 def check_bits(X: Any, n_features: int | None = None) -> Rows:
-    """Check rows of zeros and ones and return them, an array or CSR of any dtype.
-
-    Raises
-    ------
-    ValueError
-        If an entry is neither 0 nor 1, or the width is not `n_features`.
-    """
+    """Check rows of zeros and ones and return them, an array or CSR of any dtype."""
     X = check_array(
         X, accept_sparse="csr", dtype=None, ensure_all_finite=False, input_name="X"
     )

@@ -255,12 +255,8 @@ class Alphabet:
     ) -> SparseEntries:
         """Return draws as entries of a sparse map, in float64.
 
-        Parameters
-        ----------
-        key : int
-            Key of the normal numbers for features with continuous laws.
-        weights, shifts : ndarray of shape (n,)
-        columns : ndarray of shape (n + 1,)
+        `key` is that of the normal numbers for features with continuous laws; n draws
+        have n `weights` and `shifts`, and n + 1 `columns`.
         """
         symbols, exponents = unpack(draws.packed)
         meaning, width = self._meaning[symbols], self._widths[symbols]
