@@ -57,7 +57,7 @@ def _slots(skeleton: Skeleton, X: Traced, used: np.ndarray) -> Traced:
     alphabet = skeleton.alphabet
     # The skeleton's own function writes to parts of an array, which is not traced.
     rows = X[:, alphabet.slot_columns[used]]
-    kinds = np.repeat(alphabet._kinds, np.diff(alphabet._first_slots))[used]
+    kinds = alphabet.slot_bases[used]
     for kind, base in enumerate(skeleton.graph.bases):
         angles = base.angles(rows)
         if angles is not rows:

@@ -6,8 +6,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,13 +35,7 @@ _CHECKED_ENTRIES = 2**22
 
 
 def check_bits(X: Any, n_features: int | None = None) -> Rows:
-    """Check rows of zeros and ones and return them, an array or CSR of any dtype.
-
-    Raises
-    ------
-    ValueError
-        If an entry is neither 0 nor 1, or the width is not `n_features`.
-    """
+    """Check rows of zeros and ones and return them, an array or CSR of any dtype."""
     X = check_array(
         X, accept_sparse="csr", dtype=None, ensure_all_finite=False, input_name="X"
     )
@@ -97,11 +91,8 @@ _LEAST_MEAN = 1.0
 class LightMeter:
     """Accumulates the counts of a camera, and warns if they are too dark or bright.
 
-    Parameters
-    ----------
-    full_scale : int or None
-        The largest count; None: the largest value of the counts' dtype. Float counts
-        have no unit and are ignored.
+    A `full_scale` of None is the largest value of the counts' dtype; float counts have
+    no unit, and are then ignored.
     """
 
     def __init__(self, full_scale: int | None):
@@ -142,9 +133,10 @@ class LightMeter:
 
 
 class SharedDevice:
-    """Gives a device its attribute ``lock``, a re-entrant lock.
+    """A device with the attribute ``lock``, a re-entrant lock.
 
-    Copies and pickles are different devices, with their own locks.
+    `clone` returns it unchanged, as it stands for hardware. Copies and pickles are
+    different devices, with their own locks.
     """
 
     lock: Any
@@ -159,6 +151,9 @@ class SharedDevice:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.RLock()
+
+    def __sklearn_clone__(self) -> Self:
+        return self
 
 
 def exclusive(device: Any) -> AbstractContextManager[Any]:
@@ -182,39 +177,28 @@ _OTHER_ROWS = 4096
 _STRUCTURED_WIDTH = 64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ScatteringMedium:
     """A transmission matrix U of independent CN(0, 1) entries, for rows of any width.
 
-    Parameters
-    ----------
-    n_components : int
-    projection : str
-    stream : Stream
+    The plan of the last width of rows is cached, with its matrix if that is dense.
     """
 
     n_components: int
     projection: str
     stream: Stream
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_plans", {})
+    _plans: dict[int, Plan] = field(default_factory=dict, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_plans": {}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     def plan(self, n_features: int) -> Plan:
         """Return the plan of |Ux|² for rows with `n_features` bits."""
-        plans: dict[int, Plan] = self.__dict__["_plans"]
-        plan = plans.get(n_features)
+        plan = self._plans.get(n_features)
         if plan is None:
             plan = self._make_plan(n_features)
-            # Cache a dense matrix for one width at a time. Replacing the dictionary
-            # is safe: other threads see either the old or the new one.
-            self.__dict__["_plans"] = {n_features: plan}
+            # Other threads see either the old or the new dictionary.
+            self._plans = {n_features: plan}
         return plan
 
     def _make_plan(self, n_features: int) -> Plan:

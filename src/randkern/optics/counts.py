@@ -273,7 +273,10 @@ def _is_set_up(device: Any) -> bool:
 def _write_counts(
     device: Any, X: Any, file: Any, progress: Callable[[int, int | None], Any] | None
 ) -> None:
-    n_expected = _number_of_rows(X)
+    shape = getattr(X, "shape", None)
+    n_expected = int(shape[0]) if shape else None
+    if isinstance(X, RowBlocks):
+        n_expected = X.n_rows
     n_rows, dtype, width = 0, np.dtype(np.uint8), int(device.n_components)
     # The number of rows, known only at the end, is filled into the header last.
     _write_header(file, dtype, 0, width)
@@ -292,13 +295,6 @@ def _write_counts(
     file.seek(0)
     if _write_header(file, dtype, n_rows, width) != start:
         raise RuntimeError("the header of the file has grown over its rows.")
-
-
-def _number_of_rows(X: Any) -> int | None:
-    if isinstance(X, RowBlocks):
-        return X.n_rows
-    shape = getattr(X, "shape", None)
-    return int(shape[0]) if shape else None
 
 
 def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:

@@ -222,9 +222,6 @@ class SimulatedOPU(SharedDevice):
         self.settings = Settings()
         self.frame = 0
 
-    def __sklearn_clone__(self) -> SimulatedOPU:
-        return self
-
     def __repr__(self) -> str:
         return (
             f"SimulatedOPU({self.n_components}, bits={self.bits}, "
@@ -246,12 +243,8 @@ class SimulatedOPU(SharedDevice):
     @property
     def gain(self) -> float:
         """Mean count per lit bit of a row, g."""
-        return self._gain(self._ready())
-
-    def _gain(self, settings: Settings) -> float:
-        mirrors = MirrorLayout(settings.n_features or 1).mirrors_per_bit
-        light = _RESPONSIVITY * mirrors * (settings.exposure or 0.0)
-        return light * self._unit
+        exposure = self._ready().exposure or 0.0
+        return _RESPONSIVITY * self.layout.mirrors_per_bit * exposure * self._unit
 
     @property
     def _unit(self) -> float:
@@ -334,20 +327,28 @@ class SimulatedOPU(SharedDevice):
             or more columns than there are mirrors.
         """
         with self.lock:
-            X = check_bits(X, self.settings.n_features)
-            if self.settings.n_features is None:
-                self.settings = self._settings_for(X)
+            X = self._bits(X)
             first = self._take_frames(X.shape[0], frame)
-            dtype = np.uint8 if self.bits <= 8 else np.uint16
-            out = np.empty((X.shape[0], self.n_components), dtype=dtype)
+            out = np.empty((X.shape[0], self.n_components), dtype=self._dtype)
             gain = self.gain
             for rows, columns, light in self._medium.intensities(X):
-                self._expose(
+                self._count(
                     light, gain, first + rows.start, columns, out[rows, columns]
                 )
         return out
 
-    def _expose(
+    def _bits(self, X: Any) -> Rows:
+        """Return checked rows, for which a device that is not set up is calibrated."""
+        X = check_bits(X, self.settings.n_features)
+        if self.settings.n_features is None:
+            self.settings = self._settings_for(X)
+        return X
+
+    @property
+    def _dtype(self) -> type[np.unsignedinteger]:
+        return np.uint8 if self.bits <= 8 else np.uint16
+
+    def _count(
         self,
         intensity: np.ndarray,
         gain: float,
@@ -355,6 +356,7 @@ class SimulatedOPU(SharedDevice):
         columns: slice,
         out: np.ndarray,
     ) -> None:
+        """Write the counts of a few pixels in the frames from `frame` on."""
         expose(
             intensity,
             gain=gain,
@@ -397,12 +399,9 @@ class SimulatedOPU(SharedDevice):
         the anchor's counts are mostly saturated, or below one.
         """
         with self.lock:
-            return self._linear_transform(X, frame)
+            return self._linear_transform(self._bits(X), frame)
 
-    def _linear_transform(self, X: Any, frame: int | None) -> np.ndarray:
-        X = check_bits(X, self.settings.n_features)
-        if self.settings.n_features is None:
-            self.settings = self._settings_for(X)
+    def _linear_transform(self, X: Rows, frame: int | None) -> np.ndarray:
         n = X.shape[0]
         anchor_light = LightMeter(self.full_scale)
         first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
@@ -436,10 +435,10 @@ class SimulatedOPU(SharedDevice):
     def _counts(
         self, intensity: np.ndarray, gain: float, frame: int, columns: slice
     ) -> np.ndarray:
-        dtype = np.uint8 if self.bits <= 8 else np.uint16
-        counts = np.empty(intensity.shape, dtype=dtype)
+        """Return the counts of a few pixels in float32."""
+        counts = np.empty(intensity.shape, dtype=self._dtype)
         light = intensity.astype(np.float32, copy=False)
-        self._expose(light, gain, frame, columns, counts)
+        self._count(light, gain, frame, columns, counts)
         return counts.astype(np.float32)
 
     def acquire(

@@ -40,21 +40,14 @@ class LightOnDevice(SharedDevice):
 
     def __init__(self, opu: Any):
         super().__init__()
-        missing = [
-            name
-            for name in ("fit1d", "transform", "n_components")
-            if not hasattr(opu, name)
-        ]
-        if missing:
-            raise TypeError(
-                f"opu has no {missing[0]}; pass an OPU of lightonml, such as "
-                "lightonml.OPU(1000, simulated=True)."
-            )
+        for name in ("fit1d", "transform", "n_components"):
+            if not hasattr(opu, name):
+                raise TypeError(
+                    f"opu has no {name}; pass an OPU of lightonml, such as "
+                    "lightonml.OPU(1000, simulated=True)."
+                )
         self.opu = opu
         self.n_features: int | None = None
-
-    def __sklearn_clone__(self) -> LightOnDevice:
-        return self
 
     @property
     def n_components(self) -> int:

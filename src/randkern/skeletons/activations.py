@@ -640,19 +640,7 @@ _BY_NAME: dict[str, type[Activation]] = {
 
 
 def activation_of(value: Any) -> Activation:
-    """Return the activation with a name, or `value` itself if it is one.
-
-    Raises
-    ------
-    ValueError
-        For other names and objects.
-
-    Examples
-    --------
-    >>> from randkern.skeletons.activations import activation_of
-    >>> activation_of("relu")
-    ReLU()
-    """
+    """Return the activation with a name, or `value` itself if it is one."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in _BY_NAME:

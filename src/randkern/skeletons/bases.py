@@ -36,8 +36,6 @@ class Base(ABC):
     merging : {"add", "cycle", "count", "separate"}
         How equal symbols of one draw merge: their exponents add as integers, modulo
         `modulus`, or as counts; or the symbols stay separate.
-    unit : bool
-        Whether |ψ| = 1, so that a product of features is a sum of phases.
     meaning : {"phase", "gaussian", "coordinate", "pair", "direction"}
         Meaning of a symbol: a term of the phase; a Gaussian vector in the phase; a
         factor that is a multiple of one column; the same plus i times another column;
@@ -46,14 +44,11 @@ class Base(ABC):
         Whether ψ is real.
     never_real : bool
         Whether no power of ψ except the constant is real.
-    discrete : bool
-        Whether there are finitely many ψ.
     bound : float
         The smallest C with |ψ| ≤ C.
     """
 
     exponents: ClassVar[Exponents] = "one"
-    unit: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
     # For some spaces these depend on the dimension.
     merging: Any
@@ -64,8 +59,17 @@ class Base(ABC):
     modulus: Any = 0
     is_real: Any = False
     never_real: Any = False
-    discrete: Any = True
     bound: Any = 1.0
+
+    @property
+    def unit(self) -> bool:
+        """Whether |ψ| = 1, so that a product of features is a sum of phases."""
+        return self.meaning in ("phase", "gaussian")
+
+    @property
+    def discrete(self) -> bool:
+        """Whether there are finitely many ψ."""
+        return self.meaning not in ("gaussian", "direction")
 
     @abstractmethod
     def kernel(self, x: Any, y: Any) -> Any:
@@ -204,7 +208,7 @@ class GaussianSpace(Base):
     n: int = 1
 
     merging, meaning = "count", "gaussian"
-    discrete, never_real = False, True
+    never_real = True
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
@@ -242,8 +246,6 @@ class Sphere(DotProductSpace):
     n: int
     scheme: str = "pair"
 
-    unit: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if check_count("n", self.n) < 2:
             raise ValueError(f"sphere(n) needs n of at least 2, got {self.n}.")
@@ -272,10 +274,6 @@ class Sphere(DotProductSpace):
     @property
     def is_real(self) -> bool:
         return self.scheme != "pair"
-
-    @property
-    def discrete(self) -> bool:
-        return self.scheme != "direction"
 
     @property
     def bound(self) -> float:
@@ -310,7 +308,6 @@ class LinearSpace(DotProductSpace):
 
     merging, meaning = "count", "coordinate"
     is_real = True
-    unit: ClassVar[bool] = False
     normalised: ClassVar[bool] = False
 
     def __repr__(self) -> str:
@@ -404,14 +401,7 @@ _BY_NAME: dict[str, Base] = {
 
 
 def base_of(value: Any) -> Base:
-    """Return the base space with a name, or `value` itself if it is one.
-
-    Examples
-    --------
-    >>> from randkern.skeletons.bases import base_of
-    >>> base_of("circle")
-    circle
-    """
+    """Return the base space with a name, or `value` itself if it is one."""
     if isinstance(value, Base):
         return value
     if isinstance(value, str) and value in _BY_NAME:

@@ -12,7 +12,7 @@ from randkern._memory import check_free
 from randkern._validation import check_count
 from randkern.skeletons.activations import Activation, Identity, activation_of
 from randkern.skeletons.bases import base_of
-from randkern.skeletons.graph import Graph
+from randkern.skeletons.graph import Graph, offsets
 from randkern.skeletons.skeleton import Skeleton, builder
 
 # Memory of an input or edge, and of a layer, while a skeleton is built and its kernel
@@ -52,17 +52,14 @@ class Conv:
     activation: Any = None
 
     def __post_init__(self) -> None:
-        _pair("window", self.window)
-        _pair("stride", self.stride)
-        if not (isinstance(self.padding, str) and self.padding == "same"):
-            _pair("padding", self.padding, zero=True)
+        self.geometry()
         if self.activation is not None:
             activation_of(self.activation)
 
     def geometry(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Return (height, width) of the window, the stride and the padding."""
         window, stride = _pair("window", self.window), _pair("stride", self.stride)
-        if isinstance(self.padding, str):
+        if isinstance(self.padding, str) and self.padding == "same":
             return window, stride, (window[0] // 2, window[1] // 2)
         return window, stride, _pair("padding", self.padding, zero=True)
 
@@ -175,7 +172,7 @@ class _Layers:
         It omits nodes that strides skip, since a skeleton has one output.
         """
         degrees = np.concatenate(self.degrees)
-        starts = np.concatenate([[0], np.cumsum(degrees)])
+        starts = offsets(degrees)
         sources = np.concatenate(self.sources)
         read = np.zeros(self.n_nodes, dtype=bool)
         read[-1] = True
@@ -191,7 +188,7 @@ class _Layers:
             columns[inputs].ravel(),
             tuple(self.activations),
             np.concatenate(self.kinds)[internal],
-            np.concatenate([[0], np.cumsum(degrees[internal])]),
+            offsets(degrees[internal]),
             number[sources[np.repeat(internal, degrees)]],
         )
 
@@ -249,9 +246,9 @@ def fully_connected(
         "activation": list(activation) if several else activation,
         "base": base,
     }
-    return Skeleton._of(
-        layers.graph(space), n_inputs * space.width, ("fully_connected", arguments)
-    )
+    recipe = "fully_connected", arguments
+    width = n_inputs * space.width
+    return Skeleton._of(layers.graph(space), width, recipe=recipe)
 
 
 @dataclass(frozen=True)
@@ -370,11 +367,9 @@ def convolutional(
         "activation": activation,
         "base": base,
     }
-    return Skeleton._of(
-        built.graph(space),
-        height * width * n_channels,
-        ("convolutional", arguments),
-    )
+    n_columns = height * width * n_channels
+    recipe = "convolutional", arguments
+    return Skeleton._of(built.graph(space), n_columns, recipe=recipe)
 
 
 def _check_edges(grid: np.ndarray, layer: Any, geometry: Any) -> None:

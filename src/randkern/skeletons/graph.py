@@ -6,7 +6,7 @@ a row as read by a base space.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -68,6 +68,17 @@ class Input:
         object.__setattr__(self, "columns", tuple(columns.tolist()))
 
 
+def offsets(sizes: np.ndarray) -> np.ndarray:
+    """Return where every segment of an array begins, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return start, start + 1, ... of every range, concatenated."""
+    ends = offsets(sizes)
+    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A skeleton in arrays.
@@ -99,11 +110,14 @@ class Graph:
     def n_internal(self) -> int:
         return len(self.activation)
 
+    def entering(self, i: int) -> np.ndarray:
+        """Return the sources of internal node i."""
+        return self.sources[self.starts[i] : self.starts[i + 1]]
+
     @cached_property
     def column_starts(self) -> np.ndarray:
         """Start of every input's columns in `columns`."""
-        widths = np.array([base.width for base in self.bases])[self.base]
-        return np.concatenate([[0], np.cumsum(widths)])
+        return offsets(np.array([base.width for base in self.bases])[self.base])
 
     @cached_property
     def laws(self) -> tuple[DegreeLaw, ...]:
@@ -116,8 +130,7 @@ class Graph:
         values[: self.n_inputs] = at_inputs
         known: dict[tuple[int, float], float] = {}  # nodes of a layer repeat values
         for i, kind in enumerate(self.activation.tolist()):
-            entering = self.sources[self.starts[i] : self.starts[i + 1]]
-            key = kind, float(values[entering].mean())
+            key = kind, float(values[self.entering(i)].mean())
             if key not in known:
                 known[key] = float(rule[kind](key[1]))
             values[self.n_inputs + i] = known[key]
@@ -133,37 +146,38 @@ _PHASE, _GAUSSIAN, _COORDINATE, _PAIR, _DIRECTION = range(5)
 class Alphabet:
     """The symbols and slots of a graph.
 
-    Parameters
-    ----------
-    graph : Graph
-
     Attributes
     ----------
-    tables : PathTables
-        The tables for draws from the graph.
+    slot_columns, slot_bases : ndarray of shape (n_slots,)
+        The column that every slot reads, and its base space's position in the graph.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
         points: dict[tuple[int, ...], int] = {}
-        starts = graph.column_starts
+        columns, starts = graph.columns.tolist(), graph.column_starts
         owner = np.empty(graph.n_inputs, dtype=np.int64)
-        columns = graph.columns.tolist()
         for i, kind in enumerate(graph.base.tolist()):
             point = (kind, *columns[starts[i] : starts[i + 1]])
             owner[i] = points.setdefault(point, len(points))
-        self._points = list(points)
-        kinds = np.array([point[0] for point in self._points])
-        per_base = np.array([base.n_symbols for base in graph.bases])
-        widths = np.array([base.width for base in graph.bases])
-        self._kinds = kinds
-        self._first_symbols = _starts(per_base[kinds])
-        self._first_slots = _starts(widths[kinds])
-        self._owner = owner
+        kinds = np.array([point[0] for point in points])
+        widths = np.array([base.width for base in graph.bases])[kinds]
+        n_symbols = np.array([base.n_symbols for base in graph.bases])[kinds]
+        first_symbols = offsets(n_symbols)
+        self.slot_columns = np.array([c for point in points for c in point[1:]])
+        self.slot_bases = np.repeat(kinds, widths)
+        self._input_symbols = first_symbols[owner]
+        # Of every symbol: its base, the first slot of its point, its number there, and
+        # its meaning.
+        self._base = np.repeat(kinds, n_symbols)
+        self._slot = np.repeat(offsets(widths)[:-1], n_symbols)
+        self._letter = np.arange(first_symbols[-1])
+        self._letter -= np.repeat(first_symbols[:-1], n_symbols)
+        self._meaning = self._of_symbols(lambda base: _MEANINGS.index(base.meaning))
 
-    @property
-    def n_symbols(self) -> int:
-        return int(self._first_symbols[-1])
+    def _of_symbols(self, value: Callable[[Base], Any]) -> np.ndarray:
+        """Return what `value` is for the base space of every symbol."""
+        return np.array([value(base) for base in self.graph.bases])[self._base]
 
     @property
     def can_cancel(self) -> bool:
@@ -178,11 +192,6 @@ class Alphabet:
     def always_complex(self) -> bool:
         """Whether a draw that is not constant is never real."""
         return all(base.never_real for base in self.graph.bases)
-
-    @cached_property
-    def slot_columns(self) -> np.ndarray:
-        """The column that every slot reads."""
-        return np.array([column for point in self._points for column in point[1:]])
 
     def slots(self, X: Any, used: np.ndarray, owner: object) -> tuple[Any, Any]:
         """Return rows, and the column in them of each slot in `used`.
@@ -201,58 +210,40 @@ class Alphabet:
         if not changed:
             return X, columns
         out = X[:, columns]
-        kinds = np.repeat(self._kinds, np.diff(self._first_slots))[used]
         for kind, base in changed.items():
-            chosen = partial(np.flatnonzero, kinds == kind)
+            chosen = partial(np.flatnonzero, self.slot_bases[used] == kind)
             here = ops.constant(owner, ("slots", kind), X, chosen)
             out[:, here] = base.angles(out[:, here])
         return out, ops.constant(owner, "slots", X, lambda: np.arange(len(used)))
 
-    # -- drawing ------------------------------------------------------------------
-
     @cached_property
     def tables(self) -> PathTables:
+        """The tables for draws from the graph."""
         graph = self.graph
-        bases = graph.bases
         cumulative = [law.cumulative for law in graph.laws]
-        exponents = {
-            kind: {"one": 1, "sign": -1, "cycle": base.modulus}[base.exponents]
-            for kind, base in enumerate(bases)
-        }
-        of_symbol = np.repeat(self._kinds, np.diff(self._first_symbols))
-
-        def at_symbols(values: list[int]) -> np.ndarray:
-            return np.array(values, dtype=np.int64)[of_symbol]
-
+        exponents = [
+            {"one": 1, "sign": -1, "cycle": base.modulus}[base.exponents]
+            for base in graph.bases
+        ]
+        conjugate = np.arange(len(self._base))
+        conjugate[self._meaning == _GAUSSIAN] = -1
+        # Symbols 2j and 2j + 1 of a point are x_j ± i x_{j+1}.
+        pair = self._meaning == _PAIR
+        conjugate[pair] += (self._letter[pair] ^ 1) - self._letter[pair]
         return PathTables(
             starts=graph.starts,
             sources=graph.sources,
             law=graph.activation,
             law_starts=np.cumsum([0, *(len(each) for each in cumulative)]),
             cumulative=np.concatenate([np.empty(0), *cumulative]),
-            first_symbol=self._first_symbols[self._owner],
-            n_symbols=np.array([b.n_symbols for b in bases])[graph.base],
-            exponents=np.array(list(exponents.values()))[graph.base],
-            merging=at_symbols([_MERGING[base.merging] for base in bases]),
-            modulus=at_symbols([base.modulus for base in bases]),
-            conjugate=self._conjugates(of_symbol),
-            continuous=at_symbols([int(not base.discrete) for base in bases]),
+            first_symbol=self._input_symbols,
+            n_symbols=np.array([base.n_symbols for base in graph.bases])[graph.base],
+            exponents=np.array(exponents)[graph.base],
+            merging=self._of_symbols(lambda base: _MERGING[base.merging]),
+            modulus=self._of_symbols(lambda base: base.modulus),
+            conjugate=conjugate,
+            continuous=self._of_symbols(lambda base: int(not base.discrete)),
         )
-
-    def _conjugates(self, of_symbol: np.ndarray) -> np.ndarray:
-        """Return the symbol of every conjugate, -1 for normal vectors."""
-        conjugate = np.arange(self.n_symbols)
-        for kind, base in enumerate(self.graph.bases):
-            here = of_symbol == kind
-            if base.meaning == "gaussian":
-                conjugate[here] = -1
-            elif base.meaning == "pair":
-                # Symbols 2j and 2j + 1 of a point are x_j ± i x_{j+1}.
-                first = self._first_symbols[self._points_of_symbols][here]
-                conjugate[here] = first + ((np.flatnonzero(here) - first) ^ 1)
-        return conjugate
-
-    # -- numbers ------------------------------------------------------------------
 
     def entries(
         self,
@@ -264,133 +255,80 @@ class Alphabet:
     ) -> SparseEntries:
         """Return draws as entries of a sparse map, in float64.
 
-        Parameters
-        ----------
-        key : int
-            Key of the normal numbers for features with continuous laws.
-        weights, shifts : ndarray of shape (n,)
-        columns : ndarray of shape (n + 1,)
+        `key` is that of the normal numbers for features with continuous laws; n draws
+        have n `weights` and `shifts`, and n + 1 `columns`.
         """
         symbols, exponents = unpack(draws.packed)
-        counts = np.diff(draws.starts)
-        draw = np.repeat(draws.first, counts)
-        position = np.arange(len(symbols)) - np.repeat(draws.starts[:-1], counts)
-        kind = self._meaning[symbols]
-        place = _Place(self, symbols, exponents, draw, position, key)
-        is_phase = kind <= _GAUSSIAN
-        n_terms = np.where(is_phase, self._n_slots[symbols], 0)
-        phase = np.flatnonzero(is_phase)
-        slots, coefs = place.phases(phase, kind)
-        starts = np.concatenate([[0], np.cumsum(n_terms)])[draws.starts]
-        factors = np.flatnonzero(~is_phase)
-        factor_starts = np.concatenate([[0], np.cumsum(~is_phase)])[draws.starts]
+        meaning, width = self._meaning[symbols], self._widths[symbols]
+        is_phase = meaning <= _GAUSSIAN
+        whole = (meaning == _GAUSSIAN) | (meaning == _DIRECTION)
+        n_terms = np.where(whole, width, 1)
+        # Every term of a linear form has the position of its symbol, and a slot.
+        of = np.repeat(np.arange(len(symbols)), n_terms)
+        first = self._first_read[symbols]
+        slots = ranges(first, n_terms)
+        coefs = self._sizes(symbols, exponents)[of]
+        if whole.any():
+            chosen = np.flatnonzero(whole[of])
+            at = of[chosen]
+            draw = np.searchsorted(draws.starts, at, side="right") - 1
+            position = at - draws.starts[draw]
+            values = normals(
+                key, draws.first[draw], position, slots[chosen] - first[at]
+            )
+            direction = meaning[at] == _DIRECTION
+            if direction.any():
+                norms = np.sqrt(np.bincount(at, values**2))[at[direction]]
+                values[direction] /= norms
+            coefs[chosen] *= values
+        in_phase = is_phase[of]
         return SparseEntries(
-            starts,
-            slots,
-            coefs,
+            offsets(np.where(is_phase, n_terms, 0))[draws.starts],
+            slots[in_phase],
+            coefs[in_phase],
             weights,
             shifts,
             columns,
-            factor_starts,
-            exponents[factors],
-            *place.factors(factors, kind),
+            offsets(~is_phase)[draws.starts],
+            exponents[~is_phase],
+            offsets(n_terms[~is_phase]),
+            slots[~in_phase],
+            coefs[~in_phase],
+            *self._imaginary(symbols[~is_phase]),
         )
 
     @cached_property
-    def _points_of_symbols(self) -> np.ndarray:
-        return np.repeat(np.arange(len(self._points)), np.diff(self._first_symbols))
+    def _widths(self) -> np.ndarray:
+        return self._of_symbols(lambda base: base.width)
 
     @cached_property
-    def _meaning(self) -> np.ndarray:
-        """Meaning of every symbol."""
-        of_base = [_MEANINGS.index(base.meaning) for base in self.graph.bases]
-        return np.array(of_base)[self._kinds[self._points_of_symbols]]
+    def _first_read(self) -> np.ndarray:
+        """The first slot that every symbol reads."""
+        share = np.where(self._meaning == _PAIR, 2, 1)
+        inside = np.isin(self._meaning, (_COORDINATE, _PAIR))
+        return self._slot + np.where(inside, self._letter // share, 0)
 
-    @cached_property
-    def _n_slots(self) -> np.ndarray:
-        """Number of slots in the linear form of every symbol."""
-        widths = np.array([base.width for base in self.graph.bases])
-        whole = np.isin(self._meaning, (_GAUSSIAN, _DIRECTION))
-        return np.where(whole, widths[self._kinds[self._points_of_symbols]], 1)
-
-
-class _Place:
-    """The symbols of draws and their positions, which determine their numbers."""
-
-    def __init__(
-        self,
-        alphabet: Alphabet,
-        symbols: np.ndarray,
-        exponents: np.ndarray,
-        draw: np.ndarray,
-        position: np.ndarray,
-        key: int,
-    ):
-        self.alphabet = alphabet
-        self.symbols, self.exponents = symbols, exponents
-        self.draw, self.position, self.key = draw, position, key
-        self.point = alphabet._points_of_symbols[symbols]
-        self.first_slot = alphabet._first_slots[self.point]
-        self.letter = symbols - alphabet._first_symbols[self.point]
-        scales = np.array([base.scale for base in alphabet.graph.bases])
-        self.scale = scales[alphabet._kinds[self.point]]
-
-    def _spread(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (starts, symbol, offset) of the slots that chosen symbols read."""
-        sizes = self.alphabet._n_slots[self.symbols[chosen]]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        offset = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-        return starts, np.repeat(chosen, sizes), offset
-
-    def _normals(self, which: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        return normals(self.key, self.draw[which], self.position[which], offset)
-
-    def phases(self, chosen: np.ndarray, kind: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the slots and coefficients of terms of the phase."""
-        _, which, offset = self._spread(chosen)
-        modulus = self.alphabet.tables.modulus[self.symbols[which]]
-        coefs = self.exponents[which].astype(float)
+    def _sizes(self, symbols: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+        """Return the coefficients of symbols, without the normal vectors of some."""
         # The smallest representative keeps phases, and their rounding errors, small.
-        coefs -= np.where(2 * coefs > modulus, modulus, 0)
-        gaussian = kind[which] == _GAUSSIAN
+        modulus = self.tables.modulus[symbols]
+        sizes = exponents - np.where(2 * exponents > modulus, modulus, 0.0)
+        of_width = np.where(self._meaning == _PAIR, self._widths / 2, self._widths)
+        factor = self._meaning[symbols] > _GAUSSIAN
+        sizes[factor] = np.sqrt(of_width)[symbols[factor]]
+        gaussian = self._meaning[symbols] == _GAUSSIAN
         if gaussian.any():
-            drawn, at = which[gaussian], offset[gaussian]
             # The sum of e independent vectors is distributed as √e times one.
-            size = self.scale[drawn] * np.sqrt(np.abs(self.exponents[drawn]))
-            coefs[gaussian] = size * self._normals(drawn, at)
-        return self.first_slot[which] + offset, coefs
+            scale = self._of_symbols(lambda base: base.scale)[symbols[gaussian]]
+            sizes[gaussian] = scale * np.sqrt(np.abs(exponents[gaussian]))
+        return sizes
 
-    def factors(self, chosen: np.ndarray, kind: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the real and imaginary linear forms of factors."""
-        starts, which, offset = self._spread(chosen)
-        bases = self.alphabet.graph.bases
-        width = np.array([base.width for base in bases])[
-            self.alphabet._kinds[self.point]
-        ]
-        meaning = kind[which]
-        slots = self.first_slot[which] + offset
-        coefs = np.ones(len(which))
-        pair, direction = meaning == _PAIR, meaning == _DIRECTION
-        slots[pair] += self.letter[which[pair]] // 2
-        coefs[pair] = np.sqrt(width[which[pair]] / 2)
-        single = meaning == _COORDINATE
-        slots[single] += self.letter[which[single]]
-        coefs[single] = np.sqrt(width[which[single]])
-        if direction.any():
-            values = self._normals(which[direction], offset[direction])
-            squares = np.zeros(len(self.symbols))
-            np.add.at(squares, which[direction], values**2)
-            norms = np.sqrt(squares[which[direction]])
-            coefs[direction] = values / norms * np.sqrt(width[which[direction]])
-        imag_slots = np.full(len(chosen), -1)
-        imag_coefs = np.zeros(len(chosen))
-        pairs = kind[chosen] == _PAIR
-        at = chosen[pairs]
-        after = (self.letter[at] // 2 + 1) % width[at]
-        imag_slots[pairs] = self.first_slot[at] + after
-        imag_coefs[pairs] = (1 - 2 * (self.letter[at] % 2)) * np.sqrt(width[at] / 2)
-        return starts, slots, coefs, imag_slots, imag_coefs
-
-
-def _starts(sizes: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    def _imaginary(self, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots and coefficients of factors' imaginary parts, -1 if real."""
+        slots, coefs = np.full(len(symbols), -1), np.zeros(len(symbols))
+        pairs = self._meaning[symbols] == _PAIR
+        at = symbols[pairs]
+        width, letter = self._widths[at], self._letter[at]
+        slots[pairs] = self._slot[at] + (letter // 2 + 1) % width
+        coefs[pairs] = (1 - 2 * (letter % 2)) * np.sqrt(width / 2)
+        return slots, coefs

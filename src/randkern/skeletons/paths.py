@@ -8,6 +8,7 @@ the object; only the stream and the skeleton are pickled.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from randkern.backend.sparse_phases import SparseEntries
 from randkern.projections import Projection
 from randkern.skeletons.activations import MAX_DEGREE
 from randkern.skeletons.bases import Binary
-from randkern.skeletons.graph import Alphabet
+from randkern.skeletons.graph import offsets
 from randkern.skeletons.skeleton import Skeleton
 
 # A sorted list of (symbol, exponent), as a tuple.
@@ -46,65 +47,56 @@ def exact_support(
         return None
     law = None
     if all(base.merging == "cycle" for base in bases):
-        law = _group_law(skeleton, alphabet, n_columns)
+        law = _group_law(skeleton, n_columns)
     if law is None:
-        law = _series_law(skeleton, alphabet, n_columns)
-    if law is None:
-        return None
-    return _as_draws(law, alphabet, n_columns)
+        law = _series_law(skeleton, n_columns)
+    return None if law is None else _as_draws(law, alphabet.tables, n_columns)
 
 
-def _group_law(
-    skeleton: Skeleton, alphabet: Alphabet, n_columns: int
-) -> dict[_Word, float] | None:
+def _group_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
     """Return the law of features over categories, the kernel's Fourier transform.
 
     The features are the characters of a finite group, and the kernel is a function of
     the difference of two group elements: its Fourier transform gives the probabilities
     for any activations.
     """
+    alphabet = skeleton.alphabet
     moduli = alphabet.tables.modulus
     if np.sum(np.log2(moduli)) > np.log2(n_columns) + 1:
         return None
     shape = tuple(int(m) for m in moduli)
-    codes = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1).astype(float)
-    rows = np.zeros((len(codes), skeleton.n_features))
+    codes = np.indices(shape).reshape(len(shape), -1)
+    rows = np.zeros((codes.shape[1], skeleton.n_features))
+    columns = alphabet.slot_columns
     # Every column must have one slot: it may not be both a category and a sign.
-    for slot, column in enumerate(alphabet.slot_columns):
-        rows[:, column] = codes[:, slot]
-    if len(set(alphabet.slot_columns.tolist())) < len(alphabet.slot_columns):
+    if len(np.unique(columns)) < len(columns):
         return None
-    for point, column in zip(alphabet._points, alphabet.slot_columns, strict=True):
-        if isinstance(alphabet.graph.bases[point[0]], Binary):
-            rows[:, column] = 1 - 2 * rows[:, column]
+    for column, kind, code in zip(columns, alphabet.slot_bases, codes, strict=True):
+        is_sign = isinstance(alphabet.graph.bases[kind], Binary)
+        rows[:, column] = 1 - 2 * code if is_sign else code
     values = skeleton.recursion.gram(rows, rows[:1])[:, 0].reshape(shape)
     transform = np.fft.fftn(values).real.ravel() / values.size
-    exponents = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1)
     return {
         tuple((int(s), int(exponent[s])) for s in np.flatnonzero(exponent)): float(p)
-        for exponent, p in zip(exponents, transform, strict=True)
+        for exponent, p in zip(codes.T, transform, strict=True)
         if p > 1e-15
     }
 
 
-def _series_law(
-    skeleton: Skeleton, alphabet: Alphabet, n_columns: int
-) -> dict[_Word, float] | None:
+def _series_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
     """Return the law of features, by recursion over the graph."""
     graph = skeleton.graph
     if any(len(law.probabilities) > _MOST_DEGREES for law in graph.laws):
         return None
-    tables = alphabet.tables
+    tables = skeleton.alphabet.tables
     budget = [max(_MOST_STEPS, _STEPS_A_COLUMN * n_columns)]
-    laws: list[dict[_Word, float]] = [
-        _input_law(tables, i) for i in range(graph.n_inputs)
-    ]
+    laws = [_input_law(tables, i) for i in range(graph.n_inputs)]
     for i, kind in enumerate(graph.activation.tolist()):
-        sources = graph.sources[graph.starts[i] : graph.starts[i + 1]].tolist()
-        mean: dict[_Word, float] = {}
+        sources = graph.entering(i).tolist()
+        mean: dict[_Word, float] = defaultdict(float)
         for source in sources:
             for word, p in laws[source].items():
-                mean[word] = mean.get(word, 0.0) + p / len(sources)
+                mean[word] += p / len(sources)
         # Conjugates share one feature of two columns: there are at most as many words.
         law = _composed(mean, graph.laws[kind].probabilities, tables, n_columns, budget)
         if law is None:
@@ -114,15 +106,15 @@ def _series_law(
 
 
 def _input_law(tables: PathTables, i: int) -> dict[_Word, float]:
-    first, n_symbols = tables.first_symbol[i], tables.n_symbols[i]
+    """Return the law of the base feature of input i, one symbol and its exponent."""
+    first, n_symbols = int(tables.first_symbol[i]), int(tables.n_symbols[i])
     top = int(tables.exponents[i])
-    exponents = [1] if top == 1 else [-1, 1] if top == -1 else range(1, top + 1)
-    law: dict[_Word, float] = {}
-    for symbol in range(int(first), int(first + n_symbols)):
+    exponents = [-1, 1] if top == -1 else range(1, top + 1)
+    law: dict[_Word, float] = defaultdict(float)
+    for symbol in range(first, first + n_symbols):
         for exponent in exponents:
             word = _product((), ((symbol, exponent),), tables)
-            share = 1.0 / (n_symbols * len(exponents))
-            law[word] = law.get(word, 0.0) + share
+            law[word] += 1.0 / (n_symbols * len(exponents))
     return law
 
 
@@ -134,23 +126,22 @@ def _composed(
     budget: list[int],
 ) -> dict[_Word, float] | None:
     """Return Σ aₗ meanˡ, or None if it is too long."""
-    out: dict[_Word, float] = {}
+    out: dict[_Word, float] = defaultdict(float)
     power: dict[_Word, float] = {(): 1.0}
     for degree, share in enumerate(probabilities.tolist()):
         if degree:
             budget[0] -= len(power) * len(mean)
             if budget[0] < 0:
                 return None
-            before, power = power, {}
+            before, power = power, defaultdict(float)
             for word, p in before.items():
                 for other, q in mean.items():
-                    joined = _product(word, other, tables)
-                    power[joined] = power.get(joined, 0.0) + p * q
+                    power[_product(word, other, tables)] += p * q
                 if len(power) > n_columns:  # stop before multiplying the rest
                     return None
         if share:
             for word, p in power.items():
-                out[word] = out.get(word, 0.0) + share * p
+                out[word] += share * p
         if len(out) > n_columns:
             return None
     return out
@@ -181,19 +172,18 @@ def _conjugate(word: _Word, tables: PathTables) -> _Word:
 
 
 def _as_draws(
-    law: dict[_Word, float], alphabet: Alphabet, n_columns: int
+    law: dict[_Word, float], tables: PathTables, n_columns: int
 ) -> tuple[Draws, np.ndarray, float] | None:
     """Return the features of a law up to conjugation, if they fit."""
-    tables = alphabet.tables
     constant = law.pop((), 0.0)
-    merged: dict[_Word, float] = {}
+    merged: dict[_Word, float] = defaultdict(float)
     real: dict[_Word, bool] = {}
     for word, p in law.items():
         other = _conjugate(word, tables)
         chosen = min(word, other)
-        merged[chosen] = merged.get(chosen, 0.0) + p
+        merged[chosen] += p
         real[chosen] = word == other
-    is_real = np.array([real[word] for word in merged], dtype=bool)
+    is_real = np.array(list(real.values()), dtype=bool)
     if (constant > 0) + 2 * len(merged) - int(is_real.sum()) > n_columns:
         return None
     packed = [(s << 32) + e + _ZERO for word in merged for s, e in word]
@@ -266,12 +256,7 @@ def _check_rarity(skeleton: Skeleton) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SkeletonPaths(Projection):
-    """Independent draws of Algorithm 1 of Daniely et al. 2017, one per entry.
-
-    Parameters
-    ----------
-    skeleton : Skeleton
-    """
+    """Independent draws of Algorithm 1 of Daniely et al. 2017, one per entry."""
 
     name: ClassVar[str] = "paths"
 
@@ -344,10 +329,6 @@ class SkeletonColumns(SkeletonPaths):
     If the skeleton has no more features than columns, they are listed with their
     probabilities instead of drawn, and the kernel is exact. Columns without a feature
     are zero.
-
-    Parameters
-    ----------
-    merged, analytic : bool
     """
 
     name: ClassVar[str] = "columns"
@@ -425,22 +406,17 @@ class SkeletonColumns(SkeletonPaths):
             widths[-1] = 1
             weights[-1] *= math.sqrt(2)
             shifts[-1] = 2 * math.pi * generator.random()
-        before = int(reserved)
-        after = self.n_draws - before - int(widths.sum())
-        starts = np.concatenate(
-            [np.zeros(before), draws.starts, np.full(after, draws.starts[-1])]
-        ).astype(np.int64)
-        padding = np.zeros(after)
+        margins = int(reserved), self.n_draws - int(reserved) - int(widths.sum())
+        weights = np.pad(weights, margins)
+        weights[: margins[0]] = math.sqrt(constant)
         padded = draws._replace(
-            starts=starts,
-            first=np.concatenate([np.zeros(before), draws.first, padding]).astype(int),
+            starts=np.pad(draws.starts, margins, mode="edge"),
+            first=np.pad(draws.first, margins),
         )
         return self.skeleton.alphabet.entries(
             padded,
             self.stream.child("normals").key,
-            np.concatenate([[math.sqrt(constant)] * before, weights, padding]),
-            np.concatenate([np.zeros(before), shifts, padding]),
-            np.cumsum(np.concatenate([[0], [1] * before, widths, padding + 1])).astype(
-                np.int64
-            ),
+            weights,
+            np.pad(shifts, margins),
+            offsets(np.pad(widths, margins, constant_values=1)),
         )

@@ -8,7 +8,7 @@ if their kernels are dot products; neighbouring nodes share its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
-from randkern.skeletons.graph import Graph
+from randkern.skeletons.graph import Graph, offsets, ranges
 
 # Memory for points checked at a time.
 _CHECKED_BYTES = 32 * 2**20
@@ -31,8 +31,8 @@ _BLOCK_BYTES = 64 * 2**20
 Dual = Callable[[Any], Any]
 # Maps a base and points x, y to (values of pairs, ...), like Base.kernel.
 PairValues = Callable[[Any, Any, Any], Any]
-# Maps a level's number to (number of a set of its nodes, their means over inputs).
-Patches = Callable[[int], Iterator[tuple[int, Any]]]
+# Maps the numbers of a level and of a set of its nodes to their means over inputs.
+Products = Callable[[int, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,7 @@ class _Block:
 
 
 class Recursion:
-    """Computes κ_v = σ̂_v(mean of κ_u) at the output of a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-    """
+    """Computes κ_v = σ̂_v(mean of κ_u) at the output of a graph."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -83,42 +78,33 @@ class Recursion:
 
     def check(self, X: Rows) -> None:
         """Raise unless the columns of the rows hold points of their base spaces."""
+        at_once = rows_within(_CHECKED_BYTES, 8 * max(1, len(self.graph.columns)))
         for kind, base in enumerate(self.graph.bases):
             if type(base).check is Base.check:
                 continue
-            for rows in row_blocks(X.shape[0], self._rows_at_once):
+            for rows in row_blocks(X.shape[0], at_once):
                 base.check(self.points(densify(X[rows]), kind))
-
-    @property
-    def _rows_at_once(self) -> int:
-        return rows_within(_CHECKED_BYTES, 8 * max(1, len(self.graph.columns)))
 
     # -- levels -------------------------------------------------------------------
 
     @cached_property
-    def _dot(self) -> list[bool]:
-        """Whether each base's kernel is a dot product of embedded points."""
-        return [
-            base.embed(np.zeros((1, base.width))) is not None
-            for base in self.graph.bases
-        ]
+    def _n_coordinates(self) -> np.ndarray:
+        """The dimension of each base's embedding, 0 if its kernel is no dot product."""
+        embedded = [base.embed(np.zeros((1, base.width))) for base in self.graph.bases]
+        return np.array([0 if each is None else each.shape[-1] for each in embedded])
 
     @cached_property
-    def _coordinates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start of each input's embedded coordinates, and their number."""
-        graph = self.graph
-        starts = np.zeros(graph.n_inputs, dtype=np.int64)
-        sizes = np.zeros(graph.n_inputs, dtype=np.int64)
-        total = 0
-        for kind, inputs in enumerate(self._inputs_of_base):
-            if not self._dot[kind]:
-                continue
-            base = graph.bases[kind]
-            size = base.embed(np.zeros((1, base.width))).shape[-1]  # type: ignore[union-attr]
-            starts[inputs] = total + size * np.arange(len(inputs))
-            sizes[inputs] = size
-            total += size * len(inputs)
-        return starts, sizes
+    def _dot(self) -> np.ndarray:
+        """Whether each base's kernel is a dot product of embedded points."""
+        return self._n_coordinates > 0
+
+    @cached_property
+    def _coordinates(self) -> np.ndarray:
+        """Start of each input's embedded coordinates."""
+        order = np.argsort(self.graph.base, kind="stable")  # as in `_embedded`
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = offsets(self._n_coordinates[self.graph.base[order]])[:-1]
+        return starts
 
     def _embedded(self, X: Any) -> Any:
         """Return the embedded points of all inputs, (rows, coordinates)."""
@@ -131,10 +117,10 @@ class Recursion:
                 parts.append(embedded.reshape(X.shape[0], -1))
         return ops.concatenate(parts, axis=1)
 
-    def _levels(self, dot: Sequence[bool]) -> list[_Level]:
+    def _levels(self, dot: np.ndarray) -> list[_Level]:
         """Return the levels; inputs on the bases selected by `dot` become patches."""
         graph = self.graph
-        is_dot = np.asarray(dot, dtype=bool)[graph.base]
+        is_dot = dot[graph.base]
         levels = []
         for nodes in self.depths:
             for kind in np.unique(graph.activation[nodes]):
@@ -146,9 +132,7 @@ class Recursion:
         graph = self.graph
         degrees = np.diff(graph.starts)[nodes]
         target = np.repeat(np.arange(len(nodes)), degrees)
-        cuts = np.concatenate([[0], np.cumsum(degrees)])
-        offset = np.arange(cuts[-1]) - np.repeat(cuts[:-1], degrees)
-        source = graph.sources[np.repeat(graph.starts[nodes], degrees) + offset]
+        source = graph.sources[ranges(graph.starts[nodes], degrees)]
         weight = np.repeat(1.0 / np.maximum(degrees, 1), degrees)
         internal = source >= graph.n_inputs
         plain = ~internal
@@ -175,13 +159,10 @@ class Recursion:
         """Return (nodes of a level, coordinates, 1/in-degree), by their number."""
         if len(target) == 0:
             return ()
-        starts, sizes = self._coordinates
-        counts = sizes[source]
-        cuts = np.concatenate([[0], np.cumsum(counts)])
-        offset = np.arange(cuts[-1]) - np.repeat(cuts[:-1], counts)
-        coordinates = np.repeat(starts[source], counts) + offset
+        counts = self._n_coordinates[self.graph.base[source]]
+        coordinates = ranges(self._coordinates[source], counts)
         of_node = np.bincount(target, counts, minlength=len(degrees)).astype(int)
-        begin = np.concatenate([[0], np.cumsum(of_node)])[:-1]
+        begin = offsets(of_node)
         patches = []
         for size in np.unique(of_node[of_node > 0]):
             chosen = np.flatnonzero(of_node == size)
@@ -301,18 +282,18 @@ class Recursion:
         if not all(self._dot):
             plain = self._pair_values(X, Y, _kernel, outer=True)
         size = len(X) * len(Y)
-        ops = ops_of(X)
 
-        def patches(i: int) -> Iterator[tuple[int, Any]]:
-            found = zip(left.patches[i], right.patches[i], strict=True)
-            for number, (a, b) in enumerate(found):
-                products = ops.patch_products(a, b, rows, columns)
-                yield number, products.reshape(len(products), size)
+        def products(i: int, number: int) -> Any:
+            pair = left.patches[i][number], right.patches[i][number]
+            return ops_of(X).patch_products(*pair, rows, columns).reshape(-1, size)
 
         levels = self._kernel_levels
-        duals = [activation.dual for activation in self.graph.activations]
-        values = self._run(levels, duals, size, X, plain, patches)
+        values = self._run(levels, self._duals, size, X, plain, products)
         return values.reshape(len(X), len(Y))
+
+    @property
+    def _duals(self) -> list[Dual]:
+        return [activation.dual for activation in self.graph.activations]
 
     def _pair_values(
         self, X: Any, Y: Any, function: PairValues, outer: bool = False
@@ -346,21 +327,23 @@ class Recursion:
         size: int,
         like: Any,
         at_inputs: Any,
-        patches: Patches | None = None,
+        patch_means: Products | None = None,
     ) -> Any:
         """Return the values at the output for `size` pairs, in the dtype of `like`."""
+        if not levels:
+            return at_inputs[0]
         ops = ops_of(like)
         values = ops.empty((self.graph.n_internal, size), like)
         for i, level in enumerate(levels):
             means = None
-            for number, products in patches(i) if patches is not None else ():
-                chosen = level.patches[number][0]
+            for number, (chosen, _, _) in enumerate(level.patches):
+                assert patch_means is not None
+                products = patch_means(i, number)
                 if len(chosen) == len(level.nodes):
                     means = products  # of all nodes, in their order
                     break
                 if means is None:
-                    means = ops.empty((len(level.nodes), size), like)
-                    means[...] = 0.0
+                    means = ops.zeros((len(level.nodes), size), like)
                 means[_cached(level, ("of", number), like, chosen)] = products
             for name, matrix, entering in (
                 ("inputs", level.from_inputs, at_inputs),
@@ -385,12 +368,11 @@ class Recursion:
         out = ops.ones(X.shape[0], X)
         if self.is_normalised:
             return out
-        duals = [activation.dual for activation in self.graph.activations]
-        levels = self._plain_levels
+        levels, duals = self._plain_levels, self._duals
         for rows in row_blocks(X.shape[0], self._pairs_at_once(X)):
             block = ops.as_float64(densify(X[rows]))
             values = self._pair_values(block, block, _kernel)
-            out[rows] = self._output(levels, duals, values)
+            out[rows] = self._run(levels, duals, len(block), values, values)
         return out
 
     @property
@@ -405,11 +387,8 @@ class Recursion:
         series of the drawn degrees: if |ψ| may exceed 1, it may be infinite.
         """
         ops = ops_of(X)
-        duals: list[Dual]
-        if all(base.unit for base in self.graph.bases):
-            duals = [activation.dual for activation in self.graph.activations]
-        else:
-            duals = [_series(law) for law in self.graph.laws]
+        unit = all(base.unit for base in self.graph.bases)
+        duals = self._duals if unit else [_series(law) for law in self.graph.laws]
         moments = tuple(ops.zeros((X.shape[0], Y.shape[0]), X) for _ in _SQUARES)
         n_pairs = self._pairs_at_once(X)
         for columns in row_blocks(Y.shape[0], n_pairs):
@@ -419,18 +398,14 @@ class Recursion:
                 for function, out in zip(_SQUARES, moments, strict=True):
                     values = self._pair_values(left, right, function, outer=True)
                     with np.errstate(over="ignore", invalid="ignore"):
-                        found = self._output(self._plain_levels, duals, values)
+                        levels, size = self._plain_levels, values.shape[1]
+                        found = self._run(levels, duals, size, values, values)
                     out[rows, columns] = found.reshape(len(left), len(right))
         return moments[0], moments[1]
 
-    def _output(self, levels: list[_Level], duals: Sequence[Dual], values: Any) -> Any:
-        if self.graph.n_internal == 0:
-            return values[0]
-        return self._run(levels, duals, values.shape[1], values, values)
-
     @cached_property
     def _plain_levels(self) -> list[_Level]:
-        return self._levels([False] * len(self.graph.bases))
+        return self._levels(np.zeros(len(self.graph.bases), dtype=bool))
 
     def _pairs_at_once(self, like: Any) -> int:
         n_nodes = self.graph.n_inputs + 2 * self.graph.n_internal
@@ -466,8 +441,7 @@ def _nodes_by_depth(graph: Graph) -> list[np.ndarray]:
     """Return the internal nodes at depths 1, 2, ..., by longest path from an input."""
     depth = np.zeros(graph.n_inputs + graph.n_internal, dtype=np.int64)
     for i in range(graph.n_internal):
-        entering = graph.sources[graph.starts[i] : graph.starts[i + 1]]
-        depth[graph.n_inputs + i] = 1 + depth[entering].max()
+        depth[graph.n_inputs + i] = 1 + depth[graph.entering(i)].max()
     internal = depth[graph.n_inputs :]
     return [
         np.flatnonzero(internal == level)

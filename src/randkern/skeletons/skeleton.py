@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -128,14 +129,15 @@ class Skeleton:
             np.cumsum([0, *(len(each) for each in entering)]),
             np.array([u for each in entering for u in each], dtype=int),
         )
-        self._build(graph, n_features, None, tuple(number))
+        self._build(graph, n_features, names=tuple(number))
 
     def _build(
         self,
         graph: Graph,
         n_features: int | None,
-        recipe: tuple[str, dict[str, Any]] | None,
-        names: tuple[Hashable, ...] | None,
+        *,
+        recipe: tuple[str, dict[str, Any]] | None = None,
+        names: tuple[Hashable, ...] | None = None,
         whole: Skeleton | None = None,
     ) -> None:
         """Set the attributes; `whole` is the skeleton that this one truncates."""
@@ -152,10 +154,14 @@ class Skeleton:
         )
 
     @classmethod
-    def _of(cls, graph: Graph, n_features: int, recipe: Any) -> Skeleton:
-        """Return the skeleton of a graph built by the builder in `recipe`."""
+    def _of(cls, graph: Graph, n_features: int, **origin: Any) -> Skeleton:
+        """Return the skeleton of a graph.
+
+        Its `origin` is ``recipe=(builder, arguments)``, or ``whole=``, a skeleton that
+        it truncates, and ``names=``.
+        """
         self = cls.__new__(cls)
-        self._build(graph, n_features, recipe, None)
+        self._build(graph, n_features, **origin)
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -313,13 +319,8 @@ class Skeleton:
             return self
         graph = self.graph
         series = tuple(activation.truncated() for activation in graph.activations)
-        cut = Graph(
-            *(graph.bases, graph.base, graph.columns, series),
-            *(graph.activation, graph.starts, graph.sources),
-        )
-        out = Skeleton.__new__(Skeleton)
-        out._build(cut, self.n_features, None, self._names, self)
-        return out
+        cut = replace(graph, activations=series)
+        return Skeleton._of(cut, self.n_features, names=self._names, whole=self)
 
     def complexity(self, *, truncated: bool = False) -> float:
         """Return the expected number of base features in a random feature.
@@ -410,11 +411,9 @@ def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
         internal = node - graph.n_inputs
         if internal < 0:
             continue
-        for source in graph.sources[
-            graph.starts[internal] : graph.starts[internal + 1]
-        ]:
-            if int(source) in positions:
-                below = positions[int(source)]
+        for source in graph.entering(internal).tolist():
+            if source in positions:
+                below = positions[source]
                 ends = [below[0], x], [below[1], y]
                 ax.plot(*ends, color="0.6", linewidth=0.6, zorder=0)
     ax.set_xlim(0, 1.35)
