@@ -18,6 +18,7 @@ from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import randkern as rk
 from randkern._memory import resolve_memory_limit
@@ -1426,6 +1427,27 @@ def test_same_seeds_give_the_same_model(fitted):
     """With time enough that the clock decides nothing."""
     fits = [regressor(time_limit=200).fit(TABLE[:60], TARGET[:60]) for _ in range(2)]
     assert np.array_equal(*(fit.predict(TABLE) for fit in fits))
+
+
+@pytest.mark.parametrize("n, expected", [(200, 1), (1600, 2)])
+def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
+    """More only wait for each other: descents took twice as long."""
+    seen = set()
+
+    def of(F, Y, weight):
+        seen.update(each["num_threads"] for each in blas.info())
+        return objectives.log_squares(F, Y, weight)
+
+    X, blas = rng.normal(size=(n, 2)), ThreadpoolController().select(user_api="blas")
+    goal = objectives.LeaveOneOut(
+        *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.eye(2), lambda: False),
+        *(objectives.Loss(of), 0.3),
+    )
+    with threadpool_limits(2, user_api="blas"):
+        if all(each["num_threads"] == 1 for each in blas.info()):
+            pytest.skip("BLAS has one thread here")
+        goal(goal.start(0.1))
+    assert seen == {expected}
 
 
 def test_few_seconds_are_kept():
