@@ -1186,7 +1186,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         quietly(model, U, y, w)
 
     monkeypatch.setattr(classification, "_quietly", spied)
-    none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 31.0)
+    none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 60.0)
     assert none == (1.0, 1.0) and not fits
     found, pace = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
     assert pace == 0  # by this clock
