@@ -250,9 +250,10 @@ def test_second_derivatives_are_those_that_multiply(classes, scale, rng):
     y, k, D = np.arange(50) % classes, 1 if classes == 2 else classes, 64
     signs = 2.0 * (y[:, None] == np.arange(classes)) - 1
     Z = np.ascontiguousarray(rng.normal(size=(50, D)))
-    loss = LogisticLoss(FeatureArray(Z, signs[:, -k:], rng.uniform(0.5, 2, 50)), C=3.0)
+    features = FeatureArray(Z, signs[:, -k:], rng.uniform(0.5, 2, 50))
+    loss = LogisticLoss(features, C=3.0)
     at = scale * rng.normal(size=loss.size)
-    factor = loss.curvature_factor(at, 7.0)
+    factor = LogisticLoss(features, C=3.0, unit=7.0).curvature_factor(at)
     assert np.abs(np.triu(factor, 1)).max() == 0
     found, product = 7.0 * factor @ factor.T, loss.curvature(at)
     expected = np.stack([product(unit) for unit in np.eye(loss.size)])

@@ -156,8 +156,9 @@ class GradientRidge:
             warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 gram, (Y, weight) = self._gram, self._fitted.targets()
-                solution, intercept = solve_dual(
-                    ops_of(gram).copy(gram), Y, weight, alpha, True
+                none = np.zeros(0, dtype=int)  # no row is left out
+                solution, intercept, _ = solve_dual(
+                    ops_of(gram).copy(gram), Y, weight, alpha, True, none
                 )
             else:
                 solution, intercept = self._equations.solve(

@@ -109,12 +109,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self._draw(*sample, stream)
         return rows
 
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return targets (n, k) and weights of rows in memory, learning from them."""
-        raise NotImplementedError
-
     def _draw(
         self,
         X: Rows,

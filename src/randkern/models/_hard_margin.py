@@ -7,15 +7,13 @@ the solution w = p/‖p‖²; if it is the origin, its coefficients certify that
 It is found by non-negative least squares (Lawson and Hanson 1974, chapter 23, problem
 LDP) on the rows themselves, because products of rows lose all digits of a margin of
 1e-8 of the longest row. The set of rows grows: those that violate the constraints are
-added until none is left.
-
-Tensors use all rows at once, by the method of multipliers.
+added until none is left. It is found on the host, whatever device has the features.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -23,17 +21,10 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
-from randkern._validation import is_tensor
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
-from randkern.models._svm_dual import solve_box
-from randkern.models.feature_matrix import (
-    FeatureMatrix,
-    GramFactor,
-    combined,
-    scores_of,
-)
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor, scores_of
 
 _FIRST_ROWS = 200
 _ADDED_ROWS = 100
@@ -41,8 +32,6 @@ _MOST_ROUNDS = 500
 # The squared norm of the weights grows with every row that is added; if it grows by
 # less than this share, rounding errors decide which rows have weight.
 _GROWTH = 1e-9
-# The target gap of Newton's method on tensors.
-_EXACT = 1e-12
 # Margins may be below 1 by this much, or by the rounding errors of a score, in units of
 # the precision and of |w||z|.
 _VIOLATION = 1e-7
@@ -53,9 +42,8 @@ _MOST_REPAIRS = 3
 _REPAIRED = 1e-12
 _NEAR = 1e3
 # The norm of a combination of rows, relative to the longest, that is 0 up to rounding
-# errors: for sums in float64, and for Newton's method on tensors.
+# errors.
 _RAY = 2e-14
-_NEWTON_RAY = 1e-9
 # Least squares are repeated with rows in units of the last nearest point, until its
 # norm and the margin differ by at most this share.
 _MOST_SCALES = 4
@@ -68,18 +56,8 @@ _GAP = 1e-2
 _LARGE_GAP = 1e-6
 
 
-@dataclass(frozen=True)
-class HardMargin:
-    """The widest margin between two classes.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (width,)
-    alpha : ndarray of shape (n,)
-        Dual variables.
-    gap : float
-        The duality gap, relative to ½‖w‖².
-    """
+class HardMargin(NamedTuple):
+    """Weights (width,), dual variables (n,), and the gap, relative to ½‖w‖²."""
 
     weights: np.ndarray
     alpha: np.ndarray
@@ -93,75 +71,32 @@ def separate(
     stream: Stream,
     name: str,
 ) -> HardMargin:
-    """Return the widest margin between rows of sign 1 and of sign −1.
+    """Return the widest margin between usable rows of sign 1 and of sign −1.
 
-    Parameters
-    ----------
-    features : FeatureMatrix
-    signs : ndarray of shape (n,)
-    usable : ndarray of bool, shape (n,)
-        The rows to use.
-    stream : Stream
-        Seeds the choice of the first rows.
-    name : str
-        Names the problem at the beginning of errors.
-
-    Raises
-    ------
-    randkern.exceptions.NotSeparableError
-        With a certificate.
-    randkern.exceptions.NarrowMarginError
-        If rounding errors hide whether there is a margin.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        If the gap is above 1e-6.
+    Features are float64; `name` names the problem at the beginning of errors.
     """
-    if is_tensor(signs):
-        found = _separate_all(features, signs, usable, name)
-    else:
-        found = _separate_growing(features, signs, usable, stream, name)
-    if found.gap > _LARGE_GAP:
-        warnings.warn(
-            f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
-            f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
-            "narrow a margin; use a finite C, more components, or a shorter "
-            "lengthscale.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    return found
-
-
-def _separate_growing(
-    features: FeatureMatrix,
-    signs: np.ndarray,
-    usable: np.ndarray,
-    stream: Stream,
-    name: str,
-) -> HardMargin:
-    """Return the widest margin, from a growing set of rows."""
+    like, ops = features.like, ops_of(features.like)
     rows = np.flatnonzero(usable)
     if len(rows) > _FIRST_ROWS:
         chosen = stream.generator().choice(rows, _FIRST_ROWS, replace=False)
         rows = np.sort(chosen)
     # Predictions of the exact kernel use dual variables.
     dual = isinstance(features, GramFactor)
-    error = _ROUNDING * ops_of(signs).precision(features.dtype)
+    error = _ROUNDING * ops.precision(features.dtype)
     square, growing = 0.0, True
     for _ in range(_MOST_ROUNDS):
-        Z = features.take(rows).astype(np.float64) * signs[rows, None]
+        Z = ops.to_host(features.take(rows)) * signs[rows, None]
         alpha = np.zeros(len(signs))
         alpha[rows], weights, length = _solve(Z, dual)
         if length <= _RAY:
-            raise _error(alpha, length, name)
+            raise _error(ops.float64_like(alpha, like), length, name)
         if not np.any(weights):
             detail = f"a combination of length {length:.1g} of the longest row"
             raise _narrow(name, detail)
         made = alpha[rows] @ Z
-        scores, longest = scores_of(features, weights[None])
-        missing = np.where(usable, 1 - signs * scores[:, 0], -np.inf)
+        scores, longest = scores_of(features, ops.float64_like(weights[None], like))
+        scores = ops.to_host(scores)[:, 0]
+        missing = np.where(usable, 1 - signs * scores, -np.inf)
         violation = float(missing.max())
         before, square = square, float(weights @ weights)
         tolerance = max(_VIOLATION, error * longest * square**0.5)
@@ -175,31 +110,17 @@ def _separate_growing(
         rows = np.union1d(rows[alpha[rows] > 0] if growing else rows, added)
     if violation > _GAP:
         raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
-    return _margin(weights, alpha, float(made @ made), violation)
-
-
-def _separate_all(
-    features: FeatureMatrix, signs: np.ndarray, usable: np.ndarray, name: str
-) -> HardMargin:
-    """Return the widest margin, from all rows at once."""
-    ops = ops_of(signs)
-    rows = ops.flatnonzero(usable)
-    if len(rows) < len(signs):
-        features, signs = features.part(rows), signs[rows]
-    upper = ops.zeros(len(rows), signs) + np.inf
-    _, longest = scores_of(features, ops.zeros((1, features.width), signs))
-    found = solve_box(features, signs, upper, _EXACT, longest)
-    alpha = ops.zeros(len(usable), signs)
-    if not found.gap < _GAP:
-        if found.residual > _NEWTON_RAY:
-            raise _narrow(name, f"a combination of length {found.residual:.1g}")
-        alpha[rows] = found.shares
-        raise _error(alpha, found.residual, name)
-    alpha[rows] = found.alpha
-    weights = combined(features, (found.alpha * signs)[:, None])
-    scores, _ = scores_of(features, weights)
-    missing = float((1 - signs * scores[:, 0]).max())
-    return _margin(weights[0], alpha, float(weights[0] @ weights[0]), missing)
+    found = _margin(weights, alpha, float(made @ made), violation)
+    if found.gap > _LARGE_GAP:
+        warnings.warn(
+            f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
+            f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
+            "narrow a margin; use a finite C, more components, or a shorter "
+            "lengthscale.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def _margin(
@@ -303,7 +224,7 @@ def _narrow(name: str, detail: str) -> NarrowMarginError:
     )
 
 
-def _error(certificate: np.ndarray, residual: float, name: str) -> NotSeparableError:
+def _error(certificate: Any, residual: float, name: str) -> NotSeparableError:
     """Return the error with a certificate, the coefficients of all rows."""
     large = int((certificate > 1e-9).sum())
     error = NotSeparableError(

@@ -39,19 +39,8 @@ def descend_whitened(
 
     The function is one of vectors w_1 ... w_k. If its second derivatives in each are
     about LLᵀ, those in u = Lᵀw are about the identity, and few iterations suffice.
-
-    Parameters
-    ----------
-    function : callable
-        Returns the value at a vector, a float, and the gradient there.
-    factor : ndarray or tensor of shape (D, D), float64
-        The lower triangular L.
-    start : ndarray or tensor of shape (k·D,), float64
-    max_iter : int
-    n_pairs : int
-        Number of pairs of steps and gradient changes that L-BFGS stores.
-    report : callable
-        Called with the vector of each iteration; returns whether to stop.
+    `factor` is the lower triangular L, (D, D), and `start` has shape (k·D,). `report`
+    is called with the vector of each iteration and returns whether to stop.
 
     Examples
     --------
@@ -95,18 +84,9 @@ def descend(
 ) -> tuple[np.ndarray, int]:
     """Return the minimiser of a convex function, and the number of products used.
 
-    Parameters
-    ----------
-    function : callable
-        Returns the value at a vector, a float, and the gradient there.
-    curvature : callable
-    start : ndarray or tensor of shape (m,), float64
-    reached : callable
-        Whether to stop, given the value and the gradient.
-    most_products : int
-        Largest number of products with the second derivative.
-    report : callable, optional
-        Called with the vector of each step; returns whether to stop.
+    Those are products with the second derivative, at most `most_products`. `reached`
+    returns whether to stop, given the value and the gradient; so does `report`, called
+    with the vector of each step.
 
     Examples
     --------

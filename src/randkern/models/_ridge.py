@@ -23,7 +23,7 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.dual import exact_gram, feature_gram, solve_dual_leaving_out
+from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import (
     Problem,
     StreamingFit,
@@ -92,13 +92,11 @@ class KernelRidge(FeatureModel):
         return self
 
     def _prepare(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream | None = None
-    ) -> Stream:
-        """Resolve the kernel on X, draw its features, and return the random stream."""
-        stream = root_stream(self.random_state) if stream is None else stream
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        """Resolve the kernel on X and draw its features."""
         self._key = stream.key
         self._draw(X, sample_weight, stream)
-        return stream
 
     def _begin(self) -> tuple[int | None, Stream]:
         """Return the memory limit in bytes, if there is one, and the random stream.
@@ -358,7 +356,7 @@ class KernelRidge(FeatureModel):
             order = ops.xp.argsort(last, stable=True)
             rows = rows.take(order)
         sample = rows.take(left_out)
-        solution, intercept, left = solve_dual_leaving_out(
+        solution, intercept, left = solve_dual(
             *(gram_of(rows.X), rows.Y, rows.weight),
             *(float(self.alpha), self.fit_intercept, left_out),
             self._share_of(sample),
@@ -398,7 +396,7 @@ class KernelRidge(FeatureModel):
         if undo is None:
             self._forget()
             limit = self._memory_for(rows)
-            self._prepare(X, sample_weight)
+            self._prepare(X, sample_weight, root_stream(self.random_state))
             within = limit // 2 if solve else limit
             self._check_primal_memory(rows, within)
             self._statistics = NormalEquations.empty(
@@ -430,12 +428,13 @@ class KernelRidge(FeatureModel):
             )
         if not hasattr(self, "_streaming"):
             self._forget()
-            stream = self._prepare(rows.X, rows.weight).child("solver")
+            stream = root_stream(self.random_state)
+            self._prepare(rows.X, rows.weight, stream)
             self._shift = (0.0,) * rows.n_targets
             solver = self._iterative_solver()
             assert isinstance(solver, SGD)
             self._streaming = StreamingFit(
-                self._plan, rows, float(self.alpha), stream, solver
+                self._plan, rows, float(self.alpha), stream.child("solver"), solver
             )
         self._streaming, solution = self._streaming.continued(rows)
         intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)

@@ -4,8 +4,8 @@ With rows m_i = y_i z_i of M,
 
     min ½‖w‖²  subject to  Mw ≥ 1,
 
-where violations of row i cost U_i per unit, which may be infinite. The multipliers a
-are the dual variables. Each iteration minimises the augmented Lagrangian in w,
+where violations of row i cost U_i per unit. The multipliers a are the dual variables.
+Each iteration minimises the augmented Lagrangian in w,
 
     ½‖w‖² + Σ_i max over 0 ≤ b ≤ U_i of b (1 − m_i·w) − (b − a_i)²/2σ,
 
@@ -16,8 +16,6 @@ variables lie within their bounds (Mangasarian 2002, "A finite Newton method for
 classification"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
 Lagrangian method for solving Lasso problems"), and the number of steps hardly depends
 on U. Once these rows are those of the solution, a linear system gives it to rounding.
-
-If U is infinite and no w exists, a grows along a combination of rows that vanishes.
 
 For each column y of signs
 
@@ -66,35 +64,15 @@ _MOST_TRIALS = 40
 # left. While the gap is large, more such iterations may precede a reduction.
 _STALLED, _NEAR = 4, 0.1
 _MOST_STALLED = 12
-# Largest number of dual variables within their bounds for a direct solve.
-_MOST_FREE = 2000
-# The norm of a combination of rows that is 0 up to rounding errors.
-_VANISHING = 1e-13
 
 
 @dataclass
 class DualSolution:
-    """The dual variables of a margin.
-
-    Attributes
-    ----------
-    alpha : ndarray of shape (n,)
-        Between 0 and their bounds.
-    gap : float
-        The relative duality gap; infinite if a hard margin has not been found.
-    n_steps : int
-        Number of Newton's steps.
-    shares : ndarray of shape (n,)
-        For a hard margin: non-negative numbers of sum 1, the coefficients of a
-        combination of rows with the norm `residual`, relative to the longest row.
-    residual : float
-    """
+    """Dual variables (n,), the relative duality gap, and Newton's steps."""
 
     alpha: np.ndarray
-    gap: float = math.inf
+    gap: float
     n_steps: int = 0
-    shares: np.ndarray | None = None
-    residual: float = math.inf
 
 
 def solve_box(
@@ -105,22 +83,11 @@ def solve_box(
     longest: float,
     start: np.ndarray | None = None,
 ) -> DualSolution:
-    """Return the dual variables of one margin.
+    """Return the dual variables of one margin, starting from some, (n,), if given.
 
-    Parameters
-    ----------
-    features : FeatureMatrix
-        Float64.
-    signs : ndarray of shape (n,)
-    upper : ndarray of shape (n,)
-        Positive; all infinite for a hard margin.
-    tol : float
-        The relative duality gap to stop at; rounding errors may end the iteration
-        earlier.
-    longest : float
-        The norm of the longest row.
-    start : ndarray of shape (n,), optional
-        Dual variables to start from.
+    Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
+    of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
+    leave no more.
 
     Examples
     --------
@@ -133,17 +100,16 @@ def solve_box(
     >>> found.alpha.round(6)
     array([1., 0.])
     """
-    rows = _SignedRows(features, signs, longest)
-    problem = _Problem(rows, rows.square * upper)
+    problem = _Problem(features, signs, upper, longest)
     if start is None:
-        at = problem.at(rows.ops.zeros(len(signs), signs))
+        at = problem.at(problem.ops.zeros(len(signs), signs))
     else:
         # The direct solve leads far away if too many rows are taken as free.
-        start = rows.square * start
+        start = problem.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
     best, weight, stalled = DualSolution(at.alpha, at.gap), _FIRST_WEIGHT, 0
     for _ in range(_MOST_ITERATIONS):
-        if best.gap <= tol or best.residual <= _VANISHING:
+        if best.gap <= tol:
             break
         after, n_steps = problem.iterate(at, weight)
         best.n_steps += n_steps
@@ -151,8 +117,6 @@ def solve_box(
             weight /= _GROWTH
             continue
         stalled += 1
-        if problem.is_hard and problem.note_ray(after.alpha - at.alpha, best):
-            stalled = 0
         at = problem.polished(after.alpha, after.gap) or after
         if at.gap < best.gap:
             best.alpha, best.gap, stalled = at.alpha, at.gap, 0
@@ -160,7 +124,7 @@ def solve_box(
             break
         if n_steps < _MANY_STEPS:
             weight = min(_GROWTH * weight, _LARGEST_WEIGHT)
-    best.alpha = best.alpha / rows.square
+    best.alpha = best.alpha / problem.square
     return best
 
 
@@ -175,28 +139,51 @@ class _Point:
 
 
 class _Problem:
-    """A margin of rows of length at most 1, whose dual variables have bounds."""
+    """A margin of rows m_i = y_i z_i of length at most 1; its variables have bounds."""
 
-    def __init__(self, rows: _SignedRows, upper: np.ndarray):
-        self.rows, self.upper, self.ops = rows, upper, rows.ops
-        self.is_hard = math.isinf(rows.ops.largest(upper))
+    def __init__(
+        self,
+        features: FeatureMatrix,
+        signs: np.ndarray,
+        upper: np.ndarray,
+        longest: float,
+    ):
+        # Divide by a power of 2, which is exact.
+        unit = 2.0 ** math.frexp(longest)[1]
+        self.square, self.factors = unit**2, signs / unit
+        self.features, self.upper = features, self.square * upper
+        self.ops = ops_of(signs)
+
+    def weights(self, alpha: np.ndarray) -> np.ndarray:
+        """Return Mᵀa."""
+        return combined(self.features, (alpha * self.factors)[:, None])[0]
+
+    def values(self, weights: np.ndarray) -> np.ndarray:
+        """Return Mw."""
+        out = self.ops.zeros(self.features.n_rows, weights)
+        for block in self.features.blocks():
+            out[block.rows] = products(block.values, weights[None])[:, 0]
+        return self.factors * out
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Return some rows."""
+        return self.features.take(numbers) * self.factors[numbers, None]
+
+    def gram(self, free: np.ndarray) -> np.ndarray:
+        """Return FᵀF of the free rows."""
+        width = self.features.width
+        gram = self.ops.zeros((width, width), self.factors)
+        factors = self.factors * free
+        for block in self.features.blocks(SIGNED_ROWS):
+            self.ops.add_gram(block.values * factors[block.rows, None], gram)
+        return gram
 
     def at(self, alpha: np.ndarray) -> _Point:
-        weights = self.rows.weights(alpha)
-        values = self.rows.values(weights)
+        weights = self.weights(alpha)
+        values = self.values(weights)
         square, total = float(weights @ weights), float(alpha.sum())
-        missing = (1.0 - values).clip(0.0)
-        if self.is_hard:
-            # Weights are rescaled so that all margins are at least 1.
-            left = 1.0 - self.ops.largest(missing)
-            if left <= 0:
-                return _Point(alpha, weights, values, math.inf)
-            primal, dual = 0.5 * square / left**2, (total - 0.5 * square / left) / left
-        else:
-            primal, dual = (
-                0.5 * square + float(self.upper @ missing),
-                total - 0.5 * square,
-            )
+        primal = 0.5 * square + float(self.upper @ (1.0 - values).clip(0.0))
+        dual = total - 0.5 * square
         return _Point(alpha, weights, values, (primal - dual) / (primal or 1.0))
 
     def iterate(self, at: _Point, weight: float) -> tuple[_Point, int]:
@@ -209,9 +196,9 @@ class _Problem:
             state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
             if length == 1.0 and bool((state == before).all()):
                 break
-            gradient = weights - self.rows.weights(alpha)
+            gradient = weights - self.weights(alpha)
             step = self._newton_step(state == 1, weight, gradient)
-            change = self.rows.values(step)
+            change = self.values(step)
             length = self._length(at, weight, (weights, values), (step, change))
             if length == 0.0:
                 break
@@ -228,10 +215,10 @@ class _Problem:
         """Return −(I + σ FᵀF)⁻¹g, using the smaller of FFᵀ and FᵀF."""
         numbers, algebra = self.ops.flatnonzero(free), self.ops.algebra
         if len(numbers) > len(gradient):
-            gram = self.rows.gram(free)
+            gram = self.gram(free)
             algebra.add_to_diagonal(gram, 1 / weight)
             return algebra.factor_solve(algebra.lower_factor(gram), -gradient / weight)
-        F = self.rows.take(numbers)
+        F = self.take(numbers)
         products = F @ F.T
         algebra.add_to_diagonal(products, 1 / weight)
         factor = algebra.lower_factor(products)
@@ -266,61 +253,15 @@ class _Problem:
         """
         ops, full = self.ops, alpha >= self.upper
         free = ops.flatnonzero((alpha > 0) & ~full)
-        if not 0 < len(free) <= min(_MOST_FREE, self.rows.width):
+        if not 0 < len(free) <= min(_MOST_FREE, self.features.width):
             return None
-        F = self.rows.take(free)
+        F = self.take(free)
         out = ops.xp.where(full, alpha, 0.0)
         # Among equal rows the variable is shared: the shortest solution.
-        found = ops.algebra.shortest_solution(F @ F.T, 1.0 - F @ self.rows.weights(out))
+        found = ops.algebra.shortest_solution(F @ F.T, 1.0 - F @ self.weights(out))
         out[free] = found.clip(0.0).clip(max=self.upper[free])
         after = self.at(out)
         return after if after.gap < gap else None
-
-    def note_ray(self, increase: np.ndarray, best: DualSolution) -> bool:
-        """Store the direction of growth if it halves the norm of its combination."""
-        increase = increase.clip(0.0)
-        total = float(increase.sum())
-        if total == 0:
-            return False
-        shares = increase / total
-        norm = self.ops.algebra.norm(self.rows.weights(shares))
-        if not norm <= 0.5 * best.residual * self.rows.longest:
-            return False
-        best.shares, best.residual = shares, norm / self.rows.longest
-        return True
-
-
-class _SignedRows:
-    """Rows m_i = y_i z_i of length at most 1."""
-
-    def __init__(self, features: FeatureMatrix, signs: np.ndarray, longest: float):
-        self._features, self.ops, self.width = features, ops_of(signs), features.width
-        # Divide by a power of 2, which is exact.
-        unit = 2.0 ** math.frexp(longest)[1]
-        self.longest, self.square, self._factors = longest / unit, unit**2, signs / unit
-
-    def weights(self, alpha: np.ndarray) -> np.ndarray:
-        """Return Mᵀa."""
-        return combined(self._features, (alpha * self._factors)[:, None])[0]
-
-    def values(self, weights: np.ndarray) -> np.ndarray:
-        """Return Mw."""
-        out = self.ops.zeros(self._features.n_rows, weights)
-        for block in self._features.blocks():
-            out[block.rows] = products(block.values, weights[None])[:, 0]
-        return self._factors * out
-
-    def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Return some rows."""
-        return self._features.take(numbers) * self._factors[numbers, None]
-
-    def gram(self, free: np.ndarray) -> np.ndarray:
-        """Return FᵀF of the free rows."""
-        gram = self.ops.zeros((self.width, self.width), self._factors)
-        factors = self._factors * free
-        for block in self._features.blocks(SIGNED_ROWS):
-            self.ops.add_gram(block.values * factors[block.rows, None], gram)
-        return gram
 
 
 # The first tolerance of coordinate descent on gradients, and the later ones as a share
@@ -342,19 +283,10 @@ _FEW_ENTRIES = 2 * 10**7
 
 
 class SVMDual:
-    """One support vector machine per column of signs.
+    """One support vector machine per column of signs, (n, k).
 
-    Parameters
-    ----------
-    features : FeatureMatrix
-        Tensors must be float64.
-    signs : ndarray of shape (n, k)
-    upper : ndarray of shape (n,)
-        Bounds U ≥ 0 of the dual variables.
-    cache_bytes : int
-        Memory for features.
-    spare_bytes : int
-        Memory for the matrices of Newton's method.
+    Features that are tensors must be float64; the bounds `upper`, (n,), of the dual
+    variables may be 0. Newton's method takes at most `spare_bytes` for its matrices.
 
     Attributes
     ----------

@@ -261,8 +261,8 @@ class ClassLabels:
         self.classes_ = classes
         self._n_outputs = None if len(classes) == 2 else len(classes)
 
-    def _signs(self, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1."""
+    def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
+        """Return labels as columns of ±1 on the device of the rows X."""
         ops = ops_of(y)
         position, known = _positions(self.classes_, y)
         if not known.all():
@@ -271,14 +271,11 @@ class ClassLabels:
                 f"{self.classes_.tolist()}."
             )
         if len(self.classes_) == 2:
-            return (2.0 * ops.as_float64(position) - 1.0)[:, None]
-        signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
-        signs[ops.arange(len(y), y), position] = 1.0
-        return signs
-
-    def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1 on the device of the rows X."""
-        return ops_of(X).float64_like(self._signs(y), X)
+            signs = (2.0 * ops.as_float64(position) - 1.0)[:, None]
+        else:
+            signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
+            signs[ops.arange(len(y), y), position] = 1.0
+        return ops_of(X).float64_like(signs, X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Real
 from typing import Any
 
@@ -18,7 +19,7 @@ from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
-from randkern.models.dual import solve_dual_leaving_out
+from randkern.models.dual import solve_dual
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -49,19 +50,10 @@ def scored(
     weight: np.ndarray | None,
     classes: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the scores of predictions on the host, (n_alphas,).
+    """Return a scikit-learn scorer's scores, (n_alphas,).
 
-    Parameters
-    ----------
-    scorer : callable
-        A scikit-learn scorer: ``scorer(estimator, X, y, sample_weight=...)``.
-    values : ndarray of shape (n_alphas, n) or (n_alphas, n, k)
-        Predictions, or values of a decision function.
-    y : ndarray of shape (n,) or (n, k)
-        Labels or targets as given by the user.
-    weight : ndarray of shape (n,) or None
-    classes : ndarray or None
-        The classes of a classifier.
+    `values` are predictions, or values of a decision function if there are classes,
+    (n_alphas, n) or (n_alphas, n, k); `y` are the user's targets or labels.
     """
     weighted = {} if weight is None else {"sample_weight": weight}
     predictor = _Predictor() if classes is None else _LabelPredictor(classes)
@@ -102,17 +94,8 @@ class _LabelPredictor(ClassifierMixin, BaseEstimator):
 class PrimalSearch:
     """The normal equations of D features at every penalty.
 
-    Parameters
-    ----------
-    plan : Plan
-    X : Rows
-    Y : array of shape (n, k)
-    weight : array of shape (n,) or None
-        All positive; like Y, on the device of X.
-    alphas : ndarray
-    fit_intercept : bool
-    spare : int
-        Bytes for cached features, in addition to :func:`primal_search_bytes`.
+    Weights are positive, and like Y, (n, k), on the device of X. `spare` bytes are for
+    cached features, in addition to :func:`primal_search_bytes`.
     """
 
     def __init__(
@@ -193,9 +176,10 @@ class PrimalSearch:
 
         Also the residuals of some rows in fits without a share of one of them each.
         """
-        solved = self.total.solve(alpha, self.fit_intercept, overwrite=True)
+        solution, intercept = self.total.solve(
+            alpha, self.fit_intercept, overwrite=True
+        )
         rows = ArrayRows(self.X, self.Y, self.weight).take(left_out)
-        solution, intercept = solved
         left = self.total.left_out(self.plan, rows, solution, intercept, share)
         return solution, intercept, left
 
@@ -226,10 +210,7 @@ class PrimalSearch:
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:
     """Return the sum of statistics."""
-    total = parts[0].copied()
-    for part in parts[1:]:
-        total.absorb(part)
-    return total
+    return reduce(NormalEquations.absorb, parts[1:], parts[0].copied())
 
 
 def _sums_without(
@@ -263,15 +244,9 @@ def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
 
 @dataclass(eq=False)
 class DualSearch:
-    """An n × n system at every penalty.
+    """An n × n system at every penalty."""
 
-    Parameters
-    ----------
-    gram : array of shape (n, n)
-        The upper triangle of the Gram matrix; overwritten by the search.
-    Y, weight, alphas, fit_intercept : as in :class:`PrimalSearch`
-    """
-
+    # The upper triangle of the Gram matrix, (n, n); overwritten by the search.
     gram: Any
     Y: Any
     weight: Any
@@ -309,7 +284,7 @@ class DualSearch:
         Also the residuals of some rows in fits without a share of one of them each.
         """
         system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual_leaving_out(*system, left_out, share)
+        return solve_dual(*system, left_out, share)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)
@@ -321,13 +296,11 @@ def _penalised(score: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     return score / np.maximum(freedom, np.finfo(float).eps) ** 2
 
 
-def _divide(train: np.ndarray, test: np.ndarray, n: int) -> bool:
-    """Return whether each of n rows is in exactly one of the two sets, once."""
-    counts = np.bincount(np.concatenate([train, test]), minlength=n)
-    return bool(np.all(counts == 1))
-
-
 def _are_folds(splits: list[Split], n: int) -> bool:
     """Return whether each row is tested once, by a fit on all rows not tested."""
-    tested = np.bincount(np.concatenate([test for _, test in splits]), minlength=n)
-    return bool(np.all(tested == 1)) and all(_divide(*split, n) for split in splits)
+
+    def divide(parts: Sequence[np.ndarray]) -> bool:
+        """Return whether each row is in exactly one part, once."""
+        return bool(np.all(np.bincount(np.concatenate(parts), minlength=n) == 1))
+
+    return divide([test for _, test in splits]) and all(map(divide, splits))

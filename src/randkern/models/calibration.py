@@ -122,7 +122,8 @@ def temperature_of(
     Parameters
     ----------
     logits : array of shape (n, k)
-        Logits of rows that were left out of the fit.
+        Logits of rows that were left out of the fit; k = 1: of the second of two
+        classes, those of the first being 0.
     of_class : array of shape (n, k), bool
         One-hot encoding of the classes of the rows.
     weight : array of shape (n,), optional
@@ -136,6 +137,9 @@ def temperature_of(
     ops, n = ops_of(logits), len(logits)
     if not n or (weight is not None and not float(weight.sum())):
         return 1.0
+    if logits.shape[1] == 1:
+        logits = ops.hstack([0.0 * logits, logits])
+        of_class = ops.hstack([~of_class, of_class])
     chosen = (logits * of_class).sum(axis=1)
     target = chosen + (logits.mean(axis=1) - chosen) / ((n_units or n) + 1)
 

@@ -43,11 +43,7 @@ class _Silent:
 class FitReport:
     """Reports a fit and its iterations to callbacks.
 
-    Parameters
-    ----------
-    estimator : CallbackSupportMixin
-    X, y, sample_weight
-        As passed to `fit`. Callbacks receive None for rows that are not in memory.
+    They receive what was passed to `fit`, or None for rows that are not in memory.
     """
 
     def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any):
@@ -95,4 +91,5 @@ class FitReport:
         """Report the end of the fit, with all attributes set."""
         if self._context is None:
             self.begin(None)
+        self.iterations_end()
         self._context.call_on_fit_task_end(**self._given, reconstruction_attributes={})

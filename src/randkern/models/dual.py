@@ -52,27 +52,18 @@ def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DualSystem:
-    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give.
+    """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give."""
 
-    Attributes
-    ----------
-    gram : array of shape (n, n)
-        Its upper triangle.
-    unit : float
-        A power of two: weights, and the penalty, are divided by it.
-    root, share : array of shape (n,)
-        √w_i, and the normalised weights.
-    right : array of shape (n, k)
-        S(Y − ȳ).
-    means, target_mean : array of shape (n,), (k,)
-        Kᵀs and ȳ; zero without an intercept.
-    """
-
+    # The upper triangle of the matrix, (n, n).
     gram: Any
+    # A power of two: weights, and the penalty, are divided by it.
     unit: float
+    # √w_i and the normalised weights, (n,).
     root: Any
     share: Any
+    # S(Y − ȳ), (n, k).
     right: Any
+    # Kᵀs and ȳ, (n,) and (k,); zero without an intercept.
     means: Any
     target_mean: Any
     fit_intercept: bool
@@ -113,31 +104,17 @@ def solve_dual(
     sample_weight: np.ndarray | None,
     alpha: float,
     fit_intercept: bool,
-) -> tuple[Solution, np.ndarray]:
-    """Return the dual weights, (n, k), and the intercepts, (k,).
-
-    The prediction at x is Σ_i A_i k(x, x_i) + intercept. Only the upper triangle of the
-    Gram matrix is read; it is **overwritten**.
-    """
-    none = np.zeros(0, dtype=int)
-    return solve_dual_leaving_out(gram, Y, sample_weight, alpha, fit_intercept, none)[
-        :2
-    ]
-
-
-def solve_dual_leaving_out(
-    gram: np.ndarray,
-    Y: np.ndarray,
-    sample_weight: np.ndarray | None,
-    alpha: float,
-    fit_intercept: bool,
     left_out: np.ndarray,
     share: Any = 1.0,
 ) -> tuple[Solution, np.ndarray, Any]:
-    """Return the results of :func:`solve_dual`, and leave-one-out residuals, (m, k).
+    """Return dual weights, (n, k), intercepts, (k,), and leave-one-out residuals.
 
-    `left_out` are the sorted numbers of rows of positive weight; the last rows take the
-    least work. `share` is the share of their weights that is left out.
+    The prediction at x is Σ_i A_i k(x, x_i) + intercept. Only the upper triangle of the
+    Gram matrix is read; it is **overwritten**.
+
+    Residuals, (m, k), are those of the rows `left_out`, sorted numbers of rows of
+    positive weight; the last rows take the least work. `share` is the share of their
+    weights that is left out.
     """
     scale = float(gram.diagonal().mean())
     system = DualSystem.of(gram, Y, sample_weight, fit_intercept)

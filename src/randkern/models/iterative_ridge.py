@@ -32,14 +32,8 @@ _SAMPLED_BYTES = 64 * 10**6
 class FeatureBatches:
     """The matrix of a :class:`FeatureOperator`, with rows in batches.
 
-    Features, targets and gradients are on the device of the rows.
-
-    Parameters
-    ----------
-    operator : FeatureOperator
-    spare_bytes : int
-        Memory for sampled features, then for the pool of streamed rows that batches are
-        drawn from.
+    Features, targets and gradients are on the device of the rows. Spare memory is for
+    sampled features, then for the pool of streamed rows that batches are drawn from.
     """
 
     def __init__(
@@ -51,7 +45,7 @@ class FeatureBatches:
         self._at_once = operator.features.block_rows
         self.size, self.n_targets = operator.size, self._rows.n_targets
         self.weight_unit = operator.weight_unit
-        self.weight_sum = operator.statistics.weight_sum / operator.weight_unit
+        self.weight_sum = operator.weight_sum
         self.center = (
             operator.feature_sum / self.weight_sum if operator.center else None
         )
@@ -151,67 +145,38 @@ _DUAL_RANK = 2000
 # Number of rows on which a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
 
-# Returns the error of predictions, (n, k), for targets, (n, k), with weights, (n,) or
-# None.
-ErrorOf = Callable[[Any, Any, Any], float]
-
 
 @dataclass(frozen=True)
 class Problem:
-    """Ridge regression on features of some rows.
-
-    Attributes
-    ----------
-    rows : TrainingData
-    alpha : float
-    center : bool
-        Whether there is an unpenalised intercept.
-    memory_limit : int
-        Bytes.
-    stream : Stream
-    error_of : callable
-        The error of predictions on validation rows.
-    labels : bool
-        Whether targets are ±1, whose signs are right long before their values.
-    report : FitReport
-        The callback of the solver.
-    attributes_of : callable
-        Returns the attributes of the model for weights and intercepts.
-    checkpoint : Checkpoint or None
-    """
+    """Ridge regression on features of some rows."""
 
     rows: TrainingData
     alpha: float
+    # Whether there is an unpenalised intercept.
     center: bool
     memory_limit: int
     stream: Stream
-    error_of: ErrorOf
+    # The error of predictions, given targets, these, both (n, k), and weights or None.
+    error_of: Callable[[Any, Any, Any], float]
+    # Whether targets are ±1, whose signs are right long before their values.
     labels: bool
     report: FitReport
+    # Of the model, for weights and intercepts.
     attributes_of: Callable[[Any, Any], dict[str, Any]]
     checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
 class System:
-    """A linear system for a solver, and the weights that its solutions give.
-
-    Attributes
-    ----------
-    solver : PCG or SGD
-    operator, shift, rhs
-        Arguments of the solver.
-    weights_of : callable
-        Returns the model's weights and intercepts for a solution.
-    stopping : dict
-        Further arguments of the solver, for its stopping criterion.
-    """
+    """A linear system for a solver, and the weights that its solutions give."""
 
     solver: Any
     operator: Any
     shift: float
     rhs: Any
+    # Returns the model's weights and intercepts for a solution.
     weights_of: Callable[[Any], tuple[Any, Any]]
+    # Further arguments of the solver, for its stopping criterion.
     stopping: dict[str, Any] = field(default_factory=dict)
 
 
@@ -252,15 +217,14 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
     """Return the normal equations of features for conjugate gradients."""
     rows, limit = problem.rows, problem.memory_limit
     fixed, at_once = operator_memory(plan, rows, solver, limit)
-    validation = None
+    block: Any = None
     if solver.validation_fraction is not None:
         if not rows.in_one_place:
             raise ValueError(
                 "validation_fraction needs rows in one place, not on a cluster or on "
                 "several devices."
             )
-        validation = _held_out(rows, solver.validation_fraction, problem.stream)
-        held_out, block = validation
+        held_out, block = _held_out(rows, solver.validation_fraction, problem.stream)
         rows = rows.without(held_out)
     statistics = rows.survey()
     features = FeatureMatrix(
@@ -283,10 +247,15 @@ def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
             **(_FOR_LABELS if problem.labels else {}),
         )
     }
-    if validation is not None:
-        stopping["validate"] = _validation(
-            plan, problem.error_of, block, operator.intercept
-        )
+    if block is not None:
+
+        def error(weights: Any) -> float:
+            """Return the validation error of weights."""
+            predictions = predict_by_features(plan, weights, block.X)
+            predictions = predictions + operator.intercept(weights)
+            return problem.error_of(block.Y, predictions, block.weight)
+
+        stopping["validate"] = error
     shift = problem.alpha / unit
     return System(solver, operator, shift, rhs, operator.weights_of, stopping)
 
@@ -452,18 +421,3 @@ def _held_out(
             "sample_weight; leave out rows without weight."
         )
     return numbers, block
-
-
-def _validation(
-    plan: Plan,
-    error_of: ErrorOf,
-    block: ArrayRows,
-    intercept: Callable[[Any], Any],
-) -> Callable[[Any], float]:
-    """Return a function that computes the validation error of weights."""
-
-    def error(weights: Any) -> float:
-        predictions = predict_by_features(plan, weights, block.X)
-        return error_of(block.Y, predictions + intercept(weights), block.weight)
-
-    return error

@@ -31,19 +31,9 @@ _SMALLEST_SHARE = 1e-6
 class FeatureOperator:
     """The matrix Σ w_i (z_i − z̄)(z_i − z̄)ᵀ of features, never formed.
 
-    Arrays of D rows are on the device of sums over shards.
-
-    Parameters
-    ----------
-    features : FeatureMatrix
-        With weights in the unit of the statistics.
-    statistics : TargetStatistics
-    center : bool
-        Whether to subtract the weighted means z̄.
-    stream : Stream
-        Seeds the sample of rows behind the preconditioner.
-    plan : Plan, optional
-        The plan of z, if `features` are its raw columns.
+    Arrays of D rows are on the device of sums over shards. Features have weights in the
+    unit of the statistics; `plan` is that of z, if they are its raw columns. Without
+    `center`, z̄ is 0. The stream seeds the sample of rows behind the preconditioner.
     """
 
     def __init__(
@@ -71,7 +61,7 @@ class FeatureOperator:
         return self.features.plan.n_components
 
     @property
-    def _weight_sum(self) -> float:
+    def weight_sum(self) -> float:
         return self.statistics.weight_sum / self.weight_unit
 
     @property
@@ -94,7 +84,7 @@ class FeatureOperator:
 
         Also sets the sum of features, which centring needs: call it first.
         """
-        sizes = np.sqrt(self.loss_without_features / max(self._weight_sum, 1e-300))
+        sizes = np.sqrt(self.loss_without_features / max(self.weight_sum, 1e-300))
         sizes[sizes == 0] = 1.0
         cross = self.features.reduce(_cross, self.means, sizes)
         cross = self._solved(cross.T).T
@@ -117,7 +107,7 @@ class FeatureOperator:
         if not self.center:
             return ops.zeros(weights.shape[1], weights)
         means = ops.float64_like(self.means, weights)
-        return means - self.feature_sum @ weights / self._weight_sum
+        return means - self.feature_sum @ weights / self.weight_sum
 
     def weights_of(self, value: Any) -> tuple[Any, Any]:
         """Return the weights of features and the intercepts of a solution."""
@@ -137,7 +127,7 @@ class FeatureOperator:
         out = ops.contiguous(self._solved(self.features.reduce(_product, right).T))
         out *= size
         if self.center:
-            mean = self.feature_sum / self._weight_sum
+            mean = self.feature_sum / self.weight_sum
             out -= mean[:, None] * (self.feature_sum @ V)
         return out
 
@@ -185,7 +175,7 @@ class FeatureOperator:
     def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
         """Centre some columns of sampled features, and weight their rows."""
         if self.center:
-            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self._weight_sum, Z)
+            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self.weight_sum, Z)
         Z *= root
         return Z
 
@@ -235,21 +225,8 @@ class KernelOperator:
 
     s are the normalised weights w/Σw with an intercept, else 0. Only the upper triangle
     of the symmetric K is computed, in tiles, in the dtype and on the device of the
-    rows. As many tiles as memory allows are cached, the others are recomputed for every
-    product.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Resolved.
-    X : Rows
-    weight : array of shape (n,)
-        On the device of X.
-    center : bool
-    stream : Stream
-        Seeds the sample of rows behind the preconditioner.
-    kept_bytes : int
-        Memory for tiles.
+    rows. As many tiles as `kept_bytes` allow are cached, the others are recomputed for
+    every product. The stream seeds the sample of rows behind the preconditioner.
     """
 
     def __init__(

@@ -198,7 +198,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         spare = limit - used - per_feature * features.n_components
         weights = self._minimise(loss, report, spare)
         self.__dict__.update(self._fitted(rows, features, weights))
-        report.iterations_end()
         report.end()
         return self
 
@@ -234,8 +233,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return -gradient
         # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
-
-        scaled = _Scaled(loss, unit)
+        scaled = LogisticLoss(loss.features, loss.C, unit)
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
         steps, is_stopped = count(1), False
 
@@ -309,27 +307,28 @@ def _patience(features: FeatureMatrix, spare: int) -> int | None:
 
 
 class LogisticLoss:
-    """The objective as a function of all weights, with its derivatives.
+    """The objective, divided by a unit, as a function of all weights.
 
-    Features, signs and weights of rows stay on their devices; sums over them are moved.
-
-    Parameters
-    ----------
-    features : FeatureMatrix
-        With signs as targets, one column for two classes.
-    C : float
+    With its derivatives; the last value is stored. Signs are the targets of features,
+    one column for two classes. Features, signs and weights of rows stay on their
+    devices; sums over them are moved.
     """
 
-    def __init__(self, features: FeatureMatrix, C: float):
-        self.features, self.C = features, C
+    def __init__(self, features: FeatureMatrix, C: float, unit: float = 1.0):
+        self.features, self.C, self.unit = features, C, unit
         self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
+        self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        weights = flat.reshape(self.shape)
-        total, gradient = self.features.reduce(_losses, weights)
-        value = 0.5 * float((weights**2).sum()) + self.C * float(total)
-        return value, (weights + self.C * gradient).ravel()
+        ops, weights = ops_of(flat), flat.reshape(self.shape)
+        if self._last is None or ops.largest(abs(self._last[0] - flat)):
+            total, gradient = self.features.reduce(_losses, weights)
+            value = 0.5 * float((weights**2).sum()) + self.C * float(total)
+            slope = (weights + self.C * gradient).ravel()
+            # L-BFGS overwrites the vector.
+            self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
+        return self._last[1]
 
     def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies by the second derivative."""
@@ -338,48 +337,25 @@ class LogisticLoss:
         def product(vector: np.ndarray) -> np.ndarray:
             along = vector.reshape(self.shape)
             change = self.features.reduce(_curvature_product, weights, along)
-            return (along + self.C * change).ravel()
+            return (along + self.C * change).ravel() / self.unit
 
         return product
 
-    def curvature_factor(self, flat: np.ndarray, unit: float) -> np.ndarray:
-        """Return the lower factor L of the second derivative in the weights of a class.
+    def curvature_factor(self, flat: np.ndarray) -> np.ndarray:
+        """Return the lower factor of the second derivative in the weights of a class.
 
-        LLᵀ is the derivative divided by `unit`; for more than two classes, their mean.
+        For more than two classes, that of their mean.
         """
         features = self.features
         ops, weights = ops_of(features.like), flat.reshape(self.shape)
         (gram,) = features.reduce(
             curvature_grams, _mean_curvature, weights, features.n_components
         )
-        gram *= self.C / unit
+        gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        ops.algebra.add_to_diagonal(gram, 1 / unit + rounding)
+        ops.algebra.add_to_diagonal(gram, 1 / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
-
-
-class _Scaled:
-    """The loss divided by a unit; the last value is stored."""
-
-    def __init__(self, loss: LogisticLoss, unit: float):
-        self.loss, self.unit = loss, unit
-        self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
-
-    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        ops = ops_of(flat)
-        if self._last is None or ops.largest(abs(self._last[0] - flat)):
-            value, slope = self.loss(flat)
-            # L-BFGS overwrites the vector.
-            self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
-        return self._last[1]
-
-    def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        product = self.loss.curvature(flat)
-        return lambda vector: product(vector) / self.unit
-
-    def curvature_factor(self, flat: np.ndarray) -> np.ndarray:
-        return self.loss.curvature_factor(flat, self.unit)
 
 
 def curvature_grams(

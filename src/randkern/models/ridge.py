@@ -359,14 +359,12 @@ class KernelRidgeClassifier(
         return self
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        logits, of_class, weight = rows.Y - residuals, rows.Y > 0, rows.weight
-        if logits.shape[1] == 1:
-            logits = ops_of(logits).hstack([0.0 * logits, logits])
-            of_class = ops_of(logits).hstack([~of_class, of_class])
-        n_units = float(len(logits))
-        if weight is not None and self._are_repeated(weight):
-            n_units = float(weight.sum())
-        self.temperature_ = temperature_of(logits, of_class, weight, n_units)
+        n_units = None
+        if self._are_repeated(rows.weight):
+            n_units = float(rows.weight.sum())
+        self.temperature_ = temperature_of(
+            rows.Y - residuals, rows.Y > 0, rows.weight, n_units
+        )
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the share of misclassified rows."""

@@ -115,7 +115,7 @@ class _ChoosesAlpha(KernelRidge):
         if sample_weight is not None and not (sample_weight != 0).all():
             # Rows of weight 0 are excluded from fits and scores.
             kept = ops.flatnonzero(sample_weight)
-            splits = [_among(ops.to_host(kept), split) for split in splits]
+            splits = [_among(_on_host(kept), split) for split in splits]
             Y, sample_weight = Y[kept], sample_weight[kept]
         if len(Y) < 2:
             raise ValueError(
@@ -128,21 +128,21 @@ class _ChoosesAlpha(KernelRidge):
         used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
         search: Any = None
 
-        def search_with(kernel: Kernel | None) -> Any:
-            if kernel is not None:
-                self._draw(X, given.weight, stream, kernel)
+        def search_with(lengthscale: float | None) -> Any:
+            if lengthscale is not None:
+                self._draw(X, given.weight, stream, Gaussian(lengthscale))
             return self._search(used.X, used.Y, sample_weight, alphas, limit)
 
-        kernels, results = self._kernels(), []
-        for kernel in kernels:
+        lengthscales, results = self._lengthscales(), []
+        for lengthscale in lengthscales:
             search = None  # free its memory first
-            search = search_with(kernel)
+            search = search_with(lengthscale)
             both = self._scores(search, used.Y, Y, scale, sample_weight, splits)
             results.append(both)
-        best = self._choose(results, alphas, kernels)
-        if best < len(kernels) - 1:
+        best = self._choose(results, alphas, lengthscales)
+        if best < len(lengthscales) - 1:
             search = None
-            search = search_with(kernels[best])
+            search = search_with(lengthscales[best])
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):
@@ -219,10 +219,8 @@ class _ChoosesAlpha(KernelRidge):
         )
         return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
 
-    def _kernels(self) -> list[Kernel | None]:
-        """Return the kernels to choose from: several lengthscales for None.
-
-        Or only None, for the kernel that has been drawn.
+    def _lengthscales(self) -> list[float] | list[None]:
+        """Return the lengthscales to choose from, or None for the kernel as drawn.
 
         Generalised cross-validation does not choose, as it replaces each leverage by
         the mean: if a few rows have most of the weight, it prefers kernels that fit
@@ -232,7 +230,7 @@ class _ChoosesAlpha(KernelRidge):
             return [None]
         assert isinstance(self.kernel_, Gaussian)
         scale = float(self.kernel_.lengthscale)
-        return [Gaussian(factor * scale) for factor in _LENGTHSCALES]
+        return [factor * scale for factor in _LENGTHSCALES]
 
     def _scores(
         self,
@@ -272,15 +270,12 @@ class _ChoosesAlpha(KernelRidge):
         self,
         results: list[np.ndarray],
         alphas: np.ndarray,
-        kernels: list[Kernel | None],
+        lengthscales: list[Any],
     ) -> int:
         """Store the best penalty; return the index of its kernel, the first of ties."""
         both = np.concatenate(results, axis=2)
-        table: dict[str, np.ndarray] = {"param_alpha": np.tile(alphas, len(kernels))}
-        if len(kernels) > 1:
-            lengthscales = [
-                kernel.get_params()["lengthscale"] for kernel in kernels if kernel
-            ]
+        table = {"param_alpha": np.tile(alphas, len(lengthscales))}
+        if len(lengthscales) > 1:
             table["param_lengthscale"] = np.repeat(lengthscales, len(alphas))
         if self.cv is not None and self.cv != "gcv":
             for split, scores in enumerate(both[1]):
@@ -316,14 +311,12 @@ class _ChoosesAlpha(KernelRidge):
         """
         values = np.empty((np.size(self.alphas), *given.shape))
         for rows, part in predictions:
-            values[:, rows] = ops_of(part).to_host(part)
+            values[:, rows] = _on_host(part)
         values += np.array(self._shift)
-        classes = getattr(self, "classes_", None)
-        if classes is not None:
-            classes = ops_of(classes).to_host(classes)
-            if seen is not None and self._many_targets:
-                values[..., ~ops_of(seen).to_host(seen)] = -np.inf
-        weight = None if weight is None else ops_of(weight).to_host(weight)
+        classes = _on_host(getattr(self, "classes_", None))
+        if classes is not None and seen is not None and self._many_targets:
+            values[..., ~_on_host(seen)] = -np.inf
+        weight = _on_host(weight)
         values = values if self._many_targets else values[..., 0]
         scorer, y = check_scoring(self, self.scoring), self._as_given(given)
         chosen = scored(scorer, values, y, weight, classes)
@@ -355,8 +348,7 @@ class _ChoosesAlpha(KernelRidge):
                 f"numbers from 0 to {len(Y) - 1}, and one pair at least, got "
                 f"{self.cv!r}."
             )
-        weight = None if weight is None else ops_of(weight).to_host(weight)
-        used = np.ones(len(Y), dtype=bool) if weight is None else weight > 0
+        used = np.ones(len(Y), bool) if weight is None else _on_host(weight) > 0
         for train, test in splits:
             for name, rows in (("training", train), ("validation", test)):
                 if not used[rows].any():
@@ -374,13 +366,18 @@ class _ChoosesAlpha(KernelRidge):
 
     def _as_given(self, Y: Any) -> np.ndarray:
         """Return targets (n, k) as labels, or in the given shape, on the host."""
-        Y = ops_of(Y).to_host(Y)
+        Y = _on_host(Y)
         if not is_classifier(self):
             return Y if self._many_targets else Y[:, 0]
-        classes = ops_of(self.classes_).to_host(self.classes_)
+        classes = _on_host(self.classes_)
         if Y.shape[1] == 1:
             return classes[(Y[:, 0] > 0).astype(int)]
         return classes[Y.argmax(axis=1)]
+
+
+def _on_host(array: Any) -> Any:
+    """Return an array as one of NumPy, or None."""
+    return None if array is None else ops_of(array).to_host(array)
 
 
 def _scale_of(Y: Any) -> float:

@@ -73,32 +73,22 @@ class PrimalPath:
     """The weights of features at every penalty.
 
     Arrays are on the device of the normal equations, except for `freedom`.
-
-    Attributes
-    ----------
-    vectors : array of shape (D, D)
-        Eigenvectors of Σ w_i (z_i − z̄)(z_i − z̄)ᵀ.
-    shrinkage : array of shape (D, n_alphas)
-        1/(λ + α).
-    freedom : ndarray of shape (n_alphas,)
-        D − tr H, including the intercept; adding n − D gives the degrees of freedom of
-        the residual of n rows.
-    weights : array of shape (D, n_alphas·k)
-    mean, target_mean : array of shape (D,), (k,)
-        z̄ and ȳ; zero without an intercept.
-    weight_unit : float
-        The unit of the weights w_i.
-    weight_sum : float
-        Σ w_i; infinite without an intercept, so that this has no leverage.
     """
 
+    # Eigenvectors of Σ w_i (z_i − z̄)(z_i − z̄)ᵀ, (D, D).
     vectors: Any
+    # 1/(λ + α), (D, n_alphas).
     shrinkage: Any
+    # D − tr H, including the intercept, (n_alphas,); adding n − D gives the degrees of
+    # freedom of the residual of n rows.
     freedom: np.ndarray
+    # (D, n_alphas·k)
     weights: Any
+    # z̄ and ȳ, (D,) and (k,); zero without an intercept.
     mean: Any
     target_mean: Any
     weight_unit: float
+    # Σ w_i; infinite without an intercept, so that this has no leverage.
     weight_sum: float
 
     @classmethod
@@ -159,28 +149,19 @@ class DualPath:
     """The weights of rows at every penalty.
 
     Arrays are on the device of the Gram matrix, except for `freedom`.
-
-    Attributes
-    ----------
-    system : DualSystem
-        Its Gram matrix is overwritten.
-    targets : array of shape (n, k)
-        Y.
-    shifts : array of shape (n_alphas,)
-        α over the unit of the weights.
-    solved : array of shape (n, n_alphas·k)
-        C = (M + αI)⁻¹ S(Y − ȳ).
-    diagonal : array of shape (n, n_alphas)
-        The diagonal of (I − H)/α.
-    freedom : ndarray of shape (n_alphas,)
-        tr(I − H).
     """
 
+    # Its Gram matrix is overwritten.
     system: DualSystem
+    # Y, (n, k).
     targets: Any
+    # α over the unit of the weights, (n_alphas,).
     shifts: Any
+    # (M + αI)⁻¹ S(Y − ȳ), (n, n_alphas·k).
     solved: Any
+    # The diagonal of (I − H)/α, (n, n_alphas).
     diagonal: Any
+    # tr(I − H), (n_alphas,).
     freedom: np.ndarray
 
     @classmethod
@@ -225,7 +206,8 @@ class DualPath:
     def predict(self, K: Any) -> Any:
         """Return predictions from kernel values of new rows and these, (m, n)."""
         dual, constant = self.system.weights_of(self.solved)
-        return self._by_penalty(K @ dual + constant) + self.system.target_mean
+        values = _by_penalty(K @ dual + constant, len(self.shifts))
+        return values + self.system.target_mean
 
     def residuals(self) -> Any:
         """Return Y − Ŷ, (n_alphas, n, k)."""
@@ -236,7 +218,5 @@ class DualPath:
         return self.targets - self._unscaled() / self.diagonal.T[:, :, None]
 
     def _unscaled(self) -> Any:
-        return self._by_penalty(self.solved / self.system.root[:, None])
-
-    def _by_penalty(self, values: Any) -> Any:
+        values = self.solved / self.system.root[:, None]
         return _by_penalty(values, len(self.shifts))

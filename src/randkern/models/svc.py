@@ -41,8 +41,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     without an intercept; ``C=inf`` requires y_i w·z_i ≥ 1 for every row, the hard
     margin. Solved in the dual to a duality gap of `tol`: for finite C by coordinate
     descent (and the method of multipliers if C is so large that descent is slow), for
-    infinite C by the point of minimum norm of a convex hull. Tensors use the method of
-    multipliers in both cases.
+    infinite C by the point of minimum norm of a convex hull, on the host. Tensors use
+    the method of multipliers for finite C.
     Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are cached.
 
@@ -113,8 +113,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     ``SVC``, which fits one.
 
     PyTorch tensors are processed on their own device, under
-    ``sklearn.config_context(array_api_dispatch=True)``; each of Newton's steps
-    factorises a matrix per class, with the side D or the number of dual variables
+    ``sklearn.config_context(array_api_dispatch=True)``. For finite C, each of Newton's
+    steps factorises a matrix per class, with the side D or the number of dual variables
     within their bounds, and `n_iter_` counts steps. `max_iter` is then ignored, and
     features are float64.
 
@@ -216,7 +216,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         )
         signs, weight = rows.targets()
         spare = limit - cache_bytes
-        if is_tensor(signs):
+        is_hard = math.isinf(self.C)
+        if is_tensor(signs) and not is_hard:
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
             check_memory(
@@ -225,11 +226,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        precise = math.isinf(self.C) or is_tensor(signs)
+        precise = is_hard or is_tensor(signs)
         features = self._feature_matrix(rows, cache_bytes, precise)
         order = stream.child("solver")
         report.begin(lambda found: self._fitted(rows, signs, *found) if found else {})
-        if math.isinf(self.C):
+        if is_hard:
             found = self._fit_hard(features, signs, weight, order, report)
         else:
             dual = SVMDual(
@@ -248,7 +249,6 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         self.__dict__.update(self._fitted(rows, signs, *found))
         if self.probability:
             self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
-        report.iterations_end()
         report.end()
         return self
 
@@ -293,11 +293,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             values = part.fit(*given).decision_function(_safe_indexing(X, held))
             decisions[held] = values.reshape(len(held), -1)
             report.step(number, None, "fold")
-        of_class = rows.Y > 0
-        if rows.n_targets == 1:
-            decisions = np.hstack([0 * decisions, decisions])
-            of_class = np.hstack([~of_class, of_class])
-        return temperature_of(decisions, of_class, rows.weight)
+        return temperature_of(decisions, rows.Y > 0, rows.weight)
 
     def _fit_hard(
         self,
@@ -308,18 +304,19 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report: FitReport,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Separate each class from the rest."""
-        found, ops = [], ops_of(signs)
+        ops, found = ops_of(signs), []
+        columns, usable = ops.to_host(signs).T, ops.to_host(weight) > 0
         classes = ops_of(self.classes_).to_host(self.classes_).tolist()
-        for t, column in enumerate(signs.T):
-            label = classes[t if signs.shape[1] > 1 else 1]
+        for t, column in enumerate(columns):
+            label = classes[t if len(columns) > 1 else 1]
             name = f"class {label!r} against the rest"
-            found.append(separate(features, column, weight > 0, stream.child(t), name))
+            found.append(separate(features, column, usable, stream.child(t), name))
             report.step(t + 1, None, "class")
-        self.duality_gap_ = ops.float64_like([margin.gap for margin in found], signs)
+        weights, alpha, gaps = zip(*found, strict=True)
+        self.duality_gap_ = ops.float64_like(np.array(gaps), signs)
         self.n_iter_ = 1
-        alpha = ops.hstack([margin.alpha[:, None] for margin in found])
-        weights = ops.hstack([margin.weights[:, None] for margin in found])
-        return weights.T, alpha
+        weights = ops.float64_like(np.stack(weights, axis=1), signs)
+        return weights.T, ops.float64_like(np.stack(alpha, axis=1), signs)
 
     def _fitted(
         self, rows: Any, signs: np.ndarray, weights: np.ndarray, alpha: np.ndarray

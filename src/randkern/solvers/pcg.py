@@ -391,15 +391,12 @@ class PCG(BaseEstimator):
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:
         """Build the preconditioner."""
         self._validate_params()
-        rank = self.chosen_rank(operator.size)
-        if rank == 0:
-            return PCGState(operator, shift, None)
-        eigenvalues, vectors = operator.leading_eigenpairs(rank)
-        if len(eigenvalues) == 0:
-            return PCGState(operator, shift, None)
-        return PCGState(
-            operator, shift, SpectralPreconditioner.of(eigenvalues, vectors, shift)
-        )
+        rank, preconditioner = self.chosen_rank(operator.size), None
+        if rank > 0:
+            eigenvalues, vectors = operator.leading_eigenpairs(rank)
+            if len(eigenvalues) > 0:
+                preconditioner = SpectralPreconditioner.of(eigenvalues, vectors, shift)
+        return PCGState(operator, shift, preconditioner)
 
     def solve(
         self,

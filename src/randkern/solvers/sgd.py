@@ -420,7 +420,8 @@ class _Epochs:
         return Progress(self.count, np.nan, np.nan, seconds, self.state.value)
 
     def arrays(self) -> dict[str, Any]:
-        return _arrays(self.state)
+        values = {name: getattr(self.state, name) for name in _SAVED}
+        return {name: ops_of(value).to_host(value) for name, value in values.items()}
 
     def advance(self) -> bool:
         """Take an epoch."""
@@ -493,12 +494,6 @@ _COUNTS = ("n_averaged", "epoch", "batch")
 # Attributes on the device of the weights.
 _PLACED = ("W", "average", "loss")
 _SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
-
-
-def _arrays(state: SGDState) -> dict[str, Any]:
-    """Return the arrays of a checkpoint."""
-    values = {name: getattr(state, name) for name in _SAVED}
-    return {name: ops_of(value).to_host(value) for name, value in values.items()}
 
 
 def _problem(state: SGDState) -> dict[str, np.ndarray]:
