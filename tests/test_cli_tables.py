@@ -491,7 +491,8 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     rows = with_dates_and_texts().drop(columns=["price", "note"])
     rows["when"] = pd.to_datetime(rows["when"], format="ISO8601")
     model = rk.load(tmp_path / "model.skops")
-    np.testing.assert_allclose(got, model.predict(rows), rtol=1e-9)
+    # Prices without noise have large weights of both signs, whose rounding errors show.
+    np.testing.assert_allclose(got, model.predict(rows), rtol=1e-7)
     rows["when"] = rows["when"].astype(str)
     rows.loc[5, "when"] = "yesterday"
     rows.to_csv(tmp_path / "odd.csv", index=False)
