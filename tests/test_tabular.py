@@ -404,11 +404,13 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     np.testing.assert_allclose(P, fitted_classifier.predict_proba(TABLE), rtol=1e-4)
 
 
-@pytest.mark.parametrize("how", ["iterate", "features", "part"])
+@pytest.mark.parametrize("how", ["iterate", "features", "part", "factorise"])
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows(monkeypatch, how):
     plan = ("features", 2) if how == "part" else (how, 300 * (how == "features"))
-    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: plan)
+    # Time that a search leaves may suffice for a factorisation after all.
+    plans = iter([("iterate", 0) if how == "factorise" else plan, plan])
+    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: next(plans))
     rows = 100 if how == "part" else 3
     monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: rows)
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
@@ -416,6 +418,7 @@ def test_many_rows(monkeypatch, how):
     assert len(fit._residuals) == 30
     found = fit.model_.members[0].fit
     assert isinstance(found, model.ExactRidge) == (how == "part")
+    assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
     if how == "features":  # the penalty of all rows is chosen by leave-one-out
         assert len(found.alphas) > 1
         assert np.isin(found.alpha_, found.alphas)

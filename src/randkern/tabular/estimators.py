@@ -384,12 +384,12 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
     rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
-    (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a
-    linear one) with one lengthscale per column are learned together with the penalty,
-    by the closed-form gradient of the leave-one-out error; so are lengthscales along
-    the directions in which the best of these fits varies (a full metric), if they are
-    better on rows that they were not learned from. The best kernel is fitted to all
-    rows, or the weighted mean of the best few if its leave-one-out error is smaller.
+    (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
+    one lengthscale per column are learned together with the penalty, by the closed-form
+    gradient of the leave-one-out error; so are lengthscales along the directions in
+    which the best of these fits varies (a full metric), if they are better on rows that
+    they were not learned from. The best kernel is fitted to all rows, or the weighted
+    mean of the best few if its leave-one-out error is smaller.
 
     Parameters
     ----------
@@ -577,25 +577,24 @@ class TabularRegressor(RegressorMixin, Tabular):
         seed = int(stream.child("features").generator().integers(2**31))
         left = self._left() - _AFTER_SHARE * self.time_limit
         until = self._clock() + max(left, floor)
-        solver = clone(SOLVER).set_params(callback=stopping(until, self._clock))
-        whole: Any = KernelRidgeRegressor(
-            trial.kernel,
-            trial.alpha,
-            None,
-            solver=solver,
-            fit_intercept=True,
-            memory_limit=MEMORY_LIMIT,
-            random_state=seed,
-        )
-        if how == "features":  # all rows may need another penalty
+        shared: dict[str, Any] = {
+            "fit_intercept": True,
+            "memory_limit": MEMORY_LIMIT,
+            "random_state": seed,
+        }
+        whole: Any
+        if D:  # all rows may need another penalty
+            alphas = (trial.alpha * _MULTIPLES).tolist()
             whole = KernelRidgeRegressorCV(
-                trial.kernel,
-                alphas=(trial.alpha * _MULTIPLES).tolist(),
-                n_components=D,
-                features="nystrom",
-                fit_intercept=True,
-                memory_limit=MEMORY_LIMIT,
-                random_state=seed,
+                trial.kernel, alphas, D, features="nystrom", **shared
+            )
+        else:
+            solver: Any = clone(SOLVER)
+            solver.set_params(callback=stopping(until, self._clock))
+            if how == "factorise":  # more time is left than was planned
+                solver = "cholesky"
+            whole = KernelRidgeRegressor(
+                trial.kernel, trial.alpha, None, solver=solver, **shared
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
