@@ -107,6 +107,30 @@ def test_a_run_that_was_interrupted_continues(tmp_path):
     assert not journal.exists()
 
 
+def test_some_cases_of_a_record_are_measured_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("randkern_lab.records.load", lambda name: Squares)
+    (tmp_path / "some").mkdir()
+    (tmp_path / "rule_changes.toml").touch()
+    (tmp_path / "records.toml").write_text(
+        '[some]\ncommand = "reproduce squares --sizes 1,3,9"\n'
+    )
+    results = Squares.run(Options(sizes=(1, 3, 9)))
+    results["records"][0]["fit_seconds"] = 0.1
+    results["records"][2]["fit_seconds"] = 1e6  # too long to measure again
+    results["provenance"]["code_hash"] = "0" * 16
+    path = tmp_path / "some" / "results.json"
+    for value, says in ((1.0, "{ from ="), (1.01, "differs by 9.9e-03")):
+        Squares.measured.clear()
+        results["records"][0]["value"] = value
+        path.write_text(json.dumps(results))
+        main(tmp_path, ["some"], check=60)
+        assert sorted(Squares.measured) == [1, 3]
+        told = capsys.readouterr().out
+        assert "8 results measured again" in told
+        assert says in told
+        assert ("from" in told) == (value == 1)
+
+
 def test_what_follows_a_line_cut_short_is_kept(tmp_path):
     path = tmp_path / "journal"
     Journal(path, "key").keep({"n": 1}, {"records": []})

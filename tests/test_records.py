@@ -156,7 +156,7 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypa
     ):
         found.update(folds=folds, out=out, folder=folder, data_dir=data_dir)
 
-    monkeypatch.setattr(records, "command_of", lambda experiment: run)
+    monkeypatch.setattr(records, "command_of", lambda *given: run)
     record = Record("some", tmp_path, "bench tables --folds 2", **entry)
     record.rerun(Path("d"))
     unset = {"folder": Path(), "data_dir": Path()}

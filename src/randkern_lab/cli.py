@@ -104,8 +104,13 @@ def rich_table(table: Any, *, plain: bool = False) -> Table:
     return shown
 
 
-def command_of(experiment: Any) -> Callable[..., None]:
-    """Return a command whose options are the fields of the experiment's options."""
+def command_of(
+    experiment: Any, run: Callable[[Any, Any, Path], None] | None = None
+) -> Callable[..., None]:
+    """Return a command whose options are the fields of the experiment's options.
+
+    It calls ``run(experiment, options, out)``, by default :func:`run_and_write`.
+    """
     hints = get_type_hints(experiment.Options)
     several = {f.name: _member(hints[f.name]) for f in fields(experiment.Options)}
 
@@ -114,7 +119,7 @@ def command_of(experiment: Any) -> Callable[..., None]:
             for key, member in several.items():
                 if member is not None and given[key] is not None:
                     given[key] = _parsed(given[key], member, key)
-            _run(experiment, experiment.Options(**given), out)
+            (run or run_and_write)(experiment, experiment.Options(**given), out)
 
     parameters = [_parameter(f, hints[f.name]) for f in fields(experiment.Options)]
     prefix = "randkern-" if experiment.command == "reproduce" else "randkern-bench/"
@@ -134,7 +139,7 @@ def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
             typer.echo(f"== {experiment.name}")
             try:
                 with user_messages():
-                    _run(
+                    run_and_write(
                         experiment, experiment.Options(**options), out / experiment.name
                     )
             except typer.Exit:  # its message has been shown; still run the others
@@ -203,7 +208,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _run(experiment: Any, options: Any, out: Path) -> None:
+def run_and_write(experiment: Any, options: Any, out: Path) -> None:
     """Run an experiment, write its results and figures, and print its tables."""
     from .tables import Fitted
 

@@ -1,7 +1,9 @@
 """Records in the repository: which are stale, what a rerun costs, and the rerun.
 
 ``python -m randkern_lab.records FOLDER`` lists the records of a folder; with
-``--rerun`` it reruns the stale ones, or those that are named. A folder has
+``--rerun`` it reruns the stale ones, or those that are named; with ``--check SECONDS``
+it measures some of their cases again, and prints an entry for ``no_effect`` where all
+results are the recorded ones but for costs. A folder has
 
 - ``records.toml``: a section for each record with its ``command`` (without ``randkern``
   and directories), whether it takes ``data``, or which folder of ``tables``, and a
@@ -13,10 +15,14 @@
 """
 
 import json
+import math
 import os
+import random
+import re
 import shlex
+import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -27,11 +33,19 @@ import typer
 from randkern.cli.console import user_messages
 
 from .catalogue import load
-from .cli import command_of
+from .cli import command_of, run_and_write
 from .runner import Experiment
 from .source_hash import code_hash
 
 __all__ = ["Record", "main", "read_records"]
+
+#: Keys of results that are costs, or computed from costs.
+_COST = re.compile(
+    r"seconds|bytes|joules|nanoseconds|gflops|speedup|steps|out_of_time|_ns\b|_gb\b"
+    r"|ns_per|per_iteration|ratio_to_dense"
+)
+#: Largest difference that rounding explains: a row in ten thousand on the other side.
+_SAME = 2e-4
 
 
 @dataclass(frozen=True)
@@ -77,15 +91,19 @@ class Record:
         ]
         if origin is None:
             return [*reasons, "it does not say of which commit it is"]
-        found = origin["code_hash"]
-        now, left = code_hash(origin["module"]), dict(self.renewed)
-        while found != now and found in left:
-            found = left.pop(found)
-        if found != now:
+        now = code_hash(origin["module"])
+        if self.renewed_hash(origin["code_hash"], now) != now:
             reasons.append(f"the code has changed since {str(origin['commit'])[:9]}")
         if not origin["clean"]:
             reasons.append("the sources were not those of its commit")
         return reasons
+
+    def renewed_hash(self, found: str, now: str) -> str:
+        """Return `now` if code of that hash computes the same, or how far it did."""
+        left = dict(self.renewed)
+        while found != now and found in left:
+            found = left.pop(found)
+        return found
 
     def cost(self) -> str:
         """Return the recorded time that it took."""
@@ -94,6 +112,43 @@ class Record:
 
     def rerun(self, data_dir: Path | None) -> list[Path]:
         """Rerun the command, and replace the record by its results."""
+        self._call(run_and_write, data_dir)
+        return sorted(self.folder.iterdir())
+
+    def check(self, data_dir: Path | None, seconds: float) -> list[tuple[str, float]]:
+        """Measure some cases again, in random order, while there is time.
+
+        Returns
+        -------
+        differences : list of (str, float)
+            For every number that was measured, the keys that lead to it, and how far it
+            is from the recorded one, relative to the larger of it and 1. Costs do not
+            count: seconds, bytes, joules, and what is computed from them.
+        """
+        found: list[tuple[str, float]] = []
+
+        def measure(cls: type[Experiment], options: Any, out: Path) -> None:
+            results = self.results or {}
+            experiment = cls(options)
+            with experiment.resources:
+                experiment.prepare()
+                end = time.perf_counter() + seconds
+                cases = list(experiment.cases())
+                random.Random(0).shuffle(cases)
+                for case in cases:
+                    recorded = [
+                        r for r in results["records"] if case.items() <= r.items()
+                    ]
+                    cost = sum(_costs(recorded))
+                    if recorded and time.perf_counter() + cost < end:
+                        again = experiment.entry(case)["records"]
+                        found.extend(_differences(again, recorded, str(case)))
+
+        self._call(measure, data_dir)
+        return found
+
+    def _call(self, run: Callable[..., None], data_dir: Path | None) -> None:
+        """Call ``run(experiment, options, folder)`` with the options of the command."""
         words = shlex.split(self.command)[2:]
         if self.data or self.tables:
             if data_dir is None:
@@ -101,10 +156,9 @@ class Record:
             option = "--folder" if self.tables else "--data-dir"
             words += [option, str(data_dir / self.tables)]
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command()(command_of(self.experiment))
+        single.command()(command_of(self.experiment, run))
         command = typer.main.get_command(single)
         command.main([*words, "--out", str(self.folder)], standalone_mode=False)
-        return sorted(self.folder.iterdir())
 
 
 def read_records(folder: Path) -> Iterator[Record]:
@@ -122,15 +176,43 @@ def read_records(folder: Path) -> Iterator[Record]:
         yield Record(name, folder / name, **entry, changes=tuple(own), renewed=renewed)
 
 
+def _costs(records: Sequence[Mapping[str, Any]]) -> Iterator[float]:
+    """Yield the seconds that records tell of."""
+    for record in records:
+        for key, value in record.items():
+            if key.endswith("seconds") and isinstance(value, int | float):
+                yield value
+
+
+def _differences(now: Any, then: Any, where: str) -> Iterator[tuple[str, float]]:
+    """Yield the places of two results that are no costs, and how far they differ."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            if not _COST.search(key):
+                yield from _differences(now.get(key), then.get(key), f"{where} {key}")
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for place, pair in enumerate(zip(now, then, strict=True)):
+            yield from _differences(*pair, f"{where} {place}")
+    elif isinstance(then, float) and isinstance(now, int | float):
+        same = now == then or (now != now and then != then)
+        yield where, 0.0 if same else abs(now - then) / max(1.0, abs(then))
+    else:
+        yield where, 0.0 if now == then else math.inf
+
+
 def main(
     folder: Annotated[Path, typer.Argument(help="Of the records.")],
     names: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Make them again.")] = False,
+    check: Annotated[
+        float | None, typer.Option(help="Seconds to measure some cases again, each.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Of the data sets.")] = None,
 ) -> None:
-    """List stale records, why they are, and what they cost; or make them again."""
+    """List stale records, why they are, and what they cost; check or remake them."""
     with user_messages():
-        given = data_dir or os.environ.get("RANDKERN_DATA")
+        named = data_dir or os.environ.get("RANDKERN_DATA")
+        given = None if named is None else Path(named)
         total = 0.0
         for record in read_records(folder):
             reasons = record.why_stale()
@@ -141,8 +223,28 @@ def main(
                 typer.echo(f"  {reason}")
             total += (record.results or {}).get("seconds") or 0.0
             if rerun:
-                record.rerun(None if given is None else Path(given))
+                record.rerun(given)
+            elif check is not None and record.results is not None:
+                _tell(record, record.check(given, check))
         typer.echo(f"in all {total:,.0f} s of what is recorded")
+
+
+def _tell(record: Record, differences: Sequence[tuple[str, float]]) -> None:
+    """Print what a check found."""
+    far = [each for each in differences if each[1] > _SAME]
+    largest = max((each[1] for each in differences), default=0.0)
+    typer.echo(
+        f"  {len(differences):,} results measured again; "
+        f"largest difference {largest:.1e}"
+    )
+    for where, difference in far[:10]:
+        typer.echo(f"  {where}: differs by {difference:.1e}")
+    origin = (record.results or {}).get("provenance")
+    if differences and not far and origin is not None:
+        now = code_hash(origin["module"])
+        found = record.renewed_hash(origin["code_hash"], now)
+        if found != now:
+            typer.echo(f'  {{ from = "{found}", to = "{now}" }}, # {record.name}')
 
 
 if __name__ == "__main__":

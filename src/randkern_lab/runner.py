@@ -218,7 +218,7 @@ class Experiment:
                     progress(done, max(1, len(cases)), _described(case))
                 entry = kept.recall(case)
                 if entry is None:
-                    entry = experiment._entry(case)
+                    entry = experiment.entry(case)
                     kept.keep(case, entry)
                 else:
                     start -= entry["seconds"]
@@ -290,7 +290,7 @@ class Experiment:
         parts = [cls.command_line(options), code_hash(cls.__module__)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def _entry(self, case: Case) -> dict[str, Any]:
+    def entry(self, case: Case) -> dict[str, Any]:
         """Return the records of a case, or why it was skipped."""
         start = time.perf_counter()
         entry: dict[str, Any] = {"records": [], "skipped": []}
