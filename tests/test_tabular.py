@@ -1,8 +1,10 @@
 """`TabularRegressor` and `TabularClassifier`: no argument, and what they choose."""
 
+import datetime
 import pickle
 import time
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
 
@@ -17,6 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.model_selection import PredefinedSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -29,6 +32,7 @@ from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
 from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.leave_one_out import inverse, leave_one_out
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
@@ -399,9 +403,10 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     again = run(fitted_classifier.model_.explain(), TABLE, LABELS)
     expected = fitted_classifier.predict(TABLE)
     assert np.array_equal(again.predict(TABLE), expected)
-    P = again.predict_proba(TABLE) ** (1 / fitted_classifier.temperature_)
-    P /= P.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(P, fitted_classifier.predict_proba(TABLE), rtol=1e-4)
+    names = {"X": TABLE, "y": LABELS}
+    exec(fitted_classifier.model_.explain(), names)
+    expected = fitted_classifier.predict_proba(TABLE)
+    np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("how", ["iterate", "features", "part", "factorise"])
@@ -1670,8 +1675,7 @@ def test_callbacks_are_told_of_trials_and_stop_the_search(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-@pytest.mark.parametrize("cut", ["importances", "__init__"])
-def test_an_interrupted_fit_changes_nothing(make, cut, monkeypatch):
+def test_an_interrupted_fit_changes_nothing(make, monkeypatch):
     y = TARGET if make is regressor else LABELS
     estimator = make(time_limit=0.3)
 
@@ -1679,44 +1683,182 @@ def test_an_interrupted_fit_changes_nothing(make, cut, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(model.TabularModel, cut, interrupt)
+        patched.setattr(model.TabularModel, "__init__", interrupt)
         with pytest.raises(KeyboardInterrupt):
             estimator.fit(TABLE, y)
         with pytest.raises(NotFittedError):
             estimator.predict(TABLE)
     expected = estimator.fit(TABLE, y).predict(TABLE)
     with monkeypatch.context() as patched:
-        patched.setattr(model.TabularModel, cut, interrupt)
+        patched.setattr(model.TabularModel, "__init__", interrupt)
         with pytest.raises(KeyboardInterrupt):
             estimator.fit(TABLE[["size", "noise"]], y)
     assert np.array_equal(estimator.predict(TABLE), expected)
 
 
-def test_importances_are_those_of_the_blend_not_of_its_members():
-    encoder = SimpleNamespace(
-        numbers="standard", dtype="float64", columns_=np.arange(2)
+def trial_of(kernel, alpha):
+    return SimpleNamespace(
+        kernel=kernel, alpha=alpha, numbers="standard", turned=lambda rows: rows
     )
-    first = SimpleNamespace(predict=lambda rows: rows[:, 0])
-    second = SimpleNamespace(predict=lambda rows: rows[:, 1] - rows[:, 0])
-    members = [model.Member(0.5, encoder, fit) for fit in (first, second)]
-    blended = model.TabularModel(members)
-    shares = blended.importances(2, {"standard": RNG.normal(size=(50, 2))})
-    np.testing.assert_allclose(shares, [0.0, 1.0], atol=1e-12)
+
+
+def effects_of(parts, X, Y):
+    columns = {"standard": np.arange(X.shape[1])}
+    return ColumnEffects(parts, {"standard": X}, columns, Y, np.ones(len(X)))
+
+
+def test_importances_are_those_of_the_blend_not_of_its_members():
+    X = RNG.normal(size=(100, 2))
+    # Each part sees one column: weights of 1 and 3 make variances of 1 and 9.
+    parts = [
+        (weight, trial_of(rk.Linear(1.0, columns=[j]), 1e-9))
+        for j, weight in enumerate((0.25, 0.75))
+    ]
+    X = np.linalg.qr(X - X.mean(axis=0))[0] * 10
+    shares = effects_of(parts, X, X.sum(axis=1, keepdims=True)).shares(2)
+    np.testing.assert_allclose(shares, [0.1, 0.9], atol=0.05)
 
 
 def test_the_variance_of_fits_is_no_importance():
-    # The targets ignore the second column, but the fit follows noise along it, by 0.040
+    # The targets ignore the second column, but a fit follows noise along it, by 0.040
     # of all effects (0.036 to 0.041 over four seeds) where its variance is counted.
-    encoder = SimpleNamespace(
-        numbers="standard", dtype="float64", columns_=np.arange(2)
-    )
     rng, n = np.random.default_rng(0), 150
     shares = []
     for _ in range(40):
         X = rng.normal(size=(n, 2))
         Y = X[:, :1] + rng.normal(size=(n, 1))
-        fit = fit_ridge(rk.Gaussian(1.5), 1.0, X, Y, np.ones(n), np.arange(n))
-        whole = model.TabularModel([model.Member(1.0, encoder, fit)])
-        shares.append(whole.importances(2, {"standard": X})[1])
+        effects = effects_of([(1.0, trial_of(rk.Gaussian(1.5), 1.0))], X, Y)
+        shares.append(effects.shares(2)[1])
         assert shares[-1] >= 0
-    assert np.mean(shares) < 0.025
+    assert np.mean(shares) < 0.02
+
+
+def test_constant_targets_give_all_columns_equal_shares():
+    fit = regressor(time_limit=0.3).fit(TABLE, np.full(N, 3.0))
+    assert np.array_equal(fit.feature_importances_, np.full(6, 1 / 6))
+
+
+def test_wide_tables_change_fewer_rows(monkeypatch):
+    changed = []
+
+    def predict(self, m, *args, **kwargs):
+        changed.append(m)
+        return np.zeros((m, 1))
+
+    monkeypatch.setattr(ColumnEffects, "_predict", predict)
+    for n_columns in (10, 400, 3000):
+        X = RNG.normal(size=(300, n_columns))
+        parts = [(1.0, trial_of(rk.Gaussian(30.0), 1.0))]
+        effects_of(parts, X, X[:, :1]).shares(n_columns)
+    assert changed[0] == 200 > changed[-1] == 20
+    # Operations of all products with a Gram matrix of as many rows.
+    assert changed.count(200) * 200 * 300 * 400 <= 5e11
+
+
+# -- what the tables of people hold ----------------------------------------------------
+
+
+DAYS = pd.Series(pd.date_range("2020", periods=240))
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        DAYS,
+        DAYS.astype("timestamp[ns][pyarrow]"),
+        DAYS.astype("date32[pyarrow]"),
+        DAYS.dt.tz_localize("Europe/Berlin").astype(object),
+        pd.Series(DAYS.dt.date, dtype=object),
+        DAYS.dt.to_period("D"),
+        pd.Series(np.arange(240.0), dtype=object),
+        pd.Series([Decimal(day) for day in range(240)], dtype=object),
+    ],
+    ids=lambda days: f"{days.dtype} {type(days.iloc[0]).__name__}",
+)
+def test_dates_and_numbers_of_any_dtype_are_no_categories(days):
+    with_gap = days.copy()
+    with_gap[7] = None
+    table = pd.DataFrame({"other": 1.0 * (np.arange(240) % 2), "day": with_gap})
+    rows = rk.TabularEncoder().fit(table[::2]).transform(table[1::2])
+    expected = np.arange(240.0)[1::2] - np.arange(240.0)[::2].mean()
+    place = np.flatnonzero(rk.TabularEncoder().fit(table[::2]).columns_ == 1)[0]
+    shown = np.arange(120) != 3
+    assert abs(np.corrcoef(rows[shown, place], expected[shown])[0, 1]) > 1 - 1e-4
+    assert np.isclose(np.ptp(rows[shown, place]), 238 / (2 * np.sqrt(1200)), rtol=0.01)
+
+
+def test_times_of_the_day_are_numbers():
+    times = [datetime.time(hour, 30) for hour in range(20)]
+    table = pd.DataFrame({"at": pd.Series([*times, None], dtype=object)})
+    rows = [
+        rk.TabularEncoder().fit_transform(X) for X in (table, pl.from_pandas(table))
+    ]
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-12)
+    assert (np.diff(rows[0][:20, 0]) > 0).all()
+
+
+@pytest.mark.parametrize(("known", "given"), [("True", True), ("3", 3), (True, "True")])
+def test_values_of_another_type_are_refused_if_none_is_known(known, given):
+    fitted = rk.TabularEncoder().fit(
+        pd.DataFrame({"g": pd.Series([known, known, "b"] * 5).astype("category")})
+        if known is not True
+        else pd.DataFrame({"g": pd.Series([True, False] * 5).astype("category")})
+    )
+    table = pd.DataFrame({"g": pd.Series([given] * 4).astype("category")})
+    with pytest.raises(
+        ValueError, match=r"column 'g' held \w+ values when .* convert it"
+    ):
+        fitted.transform(table)
+
+
+def test_texts_that_never_repeat_are_ignored_with_a_warning():
+    table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
+    with pytest.warns(UserWarning, match="'remark' is ignored: each of its 160 texts"):
+        rk.TabularEncoder().fit(table)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_one_row_is_too_few(make):
+    y = TARGET if make is regressor else LABELS
+    with pytest.raises(ValueError, match="at least 2 rows with positive weight"):
+        make().fit(TABLE[:1], y[:1])
+    with pytest.raises(ValueError, match="at least 2 rows with positive weight"):
+        make().fit(TABLE, y, sample_weight=np.eye(N)[0])
+
+
+def test_a_large_offset_of_targets_costs_no_accuracy(fitted):
+    given = TARGET + 1e11
+    offset = regressor(time_limit=4).fit(TABLE, given)
+    error = offset.predict(TABLE) - given
+    assert np.sqrt(np.mean(error**2)) < 0.2 * TARGET.std()
+    low, high = offset.predict_interval(TABLE).T
+    assert ((low <= given) & (given <= high)).mean() > 0.85
+
+
+def test_logarithms_of_probabilities(fitted_classifier):
+    P = fitted_classifier.predict_proba(TABLE)
+    assert np.array_equal(fitted_classifier.predict_log_proba(TABLE), np.log(P))
+
+
+def test_intervals_are_those_of_mapie(monkeypatch):
+    """CV+ of one kernel, with nothing added for its choice."""
+    regression = pytest.importorskip("mapie.regression")
+    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
+    monkeypatch.setattr(estimators, "chosen_power", lambda *_: 0.0)
+    monkeypatch.setattr(estimators, "MOST_MEMBERS", 1)
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(220, 3))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=220)
+    fit = regressor().fit(X[:180], y[:180])
+    (member,) = fit.model_.members
+    U, V = (member.encoder.transform(rows) for rows in (X[:180], X[180:]))
+    peer = regression.CrossConformalRegressor(
+        krr(member.kernel, member.fit.alpha),
+        confidence_level=0.9,
+        method="plus",
+        cv=PredefinedSplit(fit._folds),
+    )
+    peer.fit_conformalize(U, y[:180])
+    _, expected = peer.predict_interval(V)
+    found = fit.predict_interval(X[180:])
+    np.testing.assert_allclose(found, expected[:, :, 0], rtol=1e-4, atol=1e-4)

@@ -71,6 +71,54 @@ def column_names(X: Any) -> list[str] | None:
     return names if all(isinstance(name, str) for name in names) else None
 
 
+def with_known_types(X: Any) -> Any:
+    """Return a dataframe with the dtypes that its columns' values have.
+
+    Columns of objects that are all numbers, dates or durations get such dtypes, as do
+    Arrow's dates, periods and, in polars, times of the day.
+    """
+    if not hasattr(X, "iloc"):  # polars
+        types = {
+            name: str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        }
+        times = [name for name, dtype in types.items() if dtype == "Time"]
+        return X.with_columns(X[name].cast(int) for name in times) if times else X
+    found = {}
+    for name in X.columns:
+        column = X[name]
+        typed = _typed(column)
+        if typed is not column:
+            found[name] = typed
+    return X.assign(**found) if found else X
+
+
+def _typed(column: Any) -> Any:
+    """Return a pandas column with the dtype of its values."""
+    import pandas as pd
+
+    name = str(column.dtype)
+    if name.startswith("period"):
+        return column.dt.to_timestamp()
+    if name != "object" and not name.startswith(
+        ("timestamp", "date32", "date64", "time")
+    ):
+        return column
+    column = column.astype(object)  # of Arrow's times, too
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind in ("datetime", "datetime64", "date"):
+        try:
+            return pd.to_datetime(column)
+        except pd.errors.OutOfBoundsDatetime:  # of pandas 2, whose unit is nanoseconds
+            return column.astype("datetime64[us]")
+    if kind == "time":
+        return pd.to_timedelta(column.map(str, na_action="ignore"))
+    if kind in ("timedelta", "timedelta64"):
+        return pd.to_timedelta(column)
+    if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
+        return column.where(column.notna()).astype(float)
+    return column
+
+
 def is_numeric(column: Any) -> bool:
     """Return whether a dataframe's column holds numbers or booleans."""
     dtype = column.dtype

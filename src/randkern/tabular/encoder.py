@@ -29,6 +29,7 @@ from randkern._validation import (
     no_numbers,
     numbers_of,
     objects_of,
+    with_known_types,
     without_sparse_columns,
 )
 
@@ -167,7 +168,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         widths: list[int] = []
         if len(self._categories):
             for j, values in zip(self._categories, objects.T, strict=True):
-                self._check_levels(self._name(j), values)
+                self._check_levels(j, values)
             self._one_hot = OneHotEncoder(
                 drop="if_binary",
                 handle_unknown="infrequent_if_exist",
@@ -176,6 +177,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 sparse_output=False,
             )
             self._one_hot.fit(objects)
+            self._warn_of_single_texts()
             names = self._one_hot.get_feature_names_out(
                 [f"{j}" for j in range(len(self._categories))]
             )
@@ -191,7 +193,23 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         blocks = np.unique(blocks, return_inverse=True)[1] + n_blocks
         self.blocks_ = np.concatenate([np.arange(n_blocks), blocks]).astype(int)
 
-    def _check_levels(self, name: str, values: np.ndarray) -> None:
+    def _warn_of_single_texts(self) -> None:
+        """Warn of columns that are ignored, as each text occurs in one row."""
+        rare_texts = getattr(self._one_hot, "infrequent_categories_", ())
+        for j, rare, texts in zip(
+            self._categories, rare_texts, self._one_hot.categories_, strict=False
+        ):
+            if rare is not None and len(rare) == len(texts) > 1:
+                warnings.warn(
+                    f"column {self._name(j)!r} is ignored: each of its {len(texts)} "
+                    "texts occurs in a single row. Drop it, or put what it says into "
+                    "columns of numbers or of few categories.",
+                    UserWarning,
+                    stacklevel=5,
+                )
+
+    def _check_levels(self, j: int, values: np.ndarray) -> None:
+        name = self._name(j)
         check_categories(name, values)
         if n := n_free_texts(name, values):
             raise ValueError(
@@ -219,12 +237,34 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         missing = slice(n_numbers, n_numbers + n_missing)
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
+            self._check_types(objects)
             with warnings.catch_warnings():
                 # Ignore warnings about unknown categories.
                 warnings.simplefilter("ignore", UserWarning)
                 levels = self._one_hot.transform(objects)
             out[:, missing.stop :] = levels * self._level_scale
         return out
+
+    def _check_types(self, objects: np.ndarray) -> None:
+        """Raise if a column has no known value, and values of another type."""
+        for at, known in enumerate(self._one_hot.categories_):
+            found = {value for value in objects[:, at] if value is not None}
+            types, known_types = (
+                {type(value).__name__ for value in values if value is not None}
+                for values in (found, known)
+            )
+            if (
+                found
+                and known_types
+                and found.isdisjoint(known)
+                and types != known_types
+            ):
+                raise ValueError(
+                    f"column {self._name(self._categories[at])!r} held "
+                    f"{' and '.join(sorted(known_types))} values when the encoder was "
+                    f"fitted, but {' and '.join(sorted(types))} values here; "
+                    "convert it."
+                )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return a name for each column of the output.
@@ -259,7 +299,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 "each is needed."
             )
         validate_data(self, X, reset=reset, skip_check_array=True)
-        return without_sparse_columns(X, dense=True) if hasattr(X, "iloc") else X
+        if hasattr(X, "iloc"):
+            X = without_sparse_columns(X, dense=True)
+        return with_known_types(X)
 
     def _name(self, j: int) -> str:
         names = getattr(self, "feature_names_in_", None)

@@ -35,6 +35,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
+from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
@@ -80,8 +81,6 @@ _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
-# Rows used to measure how predictions depend on each column.
-_EFFECT_ROWS = 200
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
 _MOST_MIXED = 0.1
@@ -155,12 +154,16 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
         return X, weight
 
-    @staticmethod
-    def _used(X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
+    def _used(self, X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
         """Return the rows with positive weight."""
-        if weight.all():
-            return X, y, weight
         kept = np.flatnonzero(weight)
+        if len(kept) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 rows with positive weight, "
+                f"got n_samples = {len(kept)}."
+            )
+        if len(kept) == len(y):
+            return X, y, weight
         return _safe_indexing(X, kept), y[kept], weight[kept]
 
     def _merged(
@@ -339,16 +342,37 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         for name in ("_counts", "_unit", "_is_stopped"):
             self.__dict__.pop(name, None)
 
-    def _finish(self, members: list[Member], chosen: list[Trial]) -> None:
+    def _finish(
+        self,
+        members: list[Member],
+        chosen: list[Trial],
+        Y: np.ndarray,
+        weight: np.ndarray,
+    ) -> None:
         """Store the model, and the kernels from which another fit may start."""
         self._candidates = Candidates.of(chosen, self._encoders)
         self.model_ = TabularModel(
-            members, self._held_out, weighted=self._weighted, unit=self._unit
+            *(members, self._held_out),
+            weighted=self._weighted,
+            unit=self._unit,
+            temperature=getattr(self, "temperature_", None),
         )
-        samples = {name: rows[:_EFFECT_ROWS] for name, rows in self._rows.items()}
-        self.feature_importances_ = self.model_.importances(
-            self.n_features_in_, samples
+        shown = self._searched[:_MOST_JUDGED]
+        shares = [member.weight for member in members]
+        self._effects = ColumnEffects(
+            list(zip(shares, chosen, strict=False)),
+            {name: rows[:_MOST_JUDGED] for name, rows in self._rows.items()},
+            {name: encoder.columns_ for name, encoder in self._encoders.items()},
+            *(Y[shown], weight[shown]),
         )
+        self._importances: np.ndarray | None = None
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        check_is_fitted(self)
+        if self._importances is None:
+            self._importances = self._effects.shares(self.n_features_in_)
+        return self._importances
 
     @property
     def leaderboard_(self) -> Any:
@@ -416,9 +440,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         sorted by ``rows``, descending, then by ``error``. Without pandas, a list of
         dicts.
     feature_importances_ : ndarray of shape (d,)
-        The share of each column in the variance of the predictions, including
-        interactions: total-effect indices with sum 1. Up to 3,000 rows the variance of
-        the fit is subtracted.
+        The share of each column in the variance of least-squares predictions with the
+        model's kernels, including interactions: total-effect indices with sum 1, free
+        of the noise of a fit by products of two fits to halves of at most 2,000 rows.
+        They are computed when first read.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -484,7 +509,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         chosen = self._blended(self._judged(trials, X, Y, weight))
         members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members, [trial for _, trial in chosen])
+        self._finish(members, [trial for _, trial in chosen], Y, weight)
         self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
         self._forget()
         report.end()
@@ -724,7 +749,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         ----------
         X : dataframe or array of shape (n, d)
         coverage : float, default=0.9
-            Between 0 and 1.
+            Between 0 and 1. With fewer than about coverage/(1 − coverage) rows no
+            finite interval is wide enough, and its ends are infinite.
 
         Returns
         -------

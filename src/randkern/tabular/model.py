@@ -125,11 +125,6 @@ class Member:
         return getattr(self.fit, "kernel_", None) or self.fit.kernel
 
     @property
-    def has_folds(self) -> bool:
-        """Whether there are fits without each fold."""
-        return getattr(self.fit, "fold_dual", None) is not None
-
-    @property
     def n_targets(self) -> int:
         """The number of targets of a regression."""
         exact = isinstance(self.fit, ExactRidge)
@@ -137,10 +132,7 @@ class Member:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, or class probabilities, (n, k)."""
-        return self.predict_encoded(self.encoder.transform(X))
-
-    def predict_encoded(self, rows: np.ndarray) -> np.ndarray:
-        """Return predictions for encoded rows."""
+        rows = self.encoder.transform(X)
         # Large weights of opposite signs leave float32 features an accuracy of 1e-4.
         rows = turned(rows.astype(np.float64, copy=False), self.turn)
         if hasattr(self.fit, "predict_proba"):
@@ -167,11 +159,17 @@ def fit_ridge(
     matrix is numerically positive definite.
     """
     fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
+    mean = np.average(Y, axis=0, weights=weight)  # a large one would cost accuracy
     while True:
         try:
-            return fit(kernel, alpha, X, Y, weight, order)
+            found = fit(kernel, alpha, X, Y - mean, weight, order)
         except np.linalg.LinAlgError:
             alpha *= 10.0
+            continue
+        found.intercept = found.intercept + mean
+        if found.fold_intercept is not None:
+            found.fold_intercept = found.fold_intercept + mean
+        return found
 
 
 def _fit_tail(
@@ -431,6 +429,8 @@ class TabularModel:
         Whether rows have weights.
     unit : float
         The divisor of the weights.
+    temperature : float or None
+        The divisor of the logarithms of a classifier's probabilities.
     """
 
     def __init__(
@@ -440,8 +440,9 @@ class TabularModel:
         *,
         weighted: bool = False,
         unit: float = 1.0,
+        temperature: float | None = None,
     ):
-        self.weighted, self.unit = weighted, unit
+        self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
         self.held_out = held_out
 
@@ -453,7 +454,8 @@ class TabularModel:
     def explain(self) -> str:
         """Return code that fits this model to X and y with public classes.
 
-        The code assigns it to ``model`` and reads weights from ``sample_weight``.
+        The code assigns it to ``model`` and reads weights from ``sample_weight``. That
+        of a classifier ends with its calibrated probabilities.
         """
         lines = [
             "import randkern as rk",
@@ -485,7 +487,16 @@ class TabularModel:
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")
-        return "\n".join([*lines, *self._precision_lines(many)])
+        lines += self._precision_lines(many)
+        if self.temperature is not None:
+            divisor = float(self.temperature)
+            lines += [
+                "import numpy as np",
+                "from scipy.special import softmax",
+                "logits = np.log(np.clip(model.predict_proba(X), 1e-15, None))",
+                f"probabilities = softmax(logits / {divisor!r}, axis=1)",
+            ]
+        return "\n".join(lines)
 
     def _precision_lines(self, many: bool) -> Iterator[str]:
         """Yield lines that make a single-precision fit predict in double precision."""
@@ -571,51 +582,3 @@ class TabularModel:
             yield f"turn = np.array({turn})"
             encoder += ", FunctionTransformer(np.dot, kw_args={'b': turn})"
         yield f"{name} = make_pipeline({encoder}, {model})"
-
-    def importances(self, n_columns: int, samples: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the total-effect index of each column, as shares of their sum.
-
-        It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
-        1999, "Analysis of variance designs for model output"). The variance of the fit
-        adds to it: if there are fits without each fold, their jackknife variance is
-        subtracted.
-
-        Parameters
-        ----------
-        n_columns : int
-        samples : dict of arrays
-            Encoded rows in a random order, for each scaling of numbers.
-        """
-        folded = all(member.has_folds for member in self.members)
-        total = np.empty(n_columns)
-        still = self._predict_samples(samples, folded)
-        for j in range(n_columns):
-            changes = self._predict_samples(samples, folded, moved=j) - still
-            squares = changes[:, 0] ** 2
-            if folded:
-                n_folds = changes.shape[1] - 1
-                squares -= (n_folds - 1) * changes[:, 1:].var(axis=1)
-            total[j] = max(squares.sum(), 0.0)
-        if total.sum() > 0:
-            return total / total.sum()
-        return np.full(n_columns, 1 / n_columns)
-
-    def _predict_samples(
-        self, samples: dict[str, np.ndarray], folded: bool, moved: int | None = None
-    ) -> np.ndarray:
-        """Return predictions (m, 1, k), or (m, 21, k) with those without each fold.
-
-        Column `moved` is replaced by that of other rows.
-        """
-        parts: Any = 0.0
-        for member in self.members:
-            rows = samples[member.encoder.numbers].astype(member.encoder.dtype)
-            if moved is not None:
-                others = np.roll(rows, len(rows) // 2, axis=0)
-                rows = np.where(member.encoder.columns_ == moved, others, rows)
-            part = member.predict_encoded(rows)[:, None]
-            if folded:
-                folds = member.fit.predict_folds(turned(rows, member.turn))
-                part = np.concatenate([part, folds], axis=1)
-            parts += member.weight * part
-        return parts
