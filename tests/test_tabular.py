@@ -32,7 +32,7 @@ from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
 from randkern.tabular import encoder, estimators, model, search
 from randkern.tabular import leave_one_out as objectives
-from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.effects import ColumnEffects, Half
 from randkern.tabular.leave_one_out import inverse, leave_one_out
 from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
@@ -1704,7 +1704,8 @@ def trial_of(kernel, alpha):
 
 def effects_of(parts, X, Y):
     columns = {"standard": np.arange(X.shape[1])}
-    return ColumnEffects(parts, {"standard": X}, columns, Y, np.ones(len(X)))
+    halves = (Half(np.arange(len(X))[at::2], parts) for at in (0, 1))
+    return ColumnEffects([tuple(halves)], {"standard": X}, columns, Y, np.ones(len(X)))
 
 
 def test_importances_are_those_of_the_blend_not_of_its_members():
@@ -1731,6 +1732,46 @@ def test_the_variance_of_fits_is_no_importance():
         shares.append(effects.shares(2)[1])
         assert shares[-1] >= 0
     assert np.mean(shares) < 0.02
+
+
+def test_effects_no_larger_than_a_negative_one_are_noise(monkeypatch):
+    given = np.array([5.0, 0.2, -0.3, 0.4])
+
+    def predict(self, m, half, duals, moved=None):
+        change = 0.0 if moved is None else given[moved]
+        return np.full(
+            (m, 1), np.sqrt(abs(change)) * (-1 if change < 0 < half.sign else 1)
+        )
+
+    monkeypatch.setattr(ColumnEffects, "_predict", predict)
+    monkeypatch.setattr(ColumnEffects, "_duals", lambda self, half: [])
+    effects = effects_of([], np.zeros((40, 4)), np.zeros((40, 1)))
+    for sign, half in zip((-1, 1), effects.pairs[0], strict=True):
+        half.sign = sign
+    np.testing.assert_allclose(effects.shares(4), [5 / 5.4, 0, 0, 0.4 / 5.4])
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_importances_come_from_kernels_of_each_half(make, monkeypatch):
+    """So that a kernel that has learned from noise gives it no importance."""
+    y = TARGET if make is regressor else LABELS
+    seen = []
+
+    def again(machine, like, rows):
+        seen.append(rows)
+        return replace(like, alpha=1e-3)
+
+    monkeypatch.setattr(KernelSearch, "again", again)
+    monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
+    fit = make(time_limit=30).fit(TABLE, y)
+    assert len(seen) == 6
+    for pair, rows in zip(
+        fit._effects.pairs, zip(seen[::2], seen[1::2], strict=True), strict=True
+    ):
+        assert np.array_equal(
+            np.sort(np.concatenate(rows)), np.arange(len(fit._effects.Y))
+        )
+        assert [half.parts[0][1].alpha for half in pair] == [1e-3, 1e-3]
 
 
 def test_constant_targets_give_all_columns_equal_shares():

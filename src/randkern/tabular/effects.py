@@ -10,12 +10,19 @@ import numpy as np
 from randkern.tabular.leave_one_out import inverse
 from randkern.tabular.search import Trial
 
-__all__ = ["ColumnEffects"]
+__all__ = ["ColumnEffects", "Half"]
 
-# Times that the rows are halved; most rows whose columns are changed, and least for
-# tables so wide that they would take more than this number of operations.
-_SPLITS = 4
+# Most rows whose columns are changed, and least for tables so wide that they would take
+# more than this number of operations.
 _MOST_CHANGED, _LEAST_CHANGED, _OPERATIONS = 200, 20, 4e10
+
+
+@dataclass
+class Half:
+    """Positions of half of the rows, and the kernels to fit to them with weights."""
+
+    positions: np.ndarray
+    parts: Sequence[tuple[float, Trial]]
 
 
 @dataclass
@@ -24,8 +31,8 @@ class ColumnEffects:
 
     Attributes
     ----------
-    parts : list of (float, Trial)
-        Kernels and penalties of the model's members, with their weights.
+    pairs : list of (Half, Half)
+        Several ways to halve the rows.
     rows : dict of str to ndarray of shape (n, ...)
         Encoded rows in random order, for each scaling of numbers.
     columns : dict of str to ndarray
@@ -34,7 +41,7 @@ class ColumnEffects:
         Targets or codes of labels, and weights.
     """
 
-    parts: Sequence[tuple[float, Trial]]
+    pairs: Sequence[tuple[Half, Half]]
     rows: dict[str, np.ndarray]
     columns: dict[str, np.ndarray]
     Y: np.ndarray
@@ -46,44 +53,49 @@ class ColumnEffects:
         It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
         1999, "Analysis of variance designs for model output"). The square is the
         product of the differences of two fits, each to half of the rows, so that noise
-        adds nothing on average; it is averaged over several halvings.
+        adds nothing on average; it is averaged over several halvings. As an effect is
+        not negative, the largest negative one is noise, and those that are no larger
+        are set to zero.
         """
-        n, total = len(self.Y), np.zeros(n_columns)
-        most = _OPERATIONS / (_SPLITS * n * n_columns**2)
+        total = np.zeros(n_columns)
+        most = _OPERATIONS / (len(self.pairs) * len(self.Y) * n_columns**2)
         m = int(np.clip(most, _LEAST_CHANGED, _MOST_CHANGED))
-        generator = np.random.default_rng(0)
-        for _ in range(_SPLITS):
-            halves = np.array_split(generator.permutation(n), 2)
-            duals = [
-                [self._dual(trial, half) for _, trial in self.parts] for half in halves
-            ]
-            fits = list(zip(halves, duals, strict=True))
+        for pair in self.pairs:
+            fits = [(half, self._duals(half)) for half in pair]
             unchanged = [self._predict(m, *fit) for fit in fits]
             for j in range(n_columns):
                 changed = (self._predict(m, *fit, moved=j) for fit in fits)
-                pairs = zip(changed, unchanged, strict=True)
-                first, second = (after - before for after, before in pairs)
+                differences = zip(changed, unchanged, strict=True)
+                first, second = (after - before for after, before in differences)
                 total[j] += (first * second).sum()
-        total = np.maximum(total, 0.0)
+        total[total <= -total.min(initial=0.0)] = 0.0
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
 
-    def _dual(self, trial: Trial, half: np.ndarray) -> np.ndarray:
-        """Return the coefficients of least squares on some rows, with an intercept."""
-        U, penalty = trial.turned(self.rows[trial.numbers][half]), trial.alpha
-        while True:
-            P = inverse(
-                np.array(trial.kernel._gram(U, None)), penalty / self.weight[half]
-            )
-            if P is not None:
-                return P @ self.Y[half]
-            penalty *= 10.0
+    def _duals(self, half: Half) -> list[np.ndarray]:
+        """Return the coefficients of least squares with each kernel, on half the rows.
+
+        They are those of fits with an intercept.
+        """
+        Y, weight = self.Y[half.positions], self.weight[half.positions]
+        found: list[np.ndarray] = []
+        for _, trial in half.parts:
+            U, penalty = self._rows_of(trial, half.positions), trial.alpha
+            P = None
+            while P is None:  # rounding errors may need a larger penalty
+                P = inverse(np.array(trial.kernel._gram(U, None)), penalty / weight)
+                penalty *= 10.0
+            found.append(P @ Y)
+        return found
+
+    def _rows_of(self, trial: Trial, positions: np.ndarray) -> np.ndarray:
+        return trial.turned(self.rows[trial.numbers][positions])
 
     def _predict(
         self,
         m: int,
-        half: np.ndarray,
+        half: Half,
         duals: Sequence[np.ndarray],
         moved: int | None = None,
     ) -> np.ndarray:
@@ -92,12 +104,11 @@ class ColumnEffects:
         Column `moved` is replaced by that of other rows.
         """
         total = np.zeros((min(m, len(self.Y)), self.Y.shape[1]))
-        for (weight, trial), dual in zip(self.parts, duals, strict=True):
-            every = self.rows[trial.numbers]
-            rows = every[:m]
+        for (weight, trial), dual in zip(half.parts, duals, strict=True):
+            rows = self.rows[trial.numbers][:m]
             if moved is not None:
                 others = np.roll(rows, len(rows) // 2, axis=0)
                 rows = np.where(self.columns[trial.numbers] == moved, others, rows)
-            gram = trial.kernel._gram(trial.turned(rows), trial.turned(every[half]))
-            total += weight * (gram @ dual)
+            fitted = self._rows_of(trial, half.positions)
+            total += weight * (trial.kernel._gram(trial.turned(rows), fitted) @ dual)
         return total

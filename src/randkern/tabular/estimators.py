@@ -35,7 +35,7 @@ from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
-from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.effects import ColumnEffects, Half
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
@@ -90,6 +90,9 @@ _LEAST_WEIGHT = 1e-100
 # and the number of folds; the share of the remaining time that this may take.
 _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
 _RELEARNING_SHARE = 0.8
+# Times that rows are halved for importances, and the share of the remaining time for
+# learning kernels from each half.
+_HALVINGS, _HALVES_SHARE = 3, 0.3
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -357,15 +360,60 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             unit=self._unit,
             temperature=getattr(self, "temperature_", None),
         )
-        shown = self._searched[:_MOST_JUDGED]
         shares = [member.weight for member in members]
+        self._keep_effects(list(zip(shares, chosen, strict=False)), Y, weight)
+
+    def _keep_effects(
+        self, parts: list[tuple[float, Trial]], Y: np.ndarray, weight: np.ndarray
+    ) -> None:
+        """Store what importances are computed from.
+
+        A kernel that was learned from all rows has learned from the noise of both
+        halves: as time allows, the first one is learned again from each half.
+        """
+        shown = self._searched[:_MOST_JUDGED]
+        until = self._clock() + _HALVES_SHARE * self._left()
+        generator = np.random.default_rng(0)
+
+        def half_of(positions: np.ndarray) -> Half:
+            again = None
+            if parts[0][1].metric != "none" and not self._is_stopped:
+                again = self._relearned(parts[0][1], Y, weight, positions, until)
+            return Half(positions, parts if again is None else [(1.0, again)])
+
+        pairs = []
+        for _ in range(_HALVINGS):
+            halves = np.array_split(generator.permutation(len(shown)), 2)
+            pairs.append((half_of(halves[0]), half_of(halves[1])))
         self._effects = ColumnEffects(
-            list(zip(shares, chosen, strict=False)),
+            pairs,
             {name: rows[:_MOST_JUDGED] for name, rows in self._rows.items()},
             {name: encoder.columns_ for name, encoder in self._encoders.items()},
             *(Y[shown], weight[shown]),
         )
         self._importances: np.ndarray | None = None
+
+    def _relearned(
+        self,
+        trial: Trial,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        positions: np.ndarray,
+        until: float,
+    ) -> Trial | None:
+        """Return a kernel learned from some of the searched rows, None if late."""
+        if self._clock() > until:
+            return None
+        numbers = trial.numbers
+        search = KernelSearch(
+            {numbers: self._rows[numbers]},
+            {numbers: self._encoders[numbers].blocks_},
+            *(Y[self._searched], weight[self._searched], until),
+            *(root_stream(0), lambda _: False, self._clock),
+            loss=self._loss,
+        )
+        found = search.again(trial, positions)
+        return None if self._clock() > until else found
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -441,9 +489,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         dicts.
     feature_importances_ : ndarray of shape (d,)
         The share of each column in the variance of least-squares predictions with the
-        model's kernels, including interactions: total-effect indices with sum 1, free
-        of the noise of a fit by products of two fits to halves of at most 2,000 rows.
-        They are computed when first read.
+        model's kernels, including interactions: total-effect indices with sum 1, from
+        products of fits to two halves of at most 2,000 rows, to which noise adds
+        nothing on average, with kernels learned from each half if there was time; 0 if
+        no larger than the noise. They are computed when first read.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -655,22 +704,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and self._how == "factorise"
         if self._is_stopped or not few:
             return usual
-        U, Y, weight = (
-            self._rows[trial.numbers],
-            Y[self._searched],
-            weight[self._searched],
-        )
+        given, U = (Y, weight), self._rows[trial.numbers]
+        Y, weight = Y[self._searched], weight[self._searched]
         until, sizes = self._clock() + _RELEARNING_SHARE * self._left(), np.zeros(2)
         for fold in range(_RELEARNED):
             held = np.arange(n) % _RELEARNED == fold
-            if self._clock() > until:
-                break
-            search = KernelSearch(
-                *({trial.numbers: U}, {trial.numbers: encoder.blocks_}, Y, weight),
-                *(until, root_stream(fold), lambda _: False, self._clock),
-            )
-            learned = search.again(trial, np.flatnonzero(~held))
-            if self._clock() > until:  # the descent was interrupted
+            learned = self._relearned(trial, *given, np.flatnonzero(~held), until)
+            if learned is None:
                 break
             for at, each in enumerate((trial, learned)):
                 V, order = each.turned(U), np.arange(n - held.sum())
