@@ -1705,7 +1705,7 @@ def trial_of(kernel, alpha):
 def effects_of(parts, X, Y):
     columns = {"standard": np.arange(X.shape[1])}
     halves = (Half(np.arange(len(X))[at::2], parts) for at in (0, 1))
-    return ColumnEffects([tuple(halves)], {"standard": X}, columns, Y, np.ones(len(X)))
+    return ColumnEffects([list(halves)], {"standard": X}, columns, Y, np.ones(len(X)))
 
 
 def test_importances_are_those_of_the_blend_not_of_its_members():
@@ -1764,7 +1764,7 @@ def test_importances_come_from_kernels_of_each_half(make, monkeypatch):
     monkeypatch.setattr(KernelSearch, "again", again)
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
     fit = make(time_limit=30).fit(TABLE, y)
-    assert len(seen) == 6
+    assert len(seen) == 14
     for pair, rows in zip(
         fit._effects.pairs, zip(seen[::2], seen[1::2], strict=True), strict=True
     ):

@@ -31,7 +31,7 @@ class ColumnEffects:
 
     Attributes
     ----------
-    pairs : list of (Half, Half)
+    pairs : list of list of Half
         Several ways to halve the rows.
     rows : dict of str to ndarray of shape (n, ...)
         Encoded rows in random order, for each scaling of numbers.
@@ -41,7 +41,7 @@ class ColumnEffects:
         Targets or codes of labels, and weights.
     """
 
-    pairs: Sequence[tuple[Half, Half]]
+    pairs: Sequence[Sequence[Half]]
     rows: dict[str, np.ndarray]
     columns: dict[str, np.ndarray]
     Y: np.ndarray
@@ -53,21 +53,22 @@ class ColumnEffects:
         It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
         1999, "Analysis of variance designs for model output"). The square is the
         product of the differences of two fits, each to half of the rows, so that noise
-        adds nothing on average; it is averaged over several halvings. As an effect is
-        not negative, the largest negative one is noise, and those that are no larger
-        are set to zero.
+        adds nothing on average; each column gets the median over several halvings. As
+        an effect is not negative, the largest negative one is noise, and those that are
+        no larger are set to zero.
         """
-        total = np.zeros(n_columns)
+        effects = np.zeros((len(self.pairs), n_columns))
         most = _OPERATIONS / (len(self.pairs) * len(self.Y) * n_columns**2)
         m = int(np.clip(most, _LEAST_CHANGED, _MOST_CHANGED))
-        for pair in self.pairs:
+        for at, pair in enumerate(self.pairs):
             fits = [(half, self._duals(half)) for half in pair]
             unchanged = [self._predict(m, *fit) for fit in fits]
             for j in range(n_columns):
                 changed = (self._predict(m, *fit, moved=j) for fit in fits)
                 differences = zip(changed, unchanged, strict=True)
                 first, second = (after - before for after, before in differences)
-                total[j] += (first * second).sum()
+                effects[at, j] = (first * second).sum()
+        total = np.median(effects, axis=0)
         total[total <= -total.min(initial=0.0)] = 0.0
         if total.sum() > 0:
             return total / total.sum()

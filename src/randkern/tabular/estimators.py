@@ -92,7 +92,7 @@ _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
 _RELEARNING_SHARE = 0.8
 # Times that rows are halved for importances, and the share of the remaining time for
 # learning kernels from each half.
-_HALVINGS, _HALVES_SHARE = 3, 0.3
+_HALVINGS, _HALVES_SHARE = 7, 0.3
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -374,17 +374,23 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         shown = self._searched[:_MOST_JUDGED]
         until = self._clock() + _HALVES_SHARE * self._left()
         generator = np.random.default_rng(0)
-
-        def half_of(positions: np.ndarray) -> Half:
-            again = None
-            if parts[0][1].metric != "none" and not self._is_stopped:
-                again = self._relearned(parts[0][1], Y, weight, positions, until)
-            return Half(positions, parts if again is None else [(1.0, again)])
-
-        pairs = []
-        for _ in range(_HALVINGS):
-            halves = np.array_split(generator.permutation(len(shown)), 2)
-            pairs.append((half_of(halves[0]), half_of(halves[1])))
+        halvings = [
+            np.array_split(generator.permutation(len(shown)), 2)
+            for _ in range(_HALVINGS)
+        ]
+        first, pairs = parts[0][1], []
+        if first.metric != "none" and not self._is_stopped:
+            for halves in halvings:
+                found = [
+                    self._relearned(first, Y, weight, half, until) for half in halves
+                ]
+                kernels = [each for each in found if each is not None]
+                if len(kernels) < len(halves):  # late
+                    break
+                both = zip(halves, kernels, strict=True)
+                pairs.append([Half(half, [(1.0, each)]) for half, each in both])
+        if not pairs:
+            pairs = [[Half(half, parts) for half in halves] for halves in halvings]
         self._effects = ColumnEffects(
             pairs,
             {name: rows[:_MOST_JUDGED] for name, rows in self._rows.items()},
