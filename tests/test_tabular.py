@@ -1903,3 +1903,14 @@ def test_intervals_are_those_of_mapie(monkeypatch):
     _, expected = peer.predict_interval(V)
     found = fit.predict_interval(X[180:])
     np.testing.assert_allclose(found, expected[:, :, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_few_labels_make_probabilities_less_confident(monkeypatch):
+    """By what learning from as many of them makes their log loss too small."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(30, 5)), rng.integers(0, 2, 30)
+    temperatures = []
+    for share in (0.0, 0.5):
+        monkeypatch.setattr(classification, "_OPTIMISM_SHARE", share)
+        temperatures.append(classifier(time_limit=20).fit(X, labels).temperature_)
+    assert temperatures[1] > 1.1 * temperatures[0]

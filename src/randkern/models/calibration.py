@@ -112,7 +112,11 @@ def _of_both(values: np.ndarray) -> np.ndarray:
 
 
 def temperature_of(
-    logits: Any, of_class: Any, weight: Any = None, n_units: float | None = None
+    logits: Any,
+    of_class: Any,
+    weight: Any = None,
+    n_units: float | None = None,
+    optimism: float = 0.0,
 ) -> float:
     """Return the divisor of logits that minimises the log loss.
 
@@ -129,6 +133,10 @@ def temperature_of(
     weight : array of shape (n,), optional
     n_units : float, optional
         Used in place of n if rows are repeated.
+    optimism : float, default=0.0
+        By how much the log loss at temperature 1 is estimated to be too small, because
+        the same rows have chosen the model; assumed to be proportional to the scale of
+        the logits.
 
     References
     ----------
@@ -146,7 +154,8 @@ def temperature_of(
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
         losses = ops.special.logsumexp(scale * logits, 1) - scale * target
-        return ops.average(losses, None if weight is None else weight)
+        mean = ops.average(losses, None if weight is None else weight)
+        return mean + optimism * scale
 
     # The loss is convex in the inverse of the single parameter.
     found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")

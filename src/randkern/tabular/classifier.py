@@ -70,6 +70,9 @@ _LANDMARK_PASSES, _PASSES = 90, 120
 # Smallest weight of a part, and number of steps of the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
+# The share of the optimism of the learned numbers that the temperature allows for, as
+# their prior keeps them from overfitting freely, and the largest optimism considered.
+_OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
@@ -662,7 +665,8 @@ def _blend_probabilities(
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
-    return weights, temperature_of(logits, of_class, weight)
+    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MOST_OPTIMISM)
+    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
 
 
 def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
