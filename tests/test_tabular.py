@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.optimize
 import sklearn
@@ -1914,3 +1915,12 @@ def test_few_labels_make_probabilities_less_confident(monkeypatch):
         monkeypatch.setattr(classification, "_OPTIMISM_SHARE", share)
         temperatures.append(classifier(time_limit=20).fit(X, labels).temperature_)
     assert temperatures[1] > 1.1 * temperatures[0]
+
+
+def test_what_is_no_table_is_named():
+    lazy = pl.from_pandas(TABLE).lazy()
+    for X, advice in ((lazy, r"X\.collect"), (pa.table(TABLE), r"X\.to_pandas")):
+        with pytest.raises(TypeError, match=advice):
+            regressor().fit(X, TARGET)
+    with pytest.raises(ValueError, match="TabularClassifier takes labels"):
+        regressor().fit(TABLE, LABELS)

@@ -337,6 +337,8 @@ def check_readable(X: Any) -> None:
         )
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
+    if type(X).__module__.startswith("pyarrow"):
+        raise TypeError(f"X is a {type(X).__name__} of pyarrow; pass X.to_pandas().")
     check_kind(X, "X")
 
 

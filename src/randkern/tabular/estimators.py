@@ -28,7 +28,7 @@ from sklearn.utils.validation import (
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._validation import check_given, is_table
+from randkern._validation import check_given, check_readable, is_table
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
@@ -130,6 +130,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         began = working_seconds()
         self._clock = lambda: working_seconds() - began
         check_given(self, y)
+        check_readable(X)
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
@@ -441,6 +442,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
+        check_readable(X)
         if is_table(X):
             validate_data(self, X, reset=False, skip_check_array=True)
             return X
@@ -550,7 +552,14 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
-        y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        try:
+            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        except ValueError as error:
+            if "could not convert string" in str(error):
+                raise ValueError(
+                    "y holds texts, not numbers; TabularClassifier takes labels."
+                ) from error
+            raise
         self._many = y.ndim == 2
         y = y.reshape(len(y), -1).astype(np.float64)
         X, y, weight = self._used(X, y, weight)
