@@ -386,7 +386,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                     self._relearned(first, Y, weight, half, until) for half in halves
                 ]
                 kernels = [each for each in found if each is not None]
-                if len(kernels) < len(halves):  # late
+                if len(kernels) < len(halves):
                     break
                 both = zip(halves, kernels, strict=True)
                 pairs.append([Half(half, [(1.0, each)]) for half, each in both])
@@ -408,8 +408,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         positions: np.ndarray,
         until: float,
     ) -> Trial | None:
-        """Return a kernel learned from some of the searched rows, None if late."""
-        if self._clock() > until:
+        """Return a kernel learned from some of the searched rows.
+
+        None if it is late, or if there is nothing to learn from them.
+        """
+        few = len(positions) < _LEAST_RELEARNED // 2
+        varies = np.ptp(Y[self._searched[positions]], axis=0).any()
+        if few or not varies or self._clock() > until:
             return None
         numbers = trial.numbers
         search = KernelSearch(
@@ -554,6 +559,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         X, weight = self._begin(X, y, sample_weight)
         try:
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
@@ -561,7 +567,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 ) from error
             raise
         self._many = y.ndim == 2
-        y = y.reshape(len(y), -1).astype(np.float64)
+        y = y.reshape(len(y), -1)
         X, y, weight = self._used(X, y, weight)
         stream = root_stream(self.random_state)
         X, y, weight = self._set_apart(X, y, weight, stream)
