@@ -13,7 +13,7 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 
 import randkern as rk
 from randkern.datasets import Dataset
-from randkern.study.compare import test_error
+from randkern.study.fits import test_error
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.preparation import prepare
 from randkern.study.tune import Grid, preference, tune

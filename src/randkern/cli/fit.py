@@ -109,9 +109,7 @@ def command(
 
 def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
-    from sklearn.model_selection import train_test_split
-
-    from ..study.preparation import strata
+    from ..study.preparation import split_rows
 
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
@@ -122,10 +120,8 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     if table.X_test is not None:
         return X, table.X_test, y, table.y_test
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
-    classes = strata(y, table.task, min(size, len(y) - size))
-    return tuple(
-        train_test_split(X, y, test_size=size, random_state=seed, stratify=classes)
-    )
+    train, test, _ = split_rows(y, table.task, size, seed)
+    return X.iloc[train], X.iloc[test], y[train], y[test]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from sklearn.pipeline import make_pipeline
 
 from .fits import Fits
 from .kernel_choices import parse_kernel
-from .preparation import prepare
 
 __all__ = ["fit_winner", "winner"]
 
@@ -60,14 +59,15 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     best = winner(results)
     if best is None:
         raise ValueError("every model was skipped: there is none to save")
-    data, named = prepare(dataset), best["hyperparameters"]
+    named = best["hyperparameters"]
     choice = parse_kernel(best["kernel"])
     kernel = choice.build(named.get(choice.opens))
     given = results["arguments"]
-    fits, size = Fits(data, given["memory_limit"]), best["n_components"]
-    model = fits.model(choice, kernel, size, given.get("random_state", 0))
+    fits, seed = Fits(dataset, given["memory_limit"]), given.get("random_state", 0)
+    model = fits.model(choice, kernel, best["n_components"], seed)
     # Features times s with penalty α are equivalent to penalty α/s².
     alpha = named["alpha"] / named.get("scale", 1.0) ** 2
     model.set_params(alpha=alpha, features=best["features"])
-    model.fit(data.X_train, data.y_train)
-    return model if data.encoder is None else make_pipeline(data.encoder, model)
+    model.fit(fits.data.X_train, fits.data.y_train)
+    encoder = fits.data.encoder
+    return model if encoder is None else make_pipeline(encoder, model)
