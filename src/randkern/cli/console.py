@@ -43,8 +43,9 @@ def output() -> Console:
     return console
 
 
-def titled_table(title: str, plain: bool, **options: Any) -> Table:
-    """Return an empty table with a title, in ASCII without colours if `plain`."""
+def titled_table(title: str, **options: Any) -> Table:
+    """Return an empty table with a title, in ASCII without colours if redirected."""
+    plain = not output().is_terminal
     return Table(
         title=title,
         title_justify="left",

@@ -75,9 +75,8 @@ def command(
         model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
         out.mkdir(parents=True, exist_ok=True)
         judged = _Judged.of(model, table.task, split)
-        plain = not console.is_terminal
-        console.print(_leaderboard(model, plain))
-        console.print(_scores(judged.evaluation, judged.others, plain))
+        console.print(_leaderboard(model))
+        console.print(_scores(judged.evaluation, judged.others))
         written = [out / name for name in ("model.skops", "report.html")]
         model.set_params(time_limit=time_limit)  # as the user set it
         randkern.save(model, written[0])  # in case the report or the refit fails
@@ -199,9 +198,9 @@ def _defined(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in values.items()}
 
 
-def _leaderboard(model: Any, plain: bool) -> Table:
+def _leaderboard(model: Any) -> Table:
     trials = model.leaderboard_
-    table = titled_table(f"the best of {len(trials)} kernels tried", plain)
+    table = titled_table(f"the best of {len(trials)} kernels tried")
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):
@@ -214,11 +213,11 @@ def _leaderboard(model: Any, plain: bool) -> Table:
     return table
 
 
-def _scores(evaluation: Any, others: dict[str, Any], plain: bool) -> Table:
+def _scores(evaluation: Any, others: dict[str, Any]) -> Table:
     from ..report.page import score_rows
 
     n = len(evaluation.predictions)
-    table = titled_table(f"on {n:,} rows held out (± one standard error)", plain)
+    table = titled_table(f"on {n:,} rows held out (± one standard error)")
     table.add_column("")
     for name in ("this model", *others):
         table.add_column(name, justify="right")
