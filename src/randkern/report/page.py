@@ -52,27 +52,12 @@ def render(
     target: str,
     cost: Mapping[str, str],
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML without references to other files.
 
-    Parameters
-    ----------
-    model : TabularRegressor or TabularClassifier
-        Fitted to `train`.
-    summary : Summary
-        Summary of the whole table.
-    train, test : (DataFrame, ndarray)
-    evaluation : Evaluation
-        Evaluation of `model` on `test`.
-    others : dict of str to Evaluation
-        Evaluations of other models on `test`.
-    title, target : str
-    cost : dict of str to str
-        Entries on time, memory and size.
-
-    Returns
-    -------
-    str
-        HTML without references to other files.
+    `model` is a tabular model fitted to the rows and targets `train`, and `evaluation`
+    that of `test`; `others` are evaluations of other models on `test` by their names,
+    `summary` describes the whole table, and `cost` has entries on time, memory and
+    size.
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -89,7 +74,6 @@ def render(
     if len(curve) > 1:
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
         drawings.append(figures.learning_curve(list(curve), list(curve.values()), unit))
-    trials = model.leaderboard_.head(_MOST_TRIALS)
     return environment.from_string(text).render(
         title=title,
         target=target,
@@ -99,7 +83,7 @@ def render(
         scores=score_rows(evaluation, others),
         names=["this model", *others],
         drawings=drawings,
-        trials=trials.to_dict("records"),
+        trials=model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
         code=model.model_.explain(),
         cost=cost,
     )
@@ -116,10 +100,11 @@ def learning_curve(
     samples of up to 4,000 rows.
     """
     (X, y), (X_test, y_test) = train, test
+    classes = is_classifier(model)
     largest = min(len(y), _MOST_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _LEAST_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if is_classifier(model):
+    if classes:
         fit = clone(member.fit).set_params(n_components=None)
     else:
         fit = KernelRidgeRegressor(
@@ -131,11 +116,11 @@ def learning_curve(
     rows, labels = member.rows_of(X.iloc[order]), y[order]
     rows_test, out = member.rows_of(X_test), {}
     for size in sorted(sizes):
-        if is_classifier(model) and len(np.unique(labels[:size])) < 2:
+        if classes and len(np.unique(labels[:size])) < 2:
             continue
         found = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
-        wrong = found != y_test if is_classifier(model) else (found - y_test) ** 2
-        out[size] = float(wrong.mean() if is_classifier(model) else wrong.mean() ** 0.5)
+        wrong = found != y_test if classes else (found - y_test) ** 2
+        out[size] = float(wrong.mean() if classes else wrong.mean() ** 0.5)
     return out
 
 

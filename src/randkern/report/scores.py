@@ -16,15 +16,8 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = [
-    "COVERAGE",
-    "Evaluation",
-    "area_under_curve",
-    "baselines",
-    "evaluate",
-    "mean_log_loss",
-    "rmse_error",
-]
+__all__ = ["COVERAGE", "Evaluation", "area_under_curve", "baselines", "evaluate"]
+__all__ += ["mean_log_loss", "rmse_error"]
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -32,20 +25,13 @@ COVERAGE = 0.9
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions for unseen rows, and their scores.
+    """Predictions (n,) for unseen rows, and their scores.
 
-    Attributes
-    ----------
-    predictions : ndarray of shape (n,)
-    scores : dict of str to float
-        For classifiers ``error`` (the share of misclassified rows), ``log_loss`` (nats
-        per row) and ``auc`` (one-vs-rest, weighted); for regressors ``rmse``, ``mae``
-        (in units of the target), ``r2``, and, if the model has intervals, the
-        ``coverage`` of 90 % intervals.
-    standard_error : float
-        Standard error of ``error`` or ``rmse``, from the number of rows.
-    probabilities : ndarray of shape (n, n_classes), or None
-    intervals : ndarray of shape (n, 2), or None
+    Scores of classifiers are ``error`` (the share of misclassified rows), ``log_loss``
+    (nats per row) and ``auc`` (one-vs-rest, weighted); of regressors ``rmse``, ``mae``
+    (in units of the target), ``r2``, and, if the model has intervals, the ``coverage``
+    of 90 % intervals, (n, 2). The standard error is that of ``error`` or ``rmse``, from
+    the number of rows; `probabilities` are (n, n_classes).
     """
 
     predictions: np.ndarray = field(repr=False)
@@ -57,12 +43,6 @@ class Evaluation:
 
 def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
     """Score a fitted model on rows.
-
-    Parameters
-    ----------
-    model : classifier or regressor
-    X : dataframe or array of shape (n, d)
-    y : ndarray of shape (n,)
 
     Examples
     --------
@@ -106,14 +86,7 @@ def rmse_error(squares: np.ndarray) -> float:
 
 
 def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
-    """Return fitted baseline models by name.
-
-    Parameters
-    ----------
-    X : dataframe or array of shape (n, d)
-    y : ndarray of shape (n,)
-    task : {"classification", "regression"}
-    """
+    """Return a constant and a linear model, fitted, by their names."""
     if task == "classification":
         constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
         names = "most frequent class", "logistic regression"
