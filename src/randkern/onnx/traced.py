@@ -59,10 +59,6 @@ class Graph:
         self._scope, self._container = scope, container
         self._unused: dict[str, tuple[Any, ...]] = {}
 
-    def input(self, name: str, example: np.ndarray) -> Traced:
-        """Return the array for an input, or for the result of other operators."""
-        return Traced(self, name, example)
-
     def constant(self, values: Any) -> Traced:
         """Return an array of numbers or strings that the graph stores."""
         values = np.asarray(values)
