@@ -54,10 +54,13 @@ def read_image_folder(
         for split in _SPLITS:
             chosen = [member for member in members if member.split == split]
             chosen.sort(key=lambda member: (member.file, member.class_name))
-            X = _decode_all(chosen, image_shape)
-            names = [member.class_name for member in chosen]
-            y = np.array([classes.index(name) for name in names], dtype=np.int64)
-            decoded[split] = (X, y)
+            # On one thread: for such small images most of the time is spent in Python
+            # code of Pillow and zipfile, under the GIL.
+            pixels = np.empty((len(chosen), *image_shape), dtype=np.uint8)
+            for row, member in enumerate(chosen):
+                pixels[row] = _decode(member, image_shape)
+            y = np.array([classes.index(m.class_name) for m in chosen], dtype=np.int64)
+            decoded[split] = unit_pixels(pixels.reshape(len(chosen), -1)), y
         return decoded
 
 
@@ -134,15 +137,6 @@ def _check_members(source: Path, members: list[Member], classes: Sequence[str]) 
             f"{source}: {split}/{class_name}/{file} is there {times} times; keep one "
             f"copy of the data set in it"
         )
-
-
-def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.ndarray:
-    # On one thread: for such small images most of the time is spent in Python code of
-    # Pillow and zipfile, under the GIL, so a thread pool would gain nothing.
-    pixels = np.empty((len(members), *image_shape), dtype=np.uint8)
-    for row, member in enumerate(members):
-        pixels[row] = _decode(member, image_shape)
-    return unit_pixels(pixels.reshape(len(members), -1))
 
 
 def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:

@@ -204,13 +204,16 @@ def load_dataset(
     diabetes, bundled with scikit-learn: n = 442, d = 10, regression
     """
     text = os.fspath(name_or_path)
-    place = Path(data_dir) if data_dir is not None else _place_from_environment()
+    given = data_dir if data_dir is not None else os.environ.get(_DATA_VARIABLE) or None
+    place = None if given is None else Path(given)
     if text.startswith(_OPENML_PREFIX):
         name = text.removeprefix(_OPENML_PREFIX)
         return fetch_openml(name, target=target, task=task, data_home=data_dir)
     is_name = text in DATASET_NAMES
     if text.lower().endswith(TABLE_SUFFIXES) or (not is_name and Path(text).is_file()):
-        path = _find_table(Path(text), place)
+        path = Path(text)
+        if place is not None and not path.exists() and (place / path).exists():
+            path = place / path
         return dataset_from_frame(
             *(read_table(path), target), name=path.name, source=str(path), task=task
         )
@@ -233,18 +236,6 @@ def load_dataset(
             f"task={task!r}, but {text!r} is a {data.task}; leave task out"
         )
     return data
-
-
-def _place_from_environment() -> Path | None:
-    value = os.environ.get(_DATA_VARIABLE)
-    return Path(value) if value else None
-
-
-def _find_table(path: Path, place: Path | None) -> Path:
-    """Return the path itself, or the one below the data folder if only that exists."""
-    if place is not None and not path.exists() and (place / path).exists():
-        return place / path
-    return path
 
 
 def _load_files(name: str, place: Path | None) -> Dataset:
