@@ -10,32 +10,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import options
 from .console import titled_table, user_messages
-from .options import (
-    Data,
-    DataDir,
-    Kernels,
-    MemoryLimit,
-    Save,
-    Target,
-    Task,
-    Test,
-    parse_alpha,
-    parse_bytes,
-    parse_sizes,
-)
 from .studies import Source, named_values, run
 
 __all__ = ["command"]
 
 
 def command(
-    data: Data = "digits",
-    data_dir: DataDir = None,
-    target: Target = None,
-    task: Task = None,
-    test: Test = None,
-    kernels: Kernels = "gaussian,laplacian,optical",
+    data: options.Data = "digits",
+    data_dir: options.DataDir = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    test: options.Test = None,
+    kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(help="Numbers of random features.")
     ] = "30,100,300,1000,3000",
@@ -49,8 +37,8 @@ def command(
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
-    memory_limit: MemoryLimit = None,
-    save: Save = None,
+    memory_limit: options.MemoryLimit = None,
+    save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
     ] = Path("randkern-compare"),
@@ -69,12 +57,12 @@ def command(
         measure = partial(
             compare,
             kernels=[choice.label for choice in parse_kernels(kernels)],
-            n_components=parse_sizes(n_components),
+            n_components=options.parse_sizes(n_components),
             exact=exact,
             features=[each.strip() for each in features.split(",")],
-            alpha=parse_alpha(alpha),
+            alpha=options.parse_alpha(alpha),
             n_seeds=seeds,
-            memory_limit=parse_bytes(memory_limit),
+            memory_limit=options.parse_bytes(memory_limit),
         )
         source = Source(data, target, task, data_dir, test)
         run(measure, source, save, out, _print)

@@ -9,30 +9,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import options
 from .console import titled_table, user_messages
-from .options import (
-    Data,
-    DataDir,
-    Kernels,
-    MemoryLimit,
-    Save,
-    Target,
-    Task,
-    Test,
-    parse_bytes,
-)
 from .studies import Source, named_values, run
 
 __all__ = ["command"]
 
 
 def command(
-    data: Data = "digits",
-    data_dir: DataDir = None,
-    target: Target = None,
-    task: Task = None,
-    test: Test = None,
-    kernels: Kernels = "gaussian,optical",
+    data: options.Data = "digits",
+    data_dir: options.DataDir = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    test: options.Test = None,
+    kernels: options.Kernels = "gaussian,optical",
     n_components: Annotated[
         str, typer.Option(help="Number of random features, or exact.")
     ] = "1000",
@@ -69,11 +59,11 @@ def command(
     trials: Annotated[
         int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
     ] = 20,
-    memory_limit: MemoryLimit = None,
+    memory_limit: options.MemoryLimit = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
     ] = 0,
-    save: Save = None,
+    save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and tune.png.")
     ] = Path("randkern-tune"),
@@ -99,7 +89,7 @@ def command(
             biases=_parse_numbers(biases, "--biases"),
             validation=int(validation) if validation.isdecimal() else validation,
             n_trials=trials if optuna else None,
-            memory_limit=parse_bytes(memory_limit),
+            memory_limit=options.parse_bytes(memory_limit),
             random_state=seed,
         )
         source = Source(data, target, task, data_dir, test)

@@ -32,51 +32,24 @@ def compare(
     of features and for the exact kernel. Each model is then fitted on all training rows
     and scored on the test rows. The models' intercept centres the targets.
 
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        See :func:`.preparation.prepare` for how it is split and scaled.
-    kernels : str or sequence of str
-        Names accepted by :func:`.kernel_choices.parse_kernels`.
-    n_components : sequence of int
-        Numbers of random features. The linear kernel has at most as many features as
-        the data has columns; larger numbers are recorded as skipped.
-    exact : bool, default=True
-        Whether to fit the exact kernels too.
-    features : sequence of {"random", "nystrom"}, default=("random",)
-        The features of the models; landmarks are recorded as a separate kernel,
-        ``"gaussian, landmarks"``.
-    alpha : float, optional
-        Ridge penalty of every kernel; by default one is chosen per kernel.
-    n_seeds : int, default=3
-        Models with random features are drawn with seeds 0, 1, ..., n_seeds - 1;
-        the split and the hyperparameters are the same for all.
-    memory_limit : int or str, optional
-        Passed to the models. Fits that would exceed it are recorded as skipped.
-    progress : callable, optional
-        See :class:`.fits.Fits`.
+    `features` may be ``"random"`` and ``"nystrom"``: landmarks are recorded as a
+    separate kernel, ``"gaussian, landmarks"``. Models with random features are drawn
+    with the seeds 0, 1, ..., `n_seeds` − 1; the split and the hyperparameters are the
+    same for all. By default one penalty `alpha` is chosen per kernel. More features
+    than a linear kernel has columns, and fits that would exceed `memory_limit`, are
+    recorded as skipped. Before a kernel is timed, its models are fitted once on a few
+    rows, so that no record includes compilation.
 
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``selection`` (trials by kernel), ``baselines`` (by name: scores
-        and times of the most frequent class, or the mean, and of a linear model),
-        ``records``, ``skipped`` (``kernel``, ``n_components``, ``reason``) and
-        ``warnings`` (``kernel``, ``n_components``, ``message``).
-
-        A record has the ``kernel`` as requested, ``n_components`` (None: exact) and
-        ``seed``; ``test_error`` in the metric that ``dataset`` names, its
-        ``standard_error`` from the number of test rows, ``log_loss`` and ``auc``
-        (one-vs-rest, weighted) of classifiers with probabilities; ``fit_seconds`` and
-        ``predict_seconds`` without compilation; ``peak_memory_bytes`` of the process in
-        both, with interpreter and data, and ``memory_before_bytes`` just before; and
-        the kernel's ``hyperparameters`` with ``alpha``, the penalty.
-
-    Notes
-    -----
-    Before a kernel is timed, its models are fitted once on a few rows, so that no
-    record includes compilation.
+    Of the results, which are JSON-compatible, ``selection`` has the trials by kernel,
+    ``baselines`` scores and times of the most frequent class, or the mean, and of a
+    linear model; ``skipped`` has a ``reason`` and ``warnings`` a ``message`` by
+    ``kernel`` and ``n_components``. A record has the ``kernel`` as requested,
+    ``n_components`` (None: exact) and ``seed``; ``test_error`` in the metric that
+    ``dataset`` names, its ``standard_error`` from the number of test rows, ``log_loss``
+    and ``auc`` (one-vs-rest, weighted) of classifiers with probabilities;
+    ``fit_seconds`` and ``predict_seconds``; ``peak_memory_bytes`` of the process in
+    both, with interpreter and data, and ``memory_before_bytes`` just before; and the
+    kernel's ``hyperparameters`` with ``alpha``.
 
     Examples
     --------

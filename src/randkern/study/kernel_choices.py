@@ -85,15 +85,9 @@ _REFERENCES: dict[str, Callable[[np.ndarray], float]] = {
 class KernelChoice:
     """A kernel family whose lengthscale or bias is still open.
 
-    Attributes
-    ----------
-    label : str
-        The name as requested, such as ``"optical:4"``.
-    family : str
-        One of :data:`KERNEL_NAMES`.
-    parameters : dict
-        The other parameters of the kernel, by their names in its signature (depth is
-        the number of layers of the compositional one).
+    `label` is the name as requested, such as ``"optical:4"``, `family` one of
+    :data:`KERNEL_NAMES`; `parameters` are the others, by their names in the kernel's
+    signature (depth is the number of layers of the compositional one).
 
     Examples
     --------
@@ -161,12 +155,6 @@ def parse_kernel(text: str) -> KernelChoice:
     with hyphens. It may be followed by parameters in the order of the kernel's
     signature, such as ``matern:NU``, without the open one and `columns`. What the
     kernel does not take raises a ValueError.
-
-    Examples
-    --------
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> parse_kernel("optical:4")
-    KernelChoice(label='optical:4', family='optical', parameters={'degree': 4})
     """
     label = text.strip().lower()
     name, *given = label.split(":")

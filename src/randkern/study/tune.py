@@ -57,49 +57,25 @@ def tune(
     penalties (:class:`randkern.KernelRidgeClassifierCV`, or its regressor); the best
     of each kernel is then fitted on all training rows and scored on the test rows.
 
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        See :func:`.preparation.prepare` for how it is split and scaled.
-    kernels : str or sequence of str
-        Names accepted by :func:`.kernel_choices.parse_kernels`.
-    n_components : int or None, default=1000
-        Number of random features (at most one per column for the linear kernel);
-        None is the exact kernel.
-    alphas : sequence of float, optional
-        Penalties. None: the powers of ten from 10⁻⁶ to 10² times the power of ten
-        nearest to the mean of the kernel's diagonal (without bias).
-    scales : sequence of float
-        Factors of the features.
-    lengthscales : sequence of float, optional
-        None: ⅛, ¼, ..., 8 times what ``lengthscale="scale"`` resolves to.
-    biases : sequence of float, optional
-        Biases of the optical kernel. None: 0, 1/16, ¼, 1, 4 and 16 times the mean
-        squared norm of the rows.
-    validation : {"loo", "holdout"} or int, default="loo"
-        Leave-one-out; a quarter of the training rows; or a number of folds.
-    n_trials : int, optional
-        Number of values per kernel that Optuna proposes between the ends of the grid of
-        lengthscales or biases, which it replaces (log-uniform; without a bias of 0).
-    memory_limit : int or str, optional
-        Passed to the models. Fits that would exceed it are recorded as skipped.
-    random_state : int, default=0
-        Seed of the features, of the folds and of Optuna.
-    progress : callable, optional
-        See :class:`.fits.Fits`.
+    `n_components` is the number of random features (at most one per column for the
+    linear kernel), or None for the exact kernel; `validation` is ``"loo"``,
+    ``"holdout"`` (a quarter of the training rows) or a number of folds. Without values,
+    penalties are the powers of ten from 10⁻⁶ to 10² times the power of ten nearest to
+    the mean of the kernel's diagonal (without bias); lengthscales ⅛, ¼, ..., 8 times
+    what ``lengthscale="scale"`` resolves to; and biases 0, 1/16, ¼, 1, 4 and 16 times
+    the mean squared norm of the rows. With `n_trials`, Optuna proposes so many values
+    per kernel between the ends of the grid of lengthscales or biases, which they
+    replace (log-uniform; without a bias of 0). Fits that would exceed `memory_limit`
+    are recorded as skipped.
 
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``records`` (``kernel``, ``hyperparameters``,
-        ``validation_error``), ``settings`` (one per decomposition: ``kernel``,
-        ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``), ``best`` (by
-        kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
-        ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
-        ``baselines`` (scores of a constant and of a linear model, by name),
-        ``skipped`` (``kernel``, ``hyperparameters``, ``reason``) and ``warnings``
-        (``kernel``, ``hyperparameters``, ``message``).
+    The results, which are JSON-compatible, have ``records`` (``kernel``,
+    ``hyperparameters``, ``validation_error``), ``settings`` (one per decomposition:
+    ``kernel``, ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``),
+    ``best`` (by kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
+    ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
+    ``baselines`` (scores of a constant and of a linear model, by name), and, by
+    ``kernel`` and ``hyperparameters``, ``skipped`` (``reason``) and ``warnings``
+    (``message``).
 
     Examples
     --------

@@ -29,15 +29,14 @@ def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
         size = results["arguments"]["n_components"]
         return _choice(best["kernel"], size, best["hyperparameters"])
     errors: dict[Any, list[float]] = {}
-    named = {}
+    found = {}
     for record in results["records"]:
         key = record["kernel"], record["n_components"]
         errors.setdefault(key, []).append(record["test_error"])
-        named[key] = record["hyperparameters"]
+        found[key] = *key, record["hyperparameters"]
     if not errors:
         return None
-    label, size = min(errors, key=lambda key: fmean(errors[key]))
-    return _choice(label, size, named[label, size])
+    return _choice(*found[min(errors, key=lambda key: fmean(errors[key]))])
 
 
 def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[str, Any]:
