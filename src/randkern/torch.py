@@ -19,7 +19,6 @@ from randkern._random import root_stream
 from randkern._validation import MOST_COMPONENTS, check_choice, check_count
 from randkern.deployment import on_host, weighted_sum
 from randkern.kernels import Kernel
-from randkern.kernels.base import Term
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
@@ -124,12 +123,12 @@ class FeatureMap(nn.Module):
         stream = root_stream(random_state)
         self.kernel = clone(kernel)
         self.in_features, self.out_features = in_features, n_components
-        diagonals = _constant_diagonals(self.kernel, in_features)
-        options: dict[str, Any] = {"projection": projection, "fourier": fourier}
         self.plan = draw_plan(
-            *(self.kernel, n_components, in_features, diagonals),
+            *(self.kernel, n_components, in_features),
+            _constant_diagonals(self.kernel, in_features),
             stream.child("features"),
-            **options,
+            projection=cast(Any, projection),
+            fourier=cast(Any, fourier),
         )
         _compile(self.plan)
         parameters = []
@@ -168,12 +167,15 @@ class FeatureMap(nn.Module):
         logarithms = zip(self._stationary(), self.log_lengthscales, strict=True)
         scales = {id(leaf): torch.exp(-value) for leaf, value in logarithms}
         for group, term in zip(self.plan.groups, self.kernel.terms(), strict=True):
-            factors = tuple(
-                _scaled(factor, scales.get(id(leaf)))
-                for leaf, parts in term.split(group.factors)
-                for factor in parts
-            )
-            yield replace(group, factors=factors)
+            factors: list[Factor] = []
+            for leaf, parts in term.split(group.factors):
+                for factor in parts:
+                    if id(leaf) in scales:
+                        scale: Any = scales[id(leaf)]
+                        inputs = replace(factor.inputs, inverse_scale=scale)
+                        factor = replace(factor, inputs=inputs)
+                    factors.append(factor)
+            yield replace(group, factors=tuple(factors))
 
     def _stationary(self) -> list[Stationary]:
         """Return the kernels that have lengthscales, left to right."""
@@ -226,13 +228,6 @@ def _fingerprint(plan: Plan) -> bytes:
     return hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
 
 
-def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
-    """Return a factor with another inverse scale, or unchanged for None."""
-    if inverse_scale is None:
-        return factor
-    return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
-
-
 def _compile(plan: Plan) -> None:
     """Compile the random generators, which cannot be done within ``torch.export``."""
     for group in plan.groups:
@@ -249,22 +244,18 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
     if len(terms) == 1:
         return np.ones(1)
     points = np.stack([np.zeros(width), np.ones(width)])
-    diagonals = np.array([_diagonal(term, points) for term in terms])
+    diagonals = np.array([[term.weight] * 2 for term in terms])
+    for out, term in zip(diagonals, terms, strict=True):
+        for leaf in term.leaves:
+            # The points need not lie on the base spaces of a skeleton.
+            if not (isinstance(leaf, Compositional) and leaf.is_normalised):
+                out *= leaf._diag(points)
     if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
         raise ValueError(
             f"the terms of {kernel} share the columns by their sizes on data; use one "
             "FeatureMap a term, and torch.cat."
         )
     return diagonals[:, 0]
-
-
-def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
-    """Return the diagonal of a term at points that need not lie on base spaces."""
-    out = np.full(len(points), term.weight)
-    for leaf in term.leaves:
-        if not (isinstance(leaf, Compositional) and leaf.is_normalised):
-            out *= leaf._diag(points)
-    return out
 
 
 class _Fitted(nn.Module):

@@ -245,9 +245,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if is_classifier(model):
         raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
         values = _scores(model, inputs) if raw else _probabilities(model, inputs)
-        position = values.argmax(axis=1)
-        labels = _labels(model)
-        label = TracedOps().take(labels, position)
+        label = TracedOps().take(_labels(model), values.argmax(axis=1))
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
@@ -278,15 +276,10 @@ def _rows(inputs: list[Traced]) -> Traced:
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
 
 
-def _split(inputs: list[Traced]) -> list[Traced]:
-    """Return the columns of a table, one by one."""
-    return [x[:, [j]] for x in inputs for j in range(x.shape[1])]
-
-
 def _result(model: Any, inputs: list[Traced]) -> Any:
     """Return the predictions of a regressor or the output of a transformer."""
     if isinstance(model, TabularEncoder):
-        return encoded(model, _split(inputs))
+        return encoded(model, inputs)
     if isinstance(model, TabularRegressor):
         return _mean(model.model_.members, inputs)
     return _values(model, _rows(inputs))
@@ -297,7 +290,7 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
     total: Any = None
     for member in members:
         fit = member.fit
-        X = encoded(member.encoder, _split(inputs))
+        X = encoded(member.encoder, inputs)
         if member.turn is not None:
             X = X @ member.turn
         classes = hasattr(fit, "classes_")

@@ -15,12 +15,7 @@ from randkern.deployment import on_host
 from randkern.kernels import Compositional, Kernel
 from randkern.landmarks import Landmarks
 from randkern.onnx.skeletons import skeleton_columns, skeleton_draws, skeleton_gram
-from randkern.onnx.traced import (
-    ComplexPair,
-    NoOperatorError,
-    Traced,
-    TracedOps,
-)
+from randkern.onnx.traced import ComplexPair, NoOperatorError, Traced, TracedOps
 from randkern.plan import Group, Plan
 from randkern.projections import Dense, Streamed
 from randkern.skeletons.paths import SkeletonPaths
@@ -156,12 +151,13 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
 # -- tables ---------------------------------------------------------------------------
 
 
-def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
-    """Return the encoded rows of a table, given its columns, (n, 1) each.
+def encoded(encoder: TabularEncoder, inputs: list[Traced]) -> Traced:
+    """Return the encoded rows of a table, given its columns, one or more at once.
 
     Missing numbers are NaN, missing categories empty strings; dates are days since
     1970.
     """
+    columns = [x[:, [j]] for x in inputs for j in range(x.shape[1])]
     if any(columns[j].dtype.kind in "OU" for j in encoder._numbers):
         raise ValueError(
             "a column of numbers has the type of texts among the inputs of the ONNX "
