@@ -365,7 +365,7 @@ class _Functions(_Named):
         """Return √(2u) times a series, u = 1 − |v|: runtimes have no float64 arccos."""
         size = abs(values)
         u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * _chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
+        angle = self.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
         return self.where(values < 0, math.pi - angle, angle)
 
     def arcsin(self, values: Any) -> Any:
@@ -391,15 +391,6 @@ class _Functions(_Named):
     def stack(self, parts: Any, axis: int = -1) -> Any:
         """Stack two-dimensional arrays along a third axis."""
         return self.concat([part[:, :, None] for part in parts], axis=2)
-
-
-def _chebyshev_sum(series: np.ndarray, t: Any) -> Any:
-    """Return Σ_k c_k T_k(t) for t in [−1, 1], by Clenshaw's recurrence."""
-    above: Any = 0.0
-    here: Any = t * 0.0 + float(series[-1])
-    for coefficient in series[-2:0:-1]:
-        above, here = here, t * 2.0 * here - above + float(coefficient)
-    return t * here + float(series[0]) - above
 
 
 def _arccos_factor(t: Any) -> Any:
@@ -473,7 +464,7 @@ def _normal_quantile(p: Any) -> Any:
         lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
     )
     t = _Functions().log(p / (1.0 - p)) * (1 / widest)
-    return _chebyshev_sum(series, t)
+    return chebyshev.chebval(t, series)
 
 
 def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
