@@ -18,9 +18,11 @@ from randkern.kernels import Kernel
 from randkern.metric import MetricLearner
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.plan import Plan
+from randkern.tabular import TabularEncoder
 from randkern.tabular.model import ExactRidge
 
-__all__ = ["WeightedSum", "check_numbers", "on_host", "to_torch", "weighted_sum"]
+__all__ = ["WeightedSum", "categories_of", "check_numbers", "encoder_of", "on_host"]
+__all__ += ["to_torch", "weighted_sum"]
 
 # Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
@@ -89,6 +91,21 @@ def check_numbers(model: Any) -> None:
             "tensors nor ONNX operators take; use randkern.TabularEncoder in a "
             "pipeline."
         )
+
+
+def encoder_of(model: Any) -> TabularEncoder | None:
+    """Return what encodes the tables of a model, or of the first step of a pipeline."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
+    if hasattr(first, "model_"):
+        first = first.model_.members[0].encoder
+    return first if isinstance(first, TabularEncoder) else None
+
+
+def categories_of(model: Any) -> set[str]:
+    """Return the names of the columns of a table that a model reads as categories."""
+    encoder = encoder_of(model)
+    names = getattr(encoder, "feature_names_in_", None)
+    return set() if encoder is None or names is None else {*names[encoder._categories]}
 
 
 def on_host(values: Any) -> np.ndarray:

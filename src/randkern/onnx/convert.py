@@ -7,14 +7,19 @@ from typing import Any, cast
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
-from sklearn.pipeline import Pipeline
 
 from randkern import features as transformers
 from randkern import metric, models, tabular
 from randkern._extras import import_extra
 from randkern._files import atomic_write
 from randkern._validation import is_numeric, is_table, is_time
-from randkern.deployment import check_numbers, on_host, weighted_sum
+from randkern.deployment import (
+    categories_of,
+    check_numbers,
+    encoder_of,
+    on_host,
+    weighted_sum,
+)
 from randkern.models import GaussianProcessClassifier
 from randkern.models._gp_laplace import LaplacePosterior
 from randkern.onnx.operators import encoded, features, gram, solved
@@ -160,9 +165,10 @@ def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
         return of(float) if is_time(column) else text  # dates are numbers of days
 
     if X is None:
-        names, texts = _columns_of(model)
+        names = getattr(encoder_of(model), "feature_names_in_", None)
         if names is None:
             return [("X", of(dtype, model.n_features_in_))]
+        texts = categories_of(model)
         return [(name, text if name in texts else of(dtype)) for name in names]
     if not is_table(X):
         return [("X", of(np.asarray(X).dtype, np.shape(X)[1]))]
@@ -183,17 +189,6 @@ def _rename_inputs(graph: Any, names: list[str]) -> None:
     for node in graph.node:
         for at, name in enumerate(node.input):
             node.input[at] = changed.get(name, name)
-
-
-def _columns_of(model: Any) -> tuple[list[str] | None, set[str]]:
-    """Return the names of the columns a model encodes, and of its string columns."""
-    first = model.steps[0][1] if isinstance(model, Pipeline) else model
-    if isinstance(first, (TabularRegressor, TabularClassifier)):
-        first = first.model_.members[0].encoder
-    names = getattr(first, "feature_names_in_", None)
-    if not isinstance(first, TabularEncoder) or names is None:
-        return None, set()
-    return list(names), {str(names[j]) for j in first._categories}
 
 
 def _set_types(operator: Any) -> None:
