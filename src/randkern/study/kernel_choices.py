@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from randkern.kernels.stationary import Stationary
 
 __all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
 
-_OpenParameter = Literal["lengthscale", "bias", None]
 # Names in records, where `alpha` is the ridge penalty and `scale` that of features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
@@ -101,10 +100,10 @@ class KernelChoice:
     parameters: dict[str, Any]
 
     @property
-    def opens(self) -> _OpenParameter:
+    def opens(self) -> str | None:
         """The open hyperparameter: ``"lengthscale"``, ``"bias"`` or None."""
-        name: Any = _FAMILIES[self.family].open_name
-        return name and _recorded(name)  # type: ignore[return-value]
+        name = _FAMILIES[self.family].open_name
+        return name and _recorded(name)
 
     def build(self, value: float | str | None) -> Any:
         """Return the kernel with its open hyperparameter set to `value`."""

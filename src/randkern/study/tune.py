@@ -7,10 +7,9 @@ scale and every penalty, and no cell of their grid needs a fit.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +89,7 @@ def tune(
     True
     """
     choices = parse_kernels(kernels)
-    grid = Grid.of(alphas, scales, lengthscales, biases)
+    grid = Grid(alphas, scales, lengthscales, biases)
     if n_components is not None:
         check_count("n_components", n_components)
     if n_trials is not None:
@@ -134,36 +133,24 @@ def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
     return record["validation_error"], distance, -named["alpha"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Grid:
-    """The values to try; with "auto" they follow from the kernel and the data.
+    """The values to try, ascending; "auto", for None, follows from the data."""
 
-    Attributes
-    ----------
-    alphas, lengthscales, biases : list of float or "auto"
-    scales : list of float
-    """
+    alphas: Any
+    scales: Any
+    lengthscales: Any
+    biases: Any
 
-    alphas: list[float] | Literal["auto"]
-    scales: list[float]
-    lengthscales: list[float] | Literal["auto"]
-    biases: list[float] | Literal["auto"]
-
-    @classmethod
-    def of(
-        cls,
-        alphas: Sequence[float] | None,
-        scales: Sequence[float],
-        lengthscales: Sequence[float] | None,
-        biases: Sequence[float] | None,
-    ) -> Self:
-        """Return the distinct values in ascending order, or raise."""
-        return cls(
-            alphas=_rising("alphas", alphas),
-            scales=_rising("scales", scales),
-            lengthscales=_rising("lengthscales", lengthscales),
-            biases=_rising("biases", biases, zero=True),
-        )
+    def __post_init__(self) -> None:
+        for name, values in vars(self).items():
+            rising: Any = "auto"
+            if values is not None:
+                zero = name == "biases"
+                rising = sorted({check_positive(name, v, zero=zero) for v in values})
+            if not rising:
+                raise ValueError(f"{name} must hold one number or more, got none")
+            setattr(self, name, rising)
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
         """Return the lengthscales or biases of a kernel, [None] if it has none."""
@@ -224,10 +211,8 @@ class _Search(Fits):
 
     def settings_of(self, choice: KernelChoice) -> tuple[int, Iterable[float | None]]:
         """Return the number of settings to try, and these: the grid's, or Optuna's."""
-        values, n_trials = (
-            self.grid.values(choice, self.data.X_train),
-            self.options["n_trials"],
-        )
+        n_trials = self.options["n_trials"]
+        values = self.grid.values(choice, self.data.X_train)
         if n_trials is None or choice.opens is None:
             return len(values), values
         positive = [value for value in values if value]
@@ -239,8 +224,11 @@ class _Search(Fits):
         return n_trials, self._proposals(choice.opens, positive[0], positive[-1])
 
     def _proposals(self, opens: str, low: float, high: float) -> Iterator[float]:
-        """Yield what Optuna proposes between two values."""
-        with _quiet_optuna() as optuna:
+        """Yield what Optuna proposes between two values, without its log."""
+        optuna = import_extra("optuna", "a search by trials", "tune")
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
             sampler = optuna.samplers.TPESampler(seed=self.options["random_state"])
             study = optuna.create_study(sampler=sampler)
             for _ in range(self.options["n_trials"]):
@@ -249,6 +237,8 @@ class _Search(Fits):
                 failed = optuna.trial.TrialState.FAIL
                 state = failed if self.least_error is None else None
                 study.tell(trial, self.least_error, state)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
 
     def begin(self, choice: KernelChoice) -> None:
         """Compile the code of a kernel."""
@@ -332,15 +322,6 @@ class _Search(Fits):
         return None if skipped else time.perf_counter() - start
 
 
-def _rising(name: str, values: Sequence[float] | None, *, zero: bool = False) -> Any:
-    """Return distinct values in ascending order, "auto" for None."""
-    if values is None:
-        return "auto"
-    if len(values) == 0:
-        raise ValueError(f"{name} must hold one number or more, got none")
-    return sorted({check_positive(name, value, zero=zero) for value in values})
-
-
 def _penalty(scale: float, alpha: float) -> float:
     """Return α/s², equal for cells that differ only by rounding."""
     return float(f"{alpha / scale**2:.12g}")
@@ -368,15 +349,3 @@ def at_edge(
     if len(penalties) > 1 and _penalty(named["scale"], named["alpha"]) in outer:
         edges.append("alpha")
     return edges
-
-
-@contextmanager
-def _quiet_optuna() -> Iterator[Any]:
-    """Import Optuna, and suppress its log of trials in the context."""
-    optuna = import_extra("optuna", "a search by trials", "tune")
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield optuna
-    finally:
-        optuna.logging.set_verbosity(verbosity)
