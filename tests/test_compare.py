@@ -15,7 +15,7 @@ from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
 from randkern.study import measure
 from randkern.study.compare import compare
-from randkern.study.fits import test_error
+from randkern.study.fits import fit_winner, test_error, winner
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
     parse_kernel,
@@ -27,7 +27,6 @@ from randkern.study.records import write_results
 from randkern.study.selection import (
     select_hyperparameters,
 )
-from randkern.study.winner import fit_winner, winner
 
 pytestmark = pytest.mark.slow
 

@@ -343,13 +343,8 @@ Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     """Return `value` as a finite positive float (or 0, with `zero`)."""
     bound = "non-negative" if zero else "positive"
-    if (
-        isinstance(value, (bool, np.bool_))
-        or not isinstance(value, numbers.Real)
-        or not math.isfinite(value)
-        or value < 0
-        or (value == 0 and not zero)
-    ):
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not (0 < value < math.inf or (zero and value == 0)):
         raise ValueError(f"{name} must be a {bound} finite number, got {value!r}.")
     return float(value)
 
@@ -363,11 +358,8 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     """Return `value` as a positive int."""
-    if (
-        isinstance(value, (bool, np.bool_))
-        or not isinstance(value, numbers.Integral)
-        or not 1 <= int(value) <= at_most
-    ):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or not 1 <= int(value) <= at_most:
         limit = "" if at_most == math.inf else f" of at most {at_most:,}"
         raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)

@@ -111,7 +111,7 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
     """Fit and save the best model; return a line that describes it."""
     import randkern
 
-    from ..study.winner import fit_winner, winner
+    from ..study.fits import fit_winner, winner
 
     randkern.save(fit_winner(dataset, results), path)
     best = winner(results) or {}
