@@ -188,8 +188,7 @@ def load_cifar10(place: Path) -> Dataset | None:
                 return _SET.dataset(where, splits, FULL_COUNTS)
     for source in (place, *(place / name for name in _ARCHIVES)):
         if source.is_file() or (source / "train" / CLASSES[0]).is_dir():
-            shape = _SET.image_shape
-            splits = read_image_folder(source, classes=CLASSES, image_shape=shape)
+            splits = read_image_folder(source, _SET)
             where = f"image files in {source.resolve().name}"
             return _SET.dataset(where, splits, FULL_COUNTS)
     return None

@@ -14,7 +14,7 @@ import numpy as np
 
 from randkern._extras import import_extra
 from randkern.datasets.files import guess_content
-from randkern.datasets.record import Splits, unit_pixels
+from randkern.datasets.record import ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -35,32 +35,30 @@ class Member(NamedTuple):
     read: Callable[[], bytes]
 
 
-def read_image_folder(
-    source: Path, *, classes: Sequence[str], image_shape: tuple[int, int, int]
-) -> Splits:
+def read_image_folder(source: Path, images: ImageSet) -> Splits:
     """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
 
     `source` is a directory or a zip archive, of which nothing is unpacked to disk; the
     two folders may be nested, as in ``cifar10/train``. Hidden files, ``__MACOSX``,
-    paths with ``..`` and files without an image suffix are skipped. Labels are
-    positions in `classes`; `image_shape`, (height, width, 3), is that of every image.
-    Rows are sorted by file name, then class, so that consecutive rows cover all
-    classes. A member that is not such an image raises a DataFileError that names it.
+    paths with ``..`` and files without an image suffix are skipped. Rows are sorted by
+    file name, then class, so that consecutive rows cover all classes. A member that is
+    no image of these classes and this shape raises a DataFileError that names it.
     """
     import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:
-        _check_members(source, members, classes)
+        _check_members(source, members, images.classes)
         decoded = {}
         for split in _SPLITS:
             chosen = [member for member in members if member.split == split]
             chosen.sort(key=lambda member: (member.file, member.class_name))
             # On one thread: for such small images most of the time is spent in Python
             # code of Pillow and zipfile, under the GIL.
-            pixels = np.empty((len(chosen), *image_shape), dtype=np.uint8)
+            pixels = np.empty((len(chosen), *images.image_shape), dtype=np.uint8)
             for row, member in enumerate(chosen):
-                pixels[row] = _decode(member, image_shape)
-            y = np.array([classes.index(m.class_name) for m in chosen], dtype=np.int64)
-            decoded[split] = unit_pixels(pixels.reshape(len(chosen), -1)), y
+                pixels[row] = _decode(member, images.image_shape)
+            y = [images.classes.index(member.class_name) for member in chosen]
+            X = unit_pixels(pixels.reshape(len(chosen), -1))
+            decoded[split] = X, np.array(y, dtype=np.int64)
         return decoded
 
 
