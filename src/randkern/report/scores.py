@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = ["COVERAGE", "Evaluation", "area_under_curve", "baselines", "evaluate"]
-__all__ += ["mean_log_loss", "rmse_error"]
+__all__ = ["COVERAGE", "Evaluation", "Judged", "area_under_curve", "baselines"]
+__all__ += ["evaluate", "mean_log_loss", "rmse_error"]
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -39,6 +39,46 @@ class Evaluation:
     standard_error: float
     probabilities: np.ndarray | None = field(default=None, repr=False)
     intervals: np.ndarray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model fitted to training rows, its evaluation and others' on test rows.
+
+    `train` and `test` are rows and targets, `others` evaluations by names. The fit took
+    `seconds` and `peak_bytes` of memory.
+    """
+
+    model: Any
+    train: tuple[Any, np.ndarray]
+    test: tuple[Any, np.ndarray]
+    evaluation: Evaluation
+    others: dict[str, Evaluation]
+    seconds: float
+    peak_bytes: int
+
+    def record(self) -> dict[str, Any]:
+        """Return its entry in results, JSON-compatible."""
+        model, names = self.model, self.train[0].columns
+        shares = model.feature_importances_.tolist()
+        others = self.others.items()
+        trials = model.leaderboard_.to_dict("records")
+        return {
+            "n_train": len(self.train[1]),
+            "n_test": len(self.test[1]),
+            "scores": _defined(self.evaluation.scores),
+            "standard_error": self.evaluation.standard_error,
+            "baselines": {name: _defined(other.scores) for name, other in others},
+            "leaderboard": [_defined(trial) for trial in trials],
+            "importances": dict(zip(names, shares, strict=True)),
+            "fit_seconds": self.seconds,
+            "peak_memory_bytes": self.peak_bytes,
+        }
+
+
+def _defined(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with NaN replaced by None, as JSON has no NaN."""
+    return {name: None if value != value else value for name, value in values.items()}
 
 
 def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
