@@ -16,8 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = ["COVERAGE", "Evaluation", "Judged", "area_under_curve", "baselines"]
-__all__ += ["evaluate", "mean_log_loss", "rmse_error"]
+__all__ = ["COVERAGE", "Evaluation", "Judged", "baselines", "evaluate", "rmse_error"]
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -81,8 +80,10 @@ def _defined(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in values.items()}
 
 
-def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
-    """Score a fitted model on rows.
+def evaluate(
+    model: Any, X: Any, y: np.ndarray, predictions: np.ndarray | None = None
+) -> Evaluation:
+    """Score a fitted model on rows, whose predictions may be known.
 
     Examples
     --------
@@ -93,15 +94,16 @@ def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
     >>> evaluate(DummyRegressor().fit(X, y), X, y).scores
     {'rmse': 1.0, 'mae': 1.0, 'r2': 0.0}
     """
-    predictions = model.predict(X)
+    predictions = np.asarray(model.predict(X) if predictions is None else predictions)
     if is_classifier(model):
-        wrong = predictions != y
-        P = model.predict_proba(X)
-        scores = {"error": float(wrong.mean()), "log_loss": mean_log_loss(model, P, y)}
-        scores["auc"] = area_under_curve(model, P, y)
-        return Evaluation(
-            predictions, scores, float(wrong.std()) / math.sqrt(len(y)), P
-        )
+        wrong, P = predictions != y, None
+        scores = {"error": float(wrong.mean())}
+        if hasattr(model, "predict_proba"):
+            P = model.predict_proba(X)
+            scores["log_loss"] = _mean_log_loss(model, P, y)
+            scores["auc"] = _area_under_curve(model, P, y)
+        error = float(wrong.std()) / math.sqrt(len(y))
+        return Evaluation(predictions, scores, error, P)
     squares = (predictions - y) ** 2
     rmse, spread = math.sqrt(squares.mean()), float(np.var(y))
     scores = {"rmse": rmse, "mae": float(abs(predictions - y).mean())}
@@ -140,7 +142,7 @@ def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
     return dict(zip(names, fitted, strict=True))
 
 
-def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def _mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the mean of −log p; an unknown class has p = ε."""
     known = np.isin(y, model.classes_)
     floor = -math.log(np.finfo(float).eps)
@@ -152,7 +154,7 @@ def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     return float(known.mean() * inside + (1 - known.mean()) * floor)
 
 
-def area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def _area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the ROC curve, or NaN if it is undefined."""
     if not np.array_equal(np.unique(y), model.classes_):
         return math.nan

@@ -15,7 +15,7 @@ import randkern
 
 from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
-from ..report.scores import area_under_curve, mean_log_loss, rmse_error
+from ..report.scores import evaluate, rmse_error
 from .kernel_choices import KernelChoice, parse_kernel
 from .measure import Measurement
 from .preparation import prepare
@@ -143,22 +143,20 @@ class Fits:
     def scores(self, model: Any, predicted: NDArray[Any]) -> dict[str, Any]:
         """Return the test scores of a fitted model by their names in records."""
         y, task = self.data.y_test, self.data.task
-        found: dict[str, Any] = {
-            "test_error": test_error(y, predicted, task),
-            "log_loss": None,
-            "auc": None,
-        }
         if task == "regression":
             squares = (np.asarray(predicted).reshape(y.shape) - y) ** 2
-            squares = squares.reshape(len(y), -1).mean(axis=1)
-            return found | {"standard_error": rmse_error(squares) / _spread(y)}
-        found["standard_error"] = float(np.std(predicted != y)) / len(y) ** 0.5
-        if hasattr(model, "predict_proba"):
-            P = model.predict_proba(self.data.X_test)
-            found["log_loss"] = mean_log_loss(model, P, y)
-            area = area_under_curve(model, P, y)
-            found["auc"] = area if np.isfinite(area) else None
-        return found
+            error = rmse_error(squares.reshape(len(y), -1).mean(axis=1)) / _spread(y)
+            found: dict[str, float] = {}
+        else:
+            judged = evaluate(model, self.data.X_test, y, predicted)
+            found, error = judged.scores, judged.standard_error
+        area = found.get("auc", np.nan)
+        return {
+            "test_error": test_error(y, predicted, task),
+            "standard_error": error,
+            "log_loss": found.get("log_loss"),
+            "auc": area if np.isfinite(area) else None,
+        }
 
     def baselines(self, note: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return scores and costs of a constant and a linear model, by their names."""
