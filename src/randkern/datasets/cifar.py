@@ -9,7 +9,6 @@ import hashlib
 import io
 import math
 import pickle
-import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from randkern._files import READING_ERRORS
 from randkern.datasets.image_folder import read_image_folder
 from randkern.datasets.record import Dataset, ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
-
-# Errors that Unpickler raises on damaged data, documented or observed; a
-# MemoryError comes from a damaged length or memo index.
-_UNPICKLING_ERRORS = (
-    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),
-    *(KeyError, TypeError, ValueError, OverflowError, MemoryError),
-    *(AssertionError, RecursionError, struct.error, UnboundLocalError),
-)
 
 
 class _ByteType:
@@ -112,7 +104,7 @@ def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarr
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except _UNPICKLING_ERRORS as error:
+    except (*READING_ERRORS, pickle.UnpicklingError, UnboundLocalError) as error:
         raise DataFileError(
             f"{path}: not a batch of the CIFAR-10 python version: {error}; get the "
             f"file again, from a source you trust"

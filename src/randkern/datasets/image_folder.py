@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from randkern._extras import import_extra
+from randkern._files import READING_ERRORS
 from randkern.datasets.files import guess_content
 from randkern.datasets.record import ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
@@ -21,7 +21,6 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")
 _MODES = ("RGB", "L", "P")
 _MAX_BYTES = 1 << 20  # per file; no 32 x 32 image comes near.
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
 class Member(NamedTuple):
@@ -75,7 +74,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
         return
     try:
         archive = zipfile.ZipFile(source)
-    except _ARCHIVE_ERRORS as error:
+    except READING_ERRORS as error:
         with source.open("rb") as stream:
             seen = guess_content(stream.read(32))
         raise DataFileError(
@@ -153,11 +152,7 @@ def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
                     f"expected {width} x {height}, mode RGB"
                 )
             return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    except (
-        *_ARCHIVE_ERRORS,
-        *(ValueError, SyntaxError, RuntimeError, NotImplementedError),
-        Image.DecompressionBombError,
-    ) as error:
+    except (*READING_ERRORS, Image.DecompressionBombError) as error:
         raise DataFileError(
             f"{member.location}: unreadable image ({error}); get the data set again, "
             f"or remove this file"

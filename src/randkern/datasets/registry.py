@@ -14,7 +14,7 @@ from sklearn import datasets as sklearn_datasets
 from randkern._extras import import_extra
 from randkern.datasets import cifar, mnist
 from randkern.datasets.frames import dataset_from_frame
-from randkern.datasets.record import Dataset
+from randkern.datasets.record import Dataset, Task
 from randkern.datasets.tables import TABLE_SUFFIXES, read_table
 
 _LOADERS = {
@@ -34,14 +34,13 @@ def load_bundled(name: str) -> Dataset:
     """
     bunch = _LOADERS[name]()
     X, y = bunch.data, bunch.target
-    regression = name == "diabetes"
-    images = name == "digits"
-    task = "regression" if regression else "classification"
+    regression, images = name == "diabetes", name == "digits"
+    task: Task = "regression" if regression else "classification"
     return Dataset(
         name=name,
         X_train=(X / 16).astype(np.float32) if images else X,
         y_train=y.astype(np.float64 if regression else np.int64),
-        task="regression" if regression else "classification",
+        task=task,
         feature_names=tuple(map(str, bunch.feature_names)),
         target_names=None if regression else tuple(map(str, bunch.target_names)),
         image_shape=(8, 8, 1) if images else None,

@@ -111,14 +111,13 @@ def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
     example = _of(function, a, b)
     graph = next(x.graph for x in (a, b) if isinstance(x, Traced))
     dtype = np.result_type(_example(a), _example(b))
-    dtype = np.dtype(float) if operator == "Div" and dtype.kind != "f" else dtype
-    if operator != "And" and dtype.kind == "b":
+    if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
         dtype = np.dtype(float)
     a, b = (
         x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
         for x in (a, b)
     )
-    if operator not in ("And", "Less", "Greater", "Equal"):
+    if operator not in ("Less", "Greater", "Equal"):
         example = example.astype(dtype)
     return graph.apply(operator, example, a, b)
 
