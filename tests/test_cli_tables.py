@@ -171,7 +171,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tm
         return ""
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr(fit._Judged, "page", page)
+    monkeypatch.setattr("randkern.report.render", page)
     table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
     where = ("--target", "price", "--out", tmp_path / "out")
     result = run("fit", tmp_path / "sales.csv", *where)

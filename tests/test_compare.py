@@ -14,7 +14,8 @@ import randkern
 from randkern.datasets import Dataset, load_dataset
 from randkern.exceptions import MemoryLimitError
 from randkern.study import measure
-from randkern.study.compare import compare, test_error
+from randkern.study.compare import compare
+from randkern.study.fits import fit_winner, test_error, winner
 from randkern.study.kernel_choices import (
     KERNEL_NAMES,
     parse_kernel,
@@ -26,7 +27,6 @@ from randkern.study.records import write_results
 from randkern.study.selection import (
     select_hyperparameters,
 )
-from randkern.study.winner import fit_winner, winner
 
 pytestmark = pytest.mark.slow
 
@@ -228,11 +228,11 @@ def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
     [
         ({"kernels": "gauss"}, "unknown kernel 'gauss'.*gaussian, laplacian"),
         ({"kernels": ""}, "no kernel"),
-        ({"n_components": [0]}, "positive whole numbers, got 0"),
-        ({"n_components": [2.5]}, "positive whole numbers"),
+        ({"n_components": [0]}, "n_components must be a positive integer, got 0"),
+        ({"n_components": [2.5]}, "n_components must be a positive integer"),
         ({"n_components": [], "exact": False}, "nothing to compare"),
-        ({"alpha": -1.0}, "alpha must be 'auto' or a positive number"),
-        ({"n_seeds": 0}, "at least 1 seed"),
+        ({"alpha": -1.0}, "alpha must be a positive finite number, got -1"),
+        ({"n_seeds": 0}, "n_seeds must be a positive integer, got 0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

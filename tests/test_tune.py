@@ -13,7 +13,7 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 
 import randkern as rk
 from randkern.datasets import Dataset
-from randkern.study.compare import test_error
+from randkern.study.fits import test_error
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.preparation import prepare
 from randkern.study.tune import Grid, preference, tune
@@ -151,7 +151,7 @@ def test_equal_cells_prefer_scale_one_and_the_largest_penalty(results):
 
 def test_default_grids_follow_the_kernel_and_the_data():
     X = np.random.default_rng(0).normal(size=(50, 4))
-    grid = Grid.of(None, [1.0], None, None)
+    grid = Grid(None, [1.0], None, None)
     gaussian, optical = parse_kernel("gaussian"), parse_kernel("optical")
     scale = rk.Gaussian("scale").resolve(X).lengthscale
     np.testing.assert_allclose(

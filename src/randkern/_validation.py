@@ -197,11 +197,8 @@ def count_missing(values: Any) -> int:
 def objects_of(column: Any) -> np.ndarray:
     """Return a column of categories as an object array, missing values as None."""
     values = np.fromiter(column.to_list(), dtype=object, count=len(column))
-    missing = np.asarray(column.is_null() if hasattr(column, "is_null") else [])
-    if not missing.size:
-        missing = np.asarray(column.isna()) if hasattr(column, "isna") else missing
-    if missing.any():
-        values[missing] = None
+    missing = column.is_null() if hasattr(column, "is_null") else column.isna()
+    values[np.asarray(missing, dtype=bool)] = None
     return values
 
 
@@ -348,6 +345,8 @@ def naming_cells(X: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
+        if is_tensor(X):
+            raise
         array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
         if array.ndim != 2 or array.dtype.kind not in "OUS":
             raise
@@ -368,12 +367,12 @@ def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
     try:
         assert_all_finite(X, input_name="X")
     except ValueError as error:
-        entries = X.tocoo() if sp.issparse(X) else X
         if sp.issparse(X):
+            entries = X.tocoo()
             bad = np.flatnonzero(~np.isfinite(entries.data))[0]
             row, column = int(entries.row[bad]), int(entries.col[bad])
         else:
-            row, column = np.argwhere(~np.isfinite(entries))[0].tolist()
+            row, column = np.argwhere(~np.isfinite(X))[0].tolist()
         where = column if names is None else repr(names[column])
         advice = ""
         if "NaN" in str(error):
@@ -394,13 +393,8 @@ Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     """Return `value` as a finite positive float (or 0, with `zero`)."""
     bound = "non-negative" if zero else "positive"
-    if (
-        isinstance(value, (bool, np.bool_))
-        or not isinstance(value, numbers.Real)
-        or not math.isfinite(value)
-        or value < 0
-        or (value == 0 and not zero)
-    ):
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not (0 < value < math.inf or (zero and value == 0)):
         raise ValueError(f"{name} must be a {bound} finite number, got {value!r}.")
     return float(value)
 
@@ -414,11 +408,8 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     """Return `value` as a positive int."""
-    if (
-        isinstance(value, (bool, np.bool_))
-        or not isinstance(value, numbers.Integral)
-        or not 1 <= int(value) <= at_most
-    ):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or not 1 <= int(value) <= at_most:
         limit = "" if at_most == math.inf else f" of at most {at_most:,}"
         raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)
@@ -443,10 +434,31 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
         dtype=_floats_of(X)[0],
         ensure_non_negative=True,
     )
-    _check_sum(weights)
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not math.isfinite(total):
+        raise ValueError(
+            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
+            "the largest float; divide the weights by a number, and alpha as well (or "
+            "multiply C by it)."
+        )
     if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
+
+
+def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
+    """Return the weights of a block of rows, which may all be 0."""
+    if sample_weight is None:
+        return None
+    weights = _weights_like(sample_weight, X)
+    weights = weights if is_tensor(weights) else np.asarray(weights)
+    if tuple(weights.shape) == (X.shape[0],) and not weights.any():
+        # scikit-learn refuses weights that are all 0.
+        if is_tensor(X):
+            return X.new_zeros(len(X), dtype=_floats_of(X)[0])
+        return np.zeros(X.shape[0])
+    return check_weights(weights, X)
 
 
 def _weights_like(sample_weight: Any, X: Rows) -> Any:
@@ -456,35 +468,6 @@ def _weights_like(sample_weight: Any, X: Rows) -> Any:
     if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
         return X.new_tensor(sample_weight, dtype=_floats_of(X)[0])
     return sample_weight
-
-
-def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    """Return the weights of a block of rows, which may all be 0."""
-    if sample_weight is None:
-        return None
-    dtype = _floats_of(X)[0]
-    weights = _weights_like(sample_weight, X)
-    weights = weights if is_tensor(weights) else np.asarray(weights)
-    if tuple(weights.shape) == (X.shape[0],) and not weights.any():
-        # scikit-learn refuses weights that are all 0.
-        if is_tensor(X):
-            return X.new_zeros(len(X), dtype=dtype)
-        return np.zeros(X.shape[0])
-    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
-    _check_sum(weights)
-    return weights
-
-
-def _check_sum(weights: Any) -> None:
-    """Raise if the sum of the weights overflows."""
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if not math.isfinite(total):
-        raise ValueError(
-            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
-            "the largest float; divide the weights by a number, and alpha as well (or "
-            "multiply C by it)."
-        )
 
 
 def place_of(array: Any) -> str:
@@ -540,12 +523,6 @@ def read_tensor(array: Any, name: str = "X") -> Any:
     return (array.double() if half else array).numpy(force=True)
 
 
-def _check_takes_tensors(estimator: Any) -> None:
-    """Raise unless an estimator supports tensors."""
-    if not get_tags(estimator).array_api_support:
-        raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
-
-
 def _floats_of(X: Any) -> tuple[Any, ...]:
     """Return the supported dtypes for rows like X."""
     return tensor_floats() if is_device_array(X) else FLOATS
@@ -566,10 +543,8 @@ class TableEncoder:
     @classmethod
     def of(cls, X: Any) -> TableEncoder:
         """Learn the categories of the columns of `X` that are not numeric."""
-        encoded = tuple(
-            j for j, name in enumerate(X.columns) if not is_numeric(X[name])
-        )
         names = tuple(X.columns)
+        encoded = tuple(j for j, name in enumerate(names) if not is_numeric(X[name]))
         for j in encoded:
             dtype = str(X[names[j]].dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
@@ -626,9 +601,8 @@ class TableEncoder:
         check_numeric(X, _CHANGED, self.encoded)
         out = np.empty(X.shape)
         for j, name in enumerate(X.columns):
-            if j in self.encoded:
-                continue
-            out[:, j] = numbers_of(X[name])
+            if j not in self.encoded:
+                out[:, j] = numbers_of(X[name])
         if self.encoder is not None:
             codes = self.encoder.transform(self._objects(X, self.encoded))
             out[:, list(self.encoded)] = codes
@@ -660,7 +634,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     X = read_tensor(X)
     names = None
     if is_table(X):
-        column_names(X)
+        column_names(X)  # raises for names that are there twice
         if reset:
             learned = TableEncoder.of(X)
             estimator.table_encoder_ = learned if learned.encoded else None
@@ -681,7 +655,10 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
             f"columns; expected a dataframe, got {type(X).__name__}."
         )
     if is_device_array(X):
-        _check_takes_tensors(estimator)
+        if not get_tags(estimator).array_api_support:
+            raise TypeError(
+                f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}"
+            )
         return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     with naming_cells(X):
@@ -748,48 +725,35 @@ def check_kernel_rows(
             # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
+    options: dict[str, Any] = {"dtype": list(_floats_of(X))}
     if is_device_array(X):
         if not tensors:
             raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
-        return *_check_kernel_tensors(X, Y), None
-    if is_tensor(Y):
-        raise ValueError(
-            f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
-        )
-    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
+        if Y is not None and (not is_tensor(Y) or Y.device != X.device):
+            where = Y.device if is_tensor(Y) else type(Y).__name__
+            raise ValueError(
+                f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
+            )
+    else:
+        options |= {"accept_sparse": "csr", "order": "C"}
+        if is_tensor(Y):
+            raise ValueError(
+                f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
+            )
     with naming_cells(X):
-        X = canonical(check_array(X, order="C", input_name="X", **options))
+        X = canonical(check_array(X, input_name="X", **options))
     if Y is None:
         return X, None, encoder
-    Y = canonical(check_array(Y, order="C", input_name="Y", **options))
-    _check_widths(X, Y)
-    dtype = np.result_type(X.dtype, Y.dtype)
-    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
-
-
-def _check_widths(X: Rows, Y: Rows) -> None:
+    Y = canonical(check_array(Y, input_name="Y", **options))
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns but Y has {Y.shape[1]}: a kernel compares "
             "rows of the same width."
         )
-
-
-def _check_kernel_tensors(X: Any, Y: Any) -> tuple[Rows, Rows | None]:
-    """Return the arguments of a kernel as tensors of one dtype and device."""
-    options: dict[str, Any] = {"dtype": list(_floats_of(X))}
-    X = check_array(X, input_name="X", **options)
-    if Y is None:
-        return X, None
-    if not is_tensor(Y) or Y.device != X.device:
-        where = Y.device if is_tensor(Y) else type(Y).__name__
-        raise ValueError(
-            f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
-        )
-    Y = check_array(Y, input_name="Y", **options)
-    _check_widths(X, Y)
     dtype = max(X.dtype, Y.dtype, key=lambda dtype: dtype.itemsize)
-    return X.to(dtype), Y.to(dtype)
+    if is_tensor(X):
+        return X.to(dtype), Y.to(dtype), None
+    return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
 
 
 def canonical(X: Rows) -> Rows:

@@ -1,16 +1,117 @@
-"""Fitted models in other forms."""
+"""Fitted models in other forms, and what these have in common."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from randkern import models
 from randkern._extras import import_extra
+from randkern.backend.namespace import ops_of
+from randkern.features import NystromFeatures, RandomFeatures
+from randkern.kernels import Kernel
+from randkern.metric import MetricLearner
+from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.plan import Plan
+from randkern.tabular import TabularEncoder
+from randkern.tabular.model import ExactRidge
 
-__all__ = ["to_torch"]
+__all__ = ["WeightedSum", "categories_of", "check_numbers", "encoder_of", "on_host"]
+__all__ += ["to_torch", "weighted_sum"]
+
+# Models whose predictions are weighted sums of features, or of kernel values.
+_MODELS = tuple(
+    {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
+)
+
+
+class WeightedSum(NamedTuple):
+    """What a fitted model computes of a row: columns times weights, plus a constant.
+
+    The columns are the features of `plan`, the values of `kernel` with `rows`, or those
+    of the row itself. Weights are (m,) or (m, k); without weights the columns are the
+    result. All are dense, in float64.
+    """
+
+    weights: np.ndarray | None = None
+    constant: np.ndarray | None = None
+    plan: Plan | None = None
+    kernel: Kernel | None = None
+    rows: np.ndarray | None = None
+
+
+def weighted_sum(model: Any) -> WeightedSum:
+    """Return what a fitted model computes, or raise a TypeError that names it."""
+    check_numbers(model)
+    if isinstance(model, ExactRidge):
+        kernel, rows = model.kernel, on_host(model.X)
+        return WeightedSum(model.dual, model.intercept, None, kernel, rows)
+    if isinstance(model, (NystromFeatures, RandomFeatures)):
+        return WeightedSum(plan=model.plan_)
+    if isinstance(model, MetricLearner):
+        return WeightedSum(on_host(model.components_).T)
+    if isinstance(model, StandardScaler):
+        ones = np.ones(model.n_features_in_)
+        scale = 1.0 / (ones if model.scale_ is None else model.scale_)
+        mean = 0.0 * ones if model.mean_ is None else model.mean_
+        return WeightedSum(np.diag(scale), -mean * scale)
+    if not isinstance(model, _MODELS):
+        raise TypeError(
+            "to_torch takes models of tables, ridge models, support vector machines, "
+            "logistic regression, GaussianProcessRegressor, RandomFeatures, "
+            "NystromFeatures, MetricLearner, TabularEncoder and StandardScaler, or "
+            f"pipelines of these, got {type(model).__name__}."
+        )
+    weights, constant = on_host(model._model_weights), on_host(model.intercept_)
+    weights = weights if model.plan_ is None else weights.T
+    if isinstance(model, GaussianProcessRegressor):
+        scale, mean = np.array(model._target_scale), np.array(model._target_mean)
+        if weights.ndim == 1:
+            scale, mean = scale[0], mean[0]
+        weights, constant = weights * scale, constant * scale + mean
+    if model.plan_ is None:
+        rows = on_host(model.X_fit_)
+        return WeightedSum(weights, constant, None, model.kernel_, rows)
+    solved = on_host(model.plan_.solve(weights, transposed=True))
+    return WeightedSum(solved, constant, model.plan_.raw)
+
+
+def check_numbers(model: Any) -> None:
+    """Raise if a model was fitted to categories, which only tables hold."""
+    encoder = getattr(model, "table_encoder_", None)
+    if encoder is not None and encoder.encoded:
+        names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
+        raise ValueError(
+            f"{type(model).__name__} was fitted to categories ({names}), which neither "
+            "tensors nor ONNX operators take; use randkern.TabularEncoder in a "
+            "pipeline."
+        )
+
+
+def encoder_of(model: Any) -> TabularEncoder | None:
+    """Return what encodes the tables of a model, or of the first step of a pipeline."""
+    first = model.steps[0][1] if isinstance(model, Pipeline) else model
+    if hasattr(first, "model_"):
+        first = first.model_.members[0].encoder
+    return first if isinstance(first, TabularEncoder) else None
+
+
+def categories_of(model: Any) -> set[str]:
+    """Return the names of the columns of a table that a model reads as categories."""
+    encoder = encoder_of(model)
+    names = getattr(encoder, "feature_names_in_", None)
+    return set() if encoder is None or names is None else {*names[encoder._categories]}
+
+
+def on_host(values: Any) -> np.ndarray:
+    """Return numbers of a model, from any device, as a dense array in float64."""
+    ops = ops_of(values)
+    return np.asarray(ops.to_host(ops.densified(values)), dtype=np.float64)
 
 
 def to_torch(model: Any) -> Any:

@@ -19,6 +19,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -134,8 +135,8 @@ def _stored_types() -> dict[str, type]:
     found = {
         f"{place}.{name}": kind
         for room, place in _PUBLIC
-        for name, kind in ((name, getattr(room, name)) for name in room.__all__)
-        if isinstance(kind, type)
+        for name in room.__all__
+        if isinstance(kind := getattr(room, name), type)
         and (is_dataclass(kind) or issubclass(kind, _TRUSTED_BASES))
     }
     members: list[type] = [*_FAMILIES]
@@ -292,32 +293,62 @@ def load(
         raise ModelFileError(f"{path} is {kind}, expected a file of randkern.save.")
     with Path(path).open("rb") as file:
         limit = archive_limit(file, memory_limit)
-        writer, sizes = _check_members(file, path, limit)
+        with _reading(
+            path,
+            " is damaged, truncated, or no file of randkern.save",
+            "copy it again, or save the model again",
+        ):
+            sizes = check_archive(file, limit, copies=_COPIES)
+            form, writer = _header(file, path, sizes, limit)
+        _check_version(path, form, writer)
         if device is not None:
             empty_on(device, float)  # raises, listing the devices, if it is missing
         before = _device.set(device)
         try:
-            _check_description(file, sizes, limit)
-            file.seek(0)
-            return skops.load(file, trusted=allowed)
-        except skops.exceptions.UntrustedTypesFoundException as error:
-            file.seek(0)
-            unknown = _unknown_types(skops, file, allowed)
-            raise ModelFileError(
-                f"{path} holds objects of types that are not trusted: "
-                f"{', '.join(unknown)}. If you know them and where the file comes "
-                f"from, load it with trusted={unknown}."
-            ) from error
-        except MemoryLimitError as error:
-            raise _too_large(path, error) from error
-        except READING_ERRORS as error:
-            raise ModelFileError(
-                f"{path}, written by randkern {writer}, cannot be read by randkern "
-                f"{__version__}: {type(error).__name__}: {error}. Load it with the "
-                "version that wrote it; if that fails too, copy or save it again."
-            ) from error
+            with _reading(
+                path,
+                f", written by randkern {writer}, cannot be read by randkern "
+                f"{__version__}",
+                "load it with the version that wrote it; if that fails too, copy or "
+                "save it again",
+            ):
+                _check_description(file, sizes, limit)
+                return _loaded(skops, file, path, allowed)
         finally:
             _device.reset(before)
+
+
+@contextmanager
+def _reading(path: Any, problem: str, advice: str) -> Iterator[None]:
+    """Raise a ModelFileError for what may be wrong with the content of a file."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except MemoryLimitError as error:
+        raise ModelFileError(
+            f"{path} was not read: {error}. If you know where it comes from, pass a "
+            "larger memory_limit to load."
+        ) from error
+    except READING_ERRORS as error:
+        raise ModelFileError(
+            f"{path}{problem} ({type(error).__name__}: {error}); {advice}."
+        ) from error
+
+
+def _loaded(skops: Any, file: BinaryIO, path: Any, allowed: list[str]) -> Any:
+    """Return the object in a file, or raise for types that are not trusted."""
+    file.seek(0)
+    try:
+        return skops.load(file, trusted=allowed)
+    except skops.exceptions.UntrustedTypesFoundException as error:
+        file.seek(0)
+        unknown = _unknown_types(skops, file, allowed)
+        raise ModelFileError(
+            f"{path} holds objects of types that are not trusted: "
+            f"{', '.join(unknown)}. If you know them and where the file comes from, "
+            f"load it with trusted={unknown}."
+        ) from error
 
 
 def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
@@ -343,55 +374,43 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
         new.writestr(_MEMBER, json.dumps(header))
 
 
-class _Dismantler(pickle.Pickler):
-    """Pickles containers and objects; collects all other values, tensors as arrays."""
+def _without_tensors(estimator: Any) -> Any:
+    """Return a copy with arrays for tensors, or the estimator itself if it has none.
 
-    def __init__(self, file: BinaryIO):
-        super().__init__(file, protocol=5)
-        self.kept: list[Any] = []
-        self.arrays: dict[int, np.ndarray] = {}
+    Containers and objects are pickled and read again; all other values are kept.
+    """
+    kept: list[Any] = []
+    arrays: dict[int, np.ndarray] = {}
 
-    def persistent_id(self, value: Any) -> int | None:
+    def place_of(value: Any) -> int | None:
         kind = type(value)
         if kind in (dict, list, tuple) or kind.__module__.startswith(_OPENED):
             return None
         if is_tensor(value):
-            if id(value) not in self.arrays:
+            if id(value) not in arrays:
                 array = np.asarray(ops_of(value).to_host(value))
-                self.arrays[id(value)] = array.view(TensorArray)
-            value = self.arrays[id(value)]
-        self.kept.append(value)
-        return len(self.kept) - 1
+                arrays[id(value)] = array.view(TensorArray)
+            value = arrays[id(value)]
+        kept.append(value)
+        return len(kept) - 1
 
-
-class _Assembler(pickle.Unpickler):
-    """Rebuilds objects from a pickle of :class:`_Dismantler` and its values."""
-
-    def __init__(self, file: BinaryIO, kept: list[Any]):
-        super().__init__(file)
-        self.kept = kept
-
-    def persistent_load(self, place: int) -> Any:
-        return self.kept[place]
-
-
-def _without_tensors(estimator: Any) -> Any:
-    """Return a copy with arrays for tensors, or the estimator itself if it has none."""
     buffer = io.BytesIO()
-    dismantler = _Dismantler(buffer)
-    dismantler.dump(estimator)
-    if not dismantler.arrays:
+    pickler: Any = pickle.Pickler(buffer, protocol=5)
+    pickler.persistent_id = place_of
+    pickler.dump(estimator)
+    if not arrays:
         return estimator
     buffer.seek(0)
-    return _Assembler(buffer, dismantler.kept).load()
+    unpickler: Any = pickle.Unpickler(buffer)
+    unpickler.persistent_load = kept.__getitem__
+    return unpickler.load()
 
 
 def _without_callbacks(estimator: Any) -> Any:
     """Return the estimator without scikit-learn's callbacks: they watch one run."""
-    if not hasattr(estimator, "_skl_callbacks"):
-        return estimator
-    estimator = copy.copy(estimator)
-    del estimator._skl_callbacks
+    if hasattr(estimator, "_skl_callbacks"):
+        estimator = copy.copy(estimator)
+        del estimator._skl_callbacks
     return estimator
 
 
@@ -431,34 +450,19 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
         )
 
 
-def _check_members(file: BinaryIO, path: Any, limit: int) -> tuple[str, dict[str, int]]:
-    """Check the members of a file before creating any object from them.
-
-    Return the version that wrote the file, and the sizes of its members.
-    """
-    try:
-        sizes = check_archive(file, limit, copies=_COPIES)
-        if _MEMBER not in sizes:
-            raise ModelFileError(
-                f"{path} is a zip archive, but no file of randkern.save; files "
-                "that skops wrote itself are read by skops.io.load."
-            )
-        check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
-        with zipfile.ZipFile(file) as archive:
-            header = json.loads(archive.read(_MEMBER))
-        form, writer = int(header["format"]), str(header["randkern"])
-    except ModelFileError:
-        raise
-    except MemoryLimitError as error:
-        raise _too_large(path, error) from error
-    except READING_ERRORS as error:
+def _header(
+    file: BinaryIO, path: Any, sizes: Mapping[str, int], limit: int
+) -> tuple[int, str]:
+    """Return the format of a file, and the version that wrote it."""
+    if _MEMBER not in sizes:
         raise ModelFileError(
-            f"{path} is damaged, truncated, or no file of randkern.save "
-            f"({type(error).__name__}: {error}); copy it again, or save the model "
-            "again."
-        ) from error
-    _check_version(path, form, writer)
-    return writer, sizes
+            f"{path} is a zip archive, but no file of randkern.save; files that skops "
+            "wrote itself are read by skops.io.load."
+        )
+    check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
+    with zipfile.ZipFile(file) as archive:
+        header = json.loads(archive.read(_MEMBER))
+    return int(header["format"]), str(header["randkern"])
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
@@ -515,13 +519,6 @@ def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
                 raise ValueError("an array of objects holds the same sequence twice")
 
 
-def _too_large(path: Any, error: MemoryLimitError) -> ModelFileError:
-    return ModelFileError(
-        f"{path} was not read: {error}. If you know where it comes from, pass a larger "
-        "memory_limit to load."
-    )
-
-
 def _check_version(path: Any, form: int, writer: str) -> None:
     """Refuse another format; warn of a newer version."""
     from packaging.version import InvalidVersion, Version
@@ -545,5 +542,5 @@ def _check_version(path: Any, form: int, writer: str) -> None:
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
             ModelVersionWarning,
-            stacklevel=4,
+            stacklevel=3,
         )

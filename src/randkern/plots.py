@@ -49,29 +49,10 @@ def plot_compare(
     behind it the standard error of the test rows, if records have it. The exact kernel
     is a horizontal line without markers, in the same colour and dashes.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-        With the keys ``kernel``, ``n_components`` (None for exact) and
-        ``test_error``; others are ignored. See
-        :class:`randkern.study.records.Record`.
-    dataset : str, default=""
-        Title of the figure.
-    metric : str, default="test error"
-        Label of the vertical axis.
-    percent : bool, default=False
-        Label the errors, which are fractions, as percentages.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are no records.
-    ImportError
-        If matplotlib is not installed.
+    `records` have the keys ``kernel``, ``n_components`` (None for exact) and
+    ``test_error``; others are ignored. `dataset` is the title, `metric` the label of
+    the vertical axis; with `percent` the errors are labelled as percentages. No records
+    raise a ValueError.
 
     Examples
     --------
@@ -113,33 +94,12 @@ def plot_tune(
     """Plot the error at the best penalty against lengthscale or bias, by kernel.
 
     One panel shows the kernels with a lengthscale, another those with a bias; kernels
-    with neither are horizontal lines in both. A star marks the best setting of each
-    kernel, with its penalty α/s² beside it.
+    with neither are horizontal lines in both. A star marks the setting of each kernel
+    in `best`, with its penalty α/s² beside it.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-        With the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
-        ``lengthscale`` or ``bias``) and ``validation_error``.
-    best : mapping, optional
-        For each kernel, a mapping whose ``hyperparameters`` are the setting to mark.
-    dataset : str, default=""
-        Title of the figure.
-    metric : str, default="validation error"
-        Label of the vertical axis.
-    percent : bool, default=False
-        Label the errors, which are fractions, as percentages.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there are no records.
-    ImportError
-        If matplotlib is not installed.
+    `records` have the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
+    ``lengthscale`` or ``bias``) and ``validation_error``; the other arguments are those
+    of :func:`plot_compare`.
 
     Examples
     --------
@@ -173,7 +133,7 @@ def plot_tune(
             if opened[kernel] in (name, None):
                 own = [record for record in records if record["kernel"] == kernel]
                 chosen = (best or {}).get(kernel)
-                _draw_setting(axes, own, name, opened[kernel], chosen, position)
+                _draw_setting(axes, own, opened[kernel], chosen, position)
         _format_setting(axes, name, percent)
     row[0].set_ylabel(f"{metric},\nbest penalty")
     handles = {
@@ -190,7 +150,6 @@ def plot_tune(
 def _draw_setting(
     axes: "Axes",
     records: Sequence[Mapping[str, Any]],
-    name: str | None,
     opened: str | None,
     chosen: Mapping[str, Any] | None,
     position: int,
@@ -256,27 +215,7 @@ def _format_setting(axes: "Axes", name: str | None, percent: bool) -> None:
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
-    """Save a figure in the format of the file extension.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    path : str or Path
-
-    Returns
-    -------
-    path : Path
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from randkern.plots import plot_compare, save_figure
-    >>> figure = plot_compare(
-    ...     [{"kernel": "linear", "n_components": 10, "test_error": 0.1}])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_figure(figure, folder + "/compare.png").stat().st_size > 1000
-    True
-    """
+    """Save a figure in the format of the file extension; return the path."""
     path = Path(path)
     with atomic_write(path) as file:
         figure.savefig(file, format=path.suffix[1:] or None)
@@ -285,14 +224,6 @@ def save_figure(figure: "Figure", path: str | Path) -> Path:
 
 def axis_number(value: float) -> str:
     """Format a number for an axis, very large and small ones as powers of ten.
-
-    Parameters
-    ----------
-    value : float
-
-    Returns
-    -------
-    text : str
 
     Examples
     --------
@@ -315,37 +246,26 @@ def _draw_kernel(
 ) -> None:
     """Draw one kernel's curve with error bars, and the line of the exact kernel."""
     colour, marker, dashes = _STYLES[position % len(_STYLES)]
-    errors: dict[int, list[float]] = {}
-    rows: dict[int, list[float]] = {}
+    groups: dict[int | None, list[Mapping[str, Any]]] = {}
     for record in records:
-        if record["n_components"] is None:
-            axes.axhline(
-                record["test_error"], color=colour, linestyle=dashes, lw=1.0, zorder=1
-            )
-        else:
-            errors.setdefault(record["n_components"], []).append(record["test_error"])
-            if "standard_error" in record:
-                error = record["standard_error"]
-                rows.setdefault(record["n_components"], []).append(error)
-    sizes = np.array(sorted(errors), dtype=float)
+        groups.setdefault(record["n_components"], []).append(record)
+    for record in groups.pop(None, []):
+        level = record["test_error"]
+        axes.axhline(level, color=colour, linestyle=dashes, lw=1.0, zorder=1)
     # Bars at the same number of features are drawn side by side, 3 % apart.
     shift = 1.03 ** (position - (n_kernels - 1) / 2)
-    means = [np.mean(errors[int(size)]) for size in sizes]
-    if rows:
-        of_rows = [np.mean(rows[int(size)]) for size in sizes]
-        axes.vlines(
-            sizes * shift,
-            np.subtract(means, of_rows),
-            np.add(means, of_rows),
-            color=colour,
-            alpha=0.25,
-            lw=4.5,
-            zorder=1,
-        )
+    sizes = np.array(sorted(filter(None, groups)), dtype=float) * shift
+    seeds = [groups[size] for size in sorted(filter(None, groups))]
+    errors = [[record["test_error"] for record in own] for own in seeds]
+    means = [np.mean(own) for own in errors]
+    if seeds and all("standard_error" in record for record in records):
+        of_rows = [np.mean([r["standard_error"] for r in own]) for own in seeds]
+        low, high = np.subtract(means, of_rows), np.add(means, of_rows)
+        axes.vlines(sizes, low, high, color=colour, alpha=0.25, lw=4.5, zorder=1)
     axes.errorbar(
-        sizes * shift,
+        sizes,
         means,
-        yerr=[np.std(errors[int(size)]) for size in sizes],
+        yerr=[np.std(own) for own in errors],
         label=kernel,
         color=colour,
         marker=marker,

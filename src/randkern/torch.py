@@ -12,36 +12,25 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from sklearn.base import clone, is_classifier
-from sklearn.preprocessing import StandardScaler
+from sklearn.base import clone
 from torch import nn
 
-from randkern import models
 from randkern._random import root_stream
 from randkern._validation import MOST_COMPONENTS, check_choice, check_count
-from randkern.backend.namespace import ops_of
-from randkern.features import NystromFeatures, RandomFeatures
+from randkern.deployment import on_host, weighted_sum
 from randkern.kernels import Kernel
-from randkern.kernels.base import Term
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.stationary import Stationary
-from randkern.metric import MetricLearner
-from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.models._feature_model import predict_by_features, predict_by_rows
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.array_encoding import encode_columns, equals, levels_of
-from randkern.tabular.model import ExactRidge, Member
+from randkern.tabular.model import Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
-
-# Models whose predictions are weighted sums of features, or of kernel values.
-_MODELS = tuple(
-    {getattr(models, name) for name in models.__all__} - {GaussianProcessClassifier}
-)
 
 
 class FeatureMap(nn.Module):
@@ -134,12 +123,12 @@ class FeatureMap(nn.Module):
         stream = root_stream(random_state)
         self.kernel = clone(kernel)
         self.in_features, self.out_features = in_features, n_components
-        diagonals = _constant_diagonals(self.kernel, in_features)
-        options: dict[str, Any] = {"projection": projection, "fourier": fourier}
         self.plan = draw_plan(
-            *(self.kernel, n_components, in_features, diagonals),
+            *(self.kernel, n_components, in_features),
+            _constant_diagonals(self.kernel, in_features),
             stream.child("features"),
-            **options,
+            projection=cast(Any, projection),
+            fourier=cast(Any, fourier),
         )
         _compile(self.plan)
         parameters = []
@@ -178,12 +167,15 @@ class FeatureMap(nn.Module):
         logarithms = zip(self._stationary(), self.log_lengthscales, strict=True)
         scales = {id(leaf): torch.exp(-value) for leaf, value in logarithms}
         for group, term in zip(self.plan.groups, self.kernel.terms(), strict=True):
-            factors = tuple(
-                _scaled(factor, scales.get(id(leaf)))
-                for leaf, parts in term.split(group.factors)
-                for factor in parts
-            )
-            yield replace(group, factors=factors)
+            factors: list[Factor] = []
+            for leaf, parts in term.split(group.factors):
+                for factor in parts:
+                    if id(leaf) in scales:
+                        scale: Any = scales[id(leaf)]
+                        inputs = replace(factor.inputs, inverse_scale=scale)
+                        factor = replace(factor, inputs=inputs)
+                    factors.append(factor)
+            yield replace(group, factors=tuple(factors))
 
     def _stationary(self) -> list[Stationary]:
         """Return the kernels that have lengthscales, left to right."""
@@ -236,13 +228,6 @@ def _fingerprint(plan: Plan) -> bytes:
     return hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
 
 
-def _scaled(factor: Factor, inverse_scale: Any) -> Factor:
-    """Return a factor with another inverse scale, or unchanged for None."""
-    if inverse_scale is None:
-        return factor
-    return replace(factor, inputs=replace(factor.inputs, inverse_scale=inverse_scale))
-
-
 def _compile(plan: Plan) -> None:
     """Compile the random generators, which cannot be done within ``torch.export``."""
     for group in plan.groups:
@@ -259,7 +244,12 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
     if len(terms) == 1:
         return np.ones(1)
     points = np.stack([np.zeros(width), np.ones(width)])
-    diagonals = np.array([_diagonal(term, points) for term in terms])
+    diagonals = np.array([[term.weight] * 2 for term in terms])
+    for out, term in zip(diagonals, terms, strict=True):
+        for leaf in term.leaves:
+            # The points need not lie on the base spaces of a skeleton.
+            if not (isinstance(leaf, Compositional) and leaf.is_normalised):
+                out *= leaf._diag(points)
     if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
         raise ValueError(
             f"the terms of {kernel} share the columns by their sizes on data; use one "
@@ -268,16 +258,34 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
     return diagonals[:, 0]
 
 
-def _diagonal(term: Term, points: np.ndarray) -> np.ndarray:
-    """Return the diagonal of a term at points that need not lie on base spaces."""
-    out = np.full(len(points), term.weight)
-    for leaf in term.leaves:
-        if not (isinstance(leaf, Compositional) and leaf.is_normalised):
-            out *= leaf._diag(points)
-    return out
+class _Fitted(nn.Module):
+    """What a fitted estimator computes of rows, `values`, on tensors of any shape."""
+
+    in_features: int
+    name: str
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the values for the last dimension of `x`."""
+        rows = _checked_rows(x, self.in_features)
+        values = self.values(rows)
+        return values.to(rows.dtype).reshape(*x.shape[:-1], *values.shape[1:])
+
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the values of rows (n, in_features)."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Return the part of the representation after the name."""
+        return f"{self.name}, in_features={self.in_features}"
+
+    def _add_buffers(self, **arrays: Any) -> None:
+        """Register arrays, or None, as dense float64 buffers."""
+        for name, values in arrays.items():
+            tensor = None if values is None else torch.tensor(on_host(values))
+            self.register_buffer(name, tensor)
 
 
-class FittedModel(nn.Module):
+class FittedModel(_Fitted):
     """A fitted estimator on tensors, as returned by :func:`randkern.to_torch`.
 
     Attributes
@@ -287,68 +295,48 @@ class FittedModel(nn.Module):
         The classes of the last dimension, or of the signs, of a classifier's output.
     """
 
-    weights: torch.Tensor
-    constant: torch.Tensor
-    rows: torch.Tensor
+    weights: torch.Tensor | None
+    constant: torch.Tensor | None
+    rows: torch.Tensor | None
 
     def __init__(self, model: Any):
         super().__init__()
-        encoder = getattr(model, "table_encoder_", None)
-        if encoder is not None and encoder.encoded:
-            raise ValueError(
-                f"{type(model).__name__} was fitted to categories, which tensors do "
-                "not hold; use randkern.TabularEncoder in a pipeline, whose module "
-                "takes their codes."
-            )
-        weights, constant = _affine(model)
-        self.name = type(model).__name__
-        self.in_features = model.n_features_in_
-        self.classes = _host(model.classes_).tolist() if is_classifier(model) else None
-        self.plan = getattr(model, "plan_", None)
-        self.kernel: Any = getattr(model, "kernel_", None)
+        weights, constant, plan, kernel, rows = weighted_sum(model)
+        self.plan, self.kernel, self.name = plan, kernel, type(model).__name__
+        self.in_features = (
+            getattr(model, "n_features_in_", None) or cast(np.ndarray, rows).shape[1]
+        )
+        self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None
         if hasattr(model, "predict_proba"):
             self.temperature = float(model._temperature)
-        if self.plan is not None and weights is not None:
-            weights = self.plan.solve(weights, transposed=True)
-            self.plan = self.plan.raw
-        if self.plan is not None:
-            _compile(self.plan)
-        rows = getattr(model, "X_fit_", None)
-        _add_buffers(self, weights=weights, constant=constant, rows=rows)
+        if plan is not None:
+            _compile(plan)
+        self._add_buffers(weights=weights, constant=constant, rows=rows)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return predictions for the last dimension of `x`."""
-        rows = _checked_rows(x, self.in_features)
-        values = rows.double()
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        given: Any = rows
+        values, known = given.double(), cast(Any, self.rows)
         weights: Any = None if self.weights is None else self.weights.double()
-        if self.rows is not None:
-            known: Any = self.rows
-            values = predict_by_rows(self.kernel, known, weights, rows)
-        elif self.plan is not None and weights is not None:
-            values = predict_by_features(self.plan, weights, rows)
-        elif self.plan is not None:
-            values = evaluate(self.plan, rows)
-        elif weights is not None:
+        if known is not None:
+            values = predict_by_rows(cast(Any, self.kernel), known, weights, given)
+        elif self.plan is None:
             values = values @ weights
+        elif weights is None:
+            values = evaluate(self.plan, given)
+        else:
+            values = predict_by_features(self.plan, weights, given)
         if self.constant is not None:
             values = values + self.constant
-        if self.temperature is not None:
-            values = self._probabilities(values / self.temperature)
-        return values.to(rows.dtype).reshape(*x.shape[:-1], *values.shape[1:])
-
-    @staticmethod
-    def _probabilities(values: Any) -> Any:
+        if self.temperature is None:
+            return values
+        values = values / self.temperature
         if values.ndim == 1:
             return torch.sigmoid(torch.stack([-values, values], dim=1))
         return torch.softmax(values, dim=1)
 
-    def extra_repr(self) -> str:
-        """Return the part of the representation after the name."""
-        return f"{self.name}, in_features={self.in_features}"
 
-
-class FittedEncoder(nn.Module):
+class FittedEncoder(_Fitted):
     """A fitted encoder of tables on tensors with one column per column of the table.
 
     Dates are days since 1970, missing numbers NaN. A category is given by its position
@@ -375,12 +363,9 @@ class FittedEncoder(nn.Module):
             for j, values in zip(encoder._categories, lists, strict=True)
         }
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the encoded rows of the last dimension of `x`, in its dtype."""
-        rows = _checked_rows(x, self.in_features)
-        columns = list(rows.double().split(1, dim=1))
-        out: Any = encode_columns(self.encoder, columns, self._levels, _is_code)
-        return out.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        columns: list[Any] = list(rows.double().split(1, dim=1))
+        return encode_columns(self.encoder, columns, self._levels, _is_code)
 
     def extra_repr(self) -> str:
         """Return the part of the representation after the name."""
@@ -399,46 +384,26 @@ def _is_code(x: Any, known: np.ndarray) -> Any:
     return equals(x, codes)
 
 
-class _ExactRidge(nn.Module):
-    """The exact ridge model of a table, on encoded rows."""
-
-    rows: torch.Tensor
-    dual: torch.Tensor
-    intercept: torch.Tensor
-
-    def __init__(self, fit: ExactRidge):
-        super().__init__()
-        self.kernel = fit.kernel
-        _add_buffers(self, rows=fit.X, dual=fit.dual, intercept=fit.intercept)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        known, dual, rows = cast(Any, (self.rows, self.dual.double(), x))
-        found: Any = predict_by_rows(self.kernel, known, dual, rows)
-        return found + self.intercept
-
-
-class _Member(nn.Module):
+class _Member(_Fitted):
     """A fit to encoded rows, and its encoder."""
 
-    turn: torch.Tensor
+    turn: torch.Tensor | None
 
     def __init__(self, member: Member):
         super().__init__()
-        fit = member.fit
         self.weight = float(member.weight)
-        self.encoder = FittedEncoder(member.encoder)
-        exact = isinstance(fit, ExactRidge)
-        self.fit = _ExactRidge(fit) if exact else FittedModel(fit)
-        _add_buffers(self, turn=member.turn)
+        self.encoder, self.fit = FittedEncoder(member.encoder), FittedModel(member.fit)
+        self.in_features, self.name = self.encoder.in_features, self.fit.name
+        self._add_buffers(turn=member.turn)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = self.encoder(x.double())
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = self.encoder(rows)
         rows = rows if self.turn is None else rows @ self.turn.double()
         out = self.fit(rows)
         return self.weight * (out if out.ndim == 2 else out[:, None])
 
 
-class FittedTable(nn.Module):
+class FittedTable(_Fitted):
     """A fitted model of tables on tensors, as returned by :func:`randkern.to_torch`.
 
     It takes the same rows as :class:`FittedEncoder`.
@@ -457,24 +422,16 @@ class FittedTable(nn.Module):
         self.members = nn.ModuleList(_Member(each) for each in model.model_.members)
         self.in_features = model.n_features_in_
         self.categories = FittedEncoder(model.model_.members[0].encoder).categories
-        self.classes = _host(model.classes_).tolist() if is_classifier(model) else None
+        self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
         self.name, self.many = type(model).__name__, getattr(model, "_many", True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return predictions, or probabilities, for the last dimension of `x`."""
-        rows = _checked_rows(x, self.in_features)
-        values = sum(member(rows) for member in self.members)
+    def values(self, rows: torch.Tensor) -> torch.Tensor:
+        values: Any = sum(member(rows.double()) for member in self.members)
         if self.temperature is not None:
             logits = values.clip(1e-15).log() / self.temperature
-            values = torch.softmax(logits, dim=1)
-        elif not self.many:
-            values = values[:, 0]
-        return values.to(x.dtype).reshape(*x.shape[:-1], *values.shape[1:])
-
-    def extra_repr(self) -> str:
-        """Return the part of the representation after the name."""
-        return f"{self.name}, in_features={self.in_features}"
+            return torch.softmax(logits, dim=1)
+        return values if self.many else values[:, 0]
 
 
 def module_of(model: Any) -> nn.Module:
@@ -484,44 +441,3 @@ def module_of(model: Any) -> nn.Module:
     if isinstance(model, (TabularRegressor, TabularClassifier)):
         return FittedTable(model)
     return FittedModel(model)
-
-
-def _affine(model: Any) -> tuple[Any, Any]:
-    """Return the weights of features or columns, and the offset, if any."""
-    if isinstance(model, _MODELS):
-        weights, constant = _host(model._model_weights), _host(model.intercept_)
-        weights = weights.T if model.plan_ is not None else weights
-        if isinstance(model, GaussianProcessRegressor):
-            scale, mean = np.array(model._target_scale), np.array(model._target_mean)
-            if weights.ndim == 1:
-                scale, mean = scale[0], mean[0]
-            weights, constant = weights * scale, constant * scale + mean
-        return weights, constant
-    if isinstance(model, (NystromFeatures, RandomFeatures)):
-        return None, None
-    if isinstance(model, MetricLearner):
-        return _host(model.components_).T, None
-    if isinstance(model, StandardScaler):
-        ones = np.ones(model.n_features_in_)
-        scale = 1.0 / (ones if model.scale_ is None else model.scale_)
-        mean = 0.0 * ones if model.mean_ is None else model.mean_
-        return np.diag(scale), -mean * scale
-    raise TypeError(
-        "to_torch takes models of tables, ridge models, support vector machines, "
-        "logistic regression, GaussianProcessRegressor, RandomFeatures, "
-        "NystromFeatures, MetricLearner, TabularEncoder and StandardScaler, or "
-        f"pipelines of these, got {type(model).__name__}."
-    )
-
-
-def _host(values: Any) -> np.ndarray:
-    return np.asarray(ops_of(values).to_host(values))
-
-
-def _add_buffers(module: nn.Module, **arrays: Any) -> None:
-    """Register arrays, or None, as dense float64 buffers of a module."""
-    for name, values in arrays.items():
-        if values is not None:
-            dense = _host(ops_of(values).densified(values))
-            values = torch.tensor(np.array(dense, dtype=np.float64))
-        module.register_buffer(name, values)

@@ -60,11 +60,8 @@ def _build_app() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(console.options)
-    app.command("fit")(fit.command)
-    app.command("predict")(predict.command)
-    app.command("info")(info.command)
-    app.command("compare")(compare.command)
-    app.command("tune")(tune.command)
+    for module in (fit, predict, info, compare, tune):
+        app.command(module.__name__.rpartition(".")[2])(module.command)
     found = {each.name: each for each in entry_points(group="randkern.commands")}
     for name in dict.fromkeys([*_LAB, *found]):
         _add_command(app, name, found.get(name))

@@ -10,32 +10,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import options
 from .console import titled_table, user_messages
-from .options import (
-    Data,
-    DataDir,
-    Kernels,
-    MemoryLimit,
-    Save,
-    Target,
-    Task,
-    Test,
-    parse_alpha,
-    parse_bytes,
-    parse_sizes,
-)
 from .studies import Source, named_values, run
 
-__all__ = ["command", "results_table"]
+__all__ = ["command"]
 
 
 def command(
-    data: Data = "digits",
-    data_dir: DataDir = None,
-    target: Target = None,
-    task: Task = None,
-    test: Test = None,
-    kernels: Kernels = "gaussian,laplacian,optical",
+    data: options.Data = "digits",
+    data_dir: options.DataDir = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    test: options.Test = None,
+    kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(help="Numbers of random features.")
     ] = "30,100,300,1000,3000",
@@ -49,8 +37,8 @@ def command(
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
-    memory_limit: MemoryLimit = None,
-    save: Save = None,
+    memory_limit: options.MemoryLimit = None,
+    save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
     ] = Path("randkern-compare"),
@@ -69,18 +57,18 @@ def command(
         measure = partial(
             compare,
             kernels=[choice.label for choice in parse_kernels(kernels)],
-            n_components=parse_sizes(n_components),
+            n_components=options.parse_sizes(n_components),
             exact=exact,
             features=[each.strip() for each in features.split(",")],
-            alpha=parse_alpha(alpha),
+            alpha=options.parse_alpha(alpha),
             n_seeds=seeds,
-            memory_limit=parse_bytes(memory_limit),
+            memory_limit=options.parse_bytes(memory_limit),
         )
         source = Source(data, target, task, data_dir, test)
-        run(measure, source, save, out, _figure, _print)
+        run(measure, source, save, out, _print)
 
 
-def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
+def _results_table(results: Mapping[str, Any]) -> Table:
     """Return the records as a table, one row per kernel and number of features.
 
     Baselines come first. Errors are means over seeds, ± their standard deviation,
@@ -93,7 +81,6 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
         f"{described['name']}: {described['metric']}{' (%)' if share else ''} on "
         f"{described['n_test']:,} test rows, {described['n_train']:,} training rows, "
         f"{described['n_features']:,} columns",
-        plain,
         caption="± after an error: over seeds; ± rows: one standard error of the test "
         "rows; MB: peak memory"
         + ("; AUC: where the test rows have all classes" * share),
@@ -105,22 +92,17 @@ def results_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     headings += ["log loss", "AUC"] if share else []
     for heading in (*headings, "fit s", "test s", "MB"):
         table.add_column(heading, justify="right", no_wrap=True)
-    rows: list[tuple[tuple[str, int | None], list[Mapping[str, Any]]]]
-    rows = [((name, 0), [each]) for name, each in results["baselines"].items()]
-    groups: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
+    for name, each in results["baselines"].items():
+        table.add_row(name, *_cells([each], 0, share))
+    groups: dict[str, dict[int | None, list[Mapping[str, Any]]]] = {}
     for record in results["records"]:
-        groups.setdefault((record["kernel"], record["n_components"]), []).append(record)
-    kernels = list(dict.fromkeys(kernel for kernel, _ in groups))
-    for kernel in kernels:
-        own = [size for name, size in groups if name == kernel]
+        sizes = groups.setdefault(record["kernel"], {})
+        sizes.setdefault(record["n_components"], []).append(record)
+    for kernel, sizes in groups.items():
+        table.add_section()
         # The exact kernel comes last, as the limit of the others.
-        own.sort(key=lambda size: size or float("inf"))
-        rows += [((kernel, size), groups[kernel, size]) for size in own]
-    for position, ((kernel, size), records) in enumerate(rows):
-        following = rows[position + 1][0] if position + 1 < len(rows) else (kernel, 1)
-        # Draw a rule between kernels, but not between baselines.
-        ends = following[0] != kernel and following[1] != 0
-        table.add_row(kernel, *_cells(records, size, share), end_section=ends)
+        for size in sorted(sizes, key=lambda size: size or float("inf")):
+            table.add_row(kernel, *_cells(sizes[size], size, share))
     return table
 
 
@@ -155,22 +137,10 @@ def _seconds(values: Sequence[float]) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def _figure(results: Mapping[str, Any]) -> Any:
-    from ..plots import plot_compare
-
-    described = results["dataset"]
-    return plot_compare(
-        results["records"],
-        dataset=described["name"],
-        metric=f"test error ({described['metric']})",
-        percent=described["task"] == "classification",
-    )
-
-
 def _print(console: Console, results: Mapping[str, Any]) -> None:
     """Print the table and the hyperparameters that were chosen."""
     if results["records"]:
-        console.print(results_table(results, plain=not console.is_terminal))
+        console.print(_results_table(results))
     chosen = {
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }

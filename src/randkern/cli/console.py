@@ -22,15 +22,8 @@ from typer.core import TyperGroup
 
 import randkern
 
-__all__ = [
-    "NamingGroup",
-    "error_exit",
-    "options",
-    "output",
-    "progress_bar",
-    "titled_table",
-    "user_messages",
-]
+__all__ = ["NamingGroup", "error_exit", "options", "output", "progress_bar"]
+__all__ += ["titled_table", "user_messages"]
 
 MAX_COLUMNS = 100
 
@@ -43,8 +36,9 @@ def output() -> Console:
     return console
 
 
-def titled_table(title: str, plain: bool, **options: Any) -> Table:
-    """Return an empty table with a title, in ASCII without colours if `plain`."""
+def titled_table(title: str, **options: Any) -> Table:
+    """Return an empty table with a title, in ASCII without colours if redirected."""
+    plain = not output().is_terminal
     return Table(
         title=title,
         title_justify="left",
@@ -109,14 +103,14 @@ def user_messages() -> Iterator[None]:
 def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
     """Show a bar on standard error, if that is a terminal, while the block runs."""
     console = Console(stderr=True)
-    columns: tuple[Any, ...] = (
+    with Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None)
 

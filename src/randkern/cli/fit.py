@@ -1,7 +1,5 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
-import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -58,6 +56,7 @@ def command(
     with user_messages():
         import randkern
 
+        from ..report import render
         from ..study.records import write_results
         from ..tabular import TabularClassifier, TabularRegressor
 
@@ -74,14 +73,13 @@ def command(
 
         model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
         out.mkdir(parents=True, exist_ok=True)
-        judged = _Judged.of(model, table.task, split)
-        plain = not console.is_terminal
-        console.print(_leaderboard(model, plain))
-        console.print(_scores(judged.evaluation, judged.others, plain))
+        judged = _judge(model, table.task, split)
+        console.print(_leaderboard(model))
+        console.print(_scores(judged))
         written = [out / name for name in ("model.skops", "report.html")]
         model.set_params(time_limit=time_limit)  # as the user set it
         randkern.save(model, written[0])  # in case the report or the refit fails
-        page, record = judged.page(table, target), judged.record()
+        page, record = render(judged, table, target), judged.record()
         if refit:
             # Refit the kernels that were evaluated, without a new search.
             model.set_params(time_limit=left(1), warm_start=True)
@@ -109,9 +107,7 @@ def command(
 
 def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     """Return training and test rows and targets."""
-    from sklearn.model_selection import train_test_split
-
-    from ..study.preparation import strata
+    from ..study.preparation import split_rows
 
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
@@ -122,90 +118,30 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     if table.X_test is not None:
         return X, table.X_test, y, table.y_test
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
-    classes = strata(y, table.task, min(size, len(y) - size))
-    return tuple(
-        train_test_split(X, y, test_size=size, random_state=seed, stratify=classes)
+    train, test, _ = split_rows(y, table.task, size, seed)
+    return X.iloc[train], X.iloc[test], y[train], y[test]
+
+
+def _judge(model: Any, task: str, split: Any) -> Any:
+    """Fit a model to training rows; evaluate it and others on test rows."""
+    from ..report import Judged, baselines, evaluate
+    from ..study.measure import Measurement
+
+    X, X_test, y, y_test = split
+    with trial_progress(model, "fitting"), Measurement() as fit:
+        model.fit(X, y)
+    others = baselines(X, y, task).items()
+    return Judged(
+        *(model, (X, y), (X_test, y_test)),
+        evaluate(model, X_test, y_test),
+        {name: evaluate(other, X_test, y_test) for name, other in others},
+        *(fit.seconds, fit.peak_bytes),
     )
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """A model fitted to training rows, and its and other models' test scores."""
-
-    model: Any
-    train: tuple[Any, Any]
-    test: tuple[Any, Any]
-    evaluation: Any
-    others: dict[str, Any]
-    seconds: float
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, model: Any, task: str, split: Any) -> "_Judged":
-        from ..report import baselines, evaluate
-        from ..study.measure import Measurement
-
-        X, X_test, y, y_test = split
-        with trial_progress(model, "fitting"), Measurement() as fit:
-            model.fit(X, y)
-        others = baselines(X, y, task).items()
-        return cls(
-            *(model, (X, y), (X_test, y_test)),
-            evaluate(model, X_test, y_test),
-            {name: evaluate(other, X_test, y_test) for name, other in others},
-            *(fit.seconds, fit.peak_bytes),
-        )
-
-    def page(self, table: Any, target: str) -> str:
-        """Return the report."""
-        from ..report import render, summarise
-
-        cost = {
-            "seconds to fit the training rows": f"{self.seconds:.1f}",
-            "largest memory": f"{self.peak_bytes / 1e6:,.0f} MB",
-            "training rows": f"{len(self.train[1]):,}",
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # from fits to few rows
-            return render(
-                self.model,
-                summarise(table.X_train, table.y_train, table.task),
-                *(self.train, self.test, self.evaluation, self.others),
-                title=f"{target} of {table.name}",
-                target=target,
-                cost=cost,
-            )
-
-    def record(self) -> dict[str, Any]:
-        """Return its entry in results.json."""
-        model, names = self.model, self.train[0].columns
-        return {
-            "n_train": len(self.train[1]),
-            "n_test": len(self.test[1]),
-            "scores": _defined(self.evaluation.scores),
-            "standard_error": self.evaluation.standard_error,
-            "baselines": {
-                name: _defined(other.scores) for name, other in self.others.items()
-            },
-            "leaderboard": [
-                _defined(trial) for trial in model.leaderboard_.to_dict("records")
-            ],
-            "importances": dict(
-                zip(names, model.feature_importances_.tolist(), strict=True)
-            ),
-            "fit_seconds": self.seconds,
-            "peak_memory_bytes": self.peak_bytes,
-        }
-
-
-def _defined(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with NaN replaced by None, as JSON has no NaN."""
-    return {name: None if value != value else value for name, value in values.items()}
-
-
-def _leaderboard(model: Any, plain: bool) -> Table:
+def _leaderboard(model: Any) -> Table:
     trials = model.leaderboard_
-    table = titled_table(f"the best of {len(trials)} kernels tried", plain)
+    table = titled_table(f"the best of {len(trials)} kernels tried")
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):
@@ -218,14 +154,14 @@ def _leaderboard(model: Any, plain: bool) -> Table:
     return table
 
 
-def _scores(evaluation: Any, others: dict[str, Any], plain: bool) -> Table:
+def _scores(judged: Any) -> Table:
     from ..report.page import score_rows
 
-    n = len(evaluation.predictions)
-    table = titled_table(f"on {n:,} rows held out (± one standard error)", plain)
+    n = len(judged.evaluation.predictions)
+    table = titled_table(f"on {n:,} rows held out (± one standard error)")
     table.add_column("")
-    for name in ("this model", *others):
+    for name in ("this model", *judged.others):
         table.add_column(name, justify="right")
-    for name, cells in score_rows(evaluation, others):
+    for name, cells in score_rows(judged):
         table.add_row(name, *cells)
     return table

@@ -5,20 +5,8 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "Data",
-    "DataDir",
-    "Kernels",
-    "MemoryLimit",
-    "Save",
-    "Target",
-    "Task",
-    "Test",
-    "TimeLimit",
-    "parse_alpha",
-    "parse_bytes",
-    "parse_sizes",
-]
+__all__ = ["Data", "DataDir", "Kernels", "MemoryLimit", "Save", "Target", "Task"]
+__all__ += ["Test", "TimeLimit", "parse_alpha", "parse_bytes", "parse_sizes"]
 
 Data = Annotated[
     str,

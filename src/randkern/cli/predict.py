@@ -47,11 +47,14 @@ def command(
     with user_messages():
         import randkern
         from randkern.datasets.frames import dates_as_days
+        from randkern.deployment import categories_of
 
         _check_out(out)
         fitted = randkern.load(model)
         with naming(data):
-            frame = dates_as_days(_columns(fitted, read(data), data), _texts(fitted))
+            frame = dates_as_days(
+                _columns(fitted, read(data), data), categories_of(fitted)
+            )
             predictions = _predictions(fitted, frame, interval, probabilities)
         _write(predictions, out)
     if out != "-":
@@ -71,15 +74,6 @@ def _check_out(out: str) -> None:
         raise ValueError(f"--out {out}: there is no folder {path.parent}; make it")
     if out.lower().endswith(".parquet"):
         import_extra("pyarrow", "Writing a Parquet file", "data")
-
-
-def _texts(fitted: Any) -> set[str]:
-    """Return the columns that the model treats as categories."""
-    first = fitted.steps[0][1] if hasattr(fitted, "steps") else fitted
-    if hasattr(first, "model_"):
-        first = first.model_.members[0].encoder
-    names = getattr(first, "feature_names_in_", ())
-    return {names[j] for j in getattr(first, "_categories", ())}
 
 
 def _columns(fitted: Any, frame: Any, data: str) -> Any:

@@ -28,13 +28,12 @@ def run(
     source: Source,
     save: Path | None,
     out: Path,
-    plot: Callable[[Mapping[str, Any]], Any],
     show: Callable[[Console, Mapping[str, Any]], None],
 ) -> None:
     """Run a study on a data set; write results, figure and best model; print them.
 
-    `measure` returns results from a data set and the keyword `progress`; `plot` returns
-    their figure, and `show` prints their tables.
+    `measure` returns results from a data set and the keyword `progress`; `show` prints
+    their tables.
     """
     from ..study.records import write_results
 
@@ -52,7 +51,7 @@ def run(
         results["dataset"]["split"] = f"the rows of {source.test.name}"
     saved = "" if save is None else _save_winner(dataset, results, save)
     written = [write_results(results, out / "results.json")]
-    written += _figure(results, out / f"{results['command']}.png", plot)
+    written += _figure(results, out / f"{results['command']}.png")
     about = results["dataset"]
     prepared = f"test rows: {about['split']}; {about['preprocessing']}"
     console.print(prepared, soft_wrap=True)
@@ -80,17 +79,25 @@ def _setting(note: Mapping[str, Any]) -> str:
     return "exact" if size is None else f"{size:,} features"
 
 
-def _figure(
-    results: Mapping[str, Any], path: Path, plot: Callable[[Mapping[str, Any]], Any]
-) -> list[Path]:
+def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the figure; return no path if matplotlib or records are missing."""
-    from ..plots import save_figure
+    from ..plots import plot_compare, plot_tune, save_figure
 
     path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
-    if not results["records"]:
+    records, about = results["records"], results["dataset"]
+    if not records:
         return []
+    options: Any = {
+        "dataset": about["name"],
+        "percent": about["task"] == "classification",
+    }
     try:
-        figure = plot(results)
+        if results["command"] == "compare":
+            metric = f"test error ({about['metric']})"
+            figure = plot_compare(records, metric=metric, **options)
+        else:
+            metric = f"{about['metric']}, {about['validation']}"
+            figure = plot_tune(records, best=results["best"], metric=metric, **options)
     except ModuleNotFoundError:
         typer.echo(
             'no figure: matplotlib is not installed; run: pip install "randkern[plot]"',
@@ -104,7 +111,7 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
     """Fit and save the best model; return a line that describes it."""
     import randkern
 
-    from ..study.winner import fit_winner, winner
+    from ..study.fits import fit_winner, winner
 
     randkern.save(fit_winner(dataset, results), path)
     best = winner(results) or {}

@@ -9,30 +9,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import options
 from .console import titled_table, user_messages
-from .options import (
-    Data,
-    DataDir,
-    Kernels,
-    MemoryLimit,
-    Save,
-    Target,
-    Task,
-    Test,
-    parse_bytes,
-)
 from .studies import Source, named_values, run
 
-__all__ = ["command", "parse_numbers", "parse_size", "settings_table"]
+__all__ = ["command"]
 
 
 def command(
-    data: Data = "digits",
-    data_dir: DataDir = None,
-    target: Target = None,
-    task: Task = None,
-    test: Test = None,
-    kernels: Kernels = "gaussian,optical",
+    data: options.Data = "digits",
+    data_dir: options.DataDir = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    test: options.Test = None,
+    kernels: options.Kernels = "gaussian,optical",
     n_components: Annotated[
         str, typer.Option(help="Number of random features, or exact.")
     ] = "1000",
@@ -69,11 +59,11 @@ def command(
     trials: Annotated[
         int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
     ] = 20,
-    memory_limit: MemoryLimit = None,
+    memory_limit: options.MemoryLimit = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
     ] = 0,
-    save: Save = None,
+    save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and tune.png.")
     ] = Path("randkern-tune"),
@@ -92,29 +82,22 @@ def command(
         measure = partial(
             tune,
             kernels=[choice.label for choice in parse_kernels(kernels)],
-            n_components=parse_size(n_components),
-            alphas=parse_numbers(alphas, "--alphas"),
-            scales=parse_numbers(scales, "--scales", auto=False) or [],
-            lengthscales=parse_numbers(lengthscales, "--lengthscales"),
-            biases=parse_numbers(biases, "--biases"),
+            n_components=_parse_size(n_components),
+            alphas=_parse_numbers(alphas, "--alphas"),
+            scales=_parse_numbers(scales, "--scales", auto=False) or [],
+            lengthscales=_parse_numbers(lengthscales, "--lengthscales"),
+            biases=_parse_numbers(biases, "--biases"),
             validation=int(validation) if validation.isdecimal() else validation,
             n_trials=trials if optuna else None,
-            memory_limit=parse_bytes(memory_limit),
+            memory_limit=options.parse_bytes(memory_limit),
             random_state=seed,
         )
         source = Source(data, target, task, data_dir, test)
-        run(measure, source, save, out, _figure, _print)
+        run(measure, source, save, out, _print)
 
 
-def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
-    """Read comma-separated numbers, or ``auto`` (None).
-
-    Examples
-    --------
-    >>> from randkern.cli.tune import parse_numbers
-    >>> parse_numbers("1e-3, 1", "--alphas")
-    [0.001, 1.0]
-    """
+def _parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:
+    """Read comma-separated numbers, or ``auto`` (None)."""
     if auto and text.strip().lower() == "auto":
         return None
     try:
@@ -127,15 +110,8 @@ def parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] |
         ) from error
 
 
-def parse_size(text: str) -> int | None:
-    """Read a number of features, or ``exact`` (None).
-
-    Examples
-    --------
-    >>> from randkern.cli.tune import parse_size
-    >>> parse_size("1_000")
-    1000
-    """
+def _parse_size(text: str) -> int | None:
+    """Read a number of features, or ``exact`` (None)."""
     plain = text.strip().lower().replace("_", "")
     if plain == "exact":
         return None
@@ -147,7 +123,7 @@ def parse_size(text: str) -> int | None:
     return int(plain)
 
 
-def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
+def _settings_table(results: Mapping[str, Any]) -> Table:
     """Return a table with the best cell for each lengthscale or bias."""
     from ..study.tune import preference
 
@@ -156,67 +132,50 @@ def settings_table(results: Mapping[str, Any], *, plain: bool = False) -> Table:
     table = titled_table(
         f"{described['name']}: {described['metric']}, "
         f"{described['validation']}, {described['n_train']:,} training rows",
-        plain,
     )
     table.add_column("kernel")
     for heading in ("setting", "scale", "alpha", "validation error", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
-    records = list(results["records"])
-    for position, setting in enumerate(results["settings"]):
-        own = [r for r in records if _is_of(r, setting)]
-        best = min(own, key=preference)
+    kernel = None
+    for setting in results["settings"]:
+        if setting["kernel"] != kernel:
+            table.add_section()
+        kernel, given = setting["kernel"], setting["hyperparameters"]
+        best = min(
+            (
+                record
+                for record in results["records"]
+                if record["kernel"] == kernel
+                and given.items() <= record["hyperparameters"].items()
+            ),
+            key=preference,
+        )
         named = best["hyperparameters"]
-        after = results["settings"][position + 1 : position + 2]
+        opened = {
+            name: named[name] for name in ("lengthscale", "bias") if name in named
+        }
         table.add_row(
-            setting["kernel"],
-            _open_value(named),
+            kernel,
+            named_values(opened),
             f"{named['scale']:.4g}",
             f"{named['alpha']:.4g}",
             _error(best["validation_error"], share),
             f"{setting['seconds']:.3f}",
-            end_section=bool(after) and after[0]["kernel"] != setting["kernel"],
         )
     return table
-
-
-def _is_of(record: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    return record["kernel"] == setting["kernel"] and all(
-        record["hyperparameters"][name] == value
-        for name, value in setting["hyperparameters"].items()
-    )
-
-
-def _open_value(named: Mapping[str, float]) -> str:
-    for name in ("lengthscale", "bias"):
-        if name in named:
-            return f"{name} {named[name]:.4g}"
-    return ""
 
 
 def _error(value: float, share: bool) -> str:
     return f"{100 * value:.2f} %" if share else f"{value:.4f}"
 
 
-def _figure(results: Mapping[str, Any]) -> Any:
-    from ..plots import plot_tune
-
-    described = results["dataset"]
-    return plot_tune(
-        results["records"],
-        best=results["best"],
-        dataset=described["name"],
-        metric=f"{described['metric']}, {described['validation']}",
-        percent=described["task"] == "classification",
-    )
-
-
 def _print(console: Console, results: Mapping[str, Any]) -> None:
     """Print the tables of settings and of the best, which may be at an edge."""
     share = results["dataset"]["task"] == "classification"
     if results["settings"]:
-        console.print(settings_table(results, plain=not console.is_terminal))
+        console.print(_settings_table(results))
     if results["best"]:
-        console.print(_scores(results, share, plain=not console.is_terminal))
+        console.print(_scores(results, share))
     for kernel, best in results["best"].items():
         console.print(f"{kernel}: {named_values(best['hyperparameters'])}")
         if best["at_edge"]:
@@ -226,12 +185,11 @@ def _print(console: Console, results: Mapping[str, Any]) -> None:
             )
 
 
-def _scores(results: Mapping[str, Any], share: bool, *, plain: bool) -> Table:
+def _scores(results: Mapping[str, Any], share: bool) -> Table:
     """Return a table of test scores of the best of each kernel and of baselines."""
     table = titled_table(
         f"the best on {results['dataset']['n_test']:,} test rows "
         "(± one standard error)",
-        plain,
     )
     table.add_column("")
     names = ("log_loss", "auc") if share else ()

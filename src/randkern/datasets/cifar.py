@@ -9,7 +9,6 @@ import hashlib
 import io
 import math
 import pickle
-import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,23 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from randkern._files import READING_ERRORS
 from randkern.datasets.image_folder import read_image_folder
-from randkern.datasets.record import (
-    Dataset,
-    Splits,
-    check_digits,
-    image_dataset,
-    unit_pixels,
-)
+from randkern.datasets.record import Dataset, ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
-
-# Errors that Unpickler raises on damaged data, documented or observed; a
-# MemoryError comes from a damaged length or memo index.
-_UNPICKLING_ERRORS = (
-    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),
-    *(KeyError, TypeError, ValueError, OverflowError, MemoryError),
-    *(AssertionError, RecursionError, struct.error, UnboundLocalError),
-)
 
 
 class _ByteType:
@@ -118,7 +104,7 @@ def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarr
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except _UNPICKLING_ERRORS as error:
+    except (*READING_ERRORS, pickle.UnpicklingError, UnboundLocalError) as error:
         raise DataFileError(
             f"{path}: not a batch of the CIFAR-10 python version: {error}; get the "
             f"file again, from a source you trust"
@@ -148,7 +134,7 @@ CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-IMAGE_SHAPE = (32, 32, 3)
+_SET = ImageSet("cifar10", "CIFAR-10", CLASSES, (32, 32, 3))
 RECORDS_A_BATCH = 10_000
 FULL_COUNTS = (50_000, 10_000)
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
@@ -191,22 +177,13 @@ def load_cifar10(place: Path) -> Dataset | None:
                 splits = _read_batches(folder, names, read_batch)
                 version = "binary" if kind == "bin" else "python"
                 where = f"{version} version in {folder.resolve().name}"
-                return _as_dataset(splits, where)
-    archives = (place, *(place / name for name in _ARCHIVES))
-    for source in archives:
+                return _SET.dataset(where, splits, FULL_COUNTS)
+    for source in (place, *(place / name for name in _ARCHIVES)):
         if source.is_file() or (source / "train" / CLASSES[0]).is_dir():
-            splits = read_image_folder(source, classes=CLASSES, image_shape=IMAGE_SHAPE)
-            return _as_dataset(splits, f"image files in {source.resolve().name}")
+            splits = read_image_folder(source, _SET)
+            where = f"image files in {source.resolve().name}"
+            return _SET.dataset(where, splits, FULL_COUNTS)
     return None
-
-
-def _as_dataset(splits: Splits, source: str) -> Dataset:
-    return image_dataset(
-        *("cifar10", "CIFAR-10", source, splits),
-        full_counts=FULL_COUNTS,
-        target_names=CLASSES,
-        image_shape=IMAGE_SHAPE,
-    )
 
 
 def _read_batches(
@@ -222,26 +199,23 @@ def _read_batches(
     splits = {}
     for split, files in (("train", names[:-1]), ("test", names[-1:])):
         n = RECORDS_A_BATCH * len(files)
-        X = np.empty((n, *IMAGE_SHAPE), dtype=np.float32)
+        X = np.empty((n, *_SET.image_shape), dtype=np.float32)
         y = np.empty(n, dtype=np.int64)
         for index, name in enumerate(files):
             planes, labels = read_batch(folder / name)
-            _check_batch(folder / name, labels)
+            if len(labels) != RECORDS_A_BATCH:
+                raise DataFileError(
+                    f"{folder / name}: {len(labels):,} records, expected "
+                    f"{RECORDS_A_BATCH:,}; the file is damaged or not of CIFAR-10: get "
+                    "it again"
+                )
+            _SET.check_labels(folder / name, labels, "in record")
             rows = slice(index * RECORDS_A_BATCH, (index + 1) * RECORDS_A_BATCH)
             images = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
             unit_pixels(images, out=X[rows])
             y[rows] = labels
         splits[split] = (X.reshape(n, -1), y)
     return splits
-
-
-def _check_batch(path: Path, labels: np.ndarray) -> None:
-    if len(labels) != RECORDS_A_BATCH:
-        raise DataFileError(
-            f"{path}: {len(labels):,} records, expected {RECORDS_A_BATCH:,}; the file "
-            f"is damaged or not of CIFAR-10: get it again"
-        )
-    check_digits(path, labels, "in record", "CIFAR-10")
 
 
 def _read_binary_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -283,23 +283,19 @@ def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
     """Keep numbers, booleans and categories; encode strings; reject the rest."""
     pandas = import_extra("pandas", "Reading a table", "data")
     columns = {str(name): _typed(frame[name]) for name in frame.columns}
-    refused = [
-        f"{name!r} ({frame[name].dtype}): {cell(frame[name], _odd_rows(frame[name]))}"
-        for name in frame.columns
-        if columns[str(name)] is None
-    ]
+    refused = []
+    for name in frame.columns:
+        if columns[str(name)] is None:
+            # The rows that hold lists or similar, or the first row if none do.
+            odd = [not isinstance(value, Hashable) for value in frame[name].tolist()]
+            rows = np.flatnonzero(odd) if any(odd) else np.array([0])
+            refused.append(f"{name!r} ({frame[name].dtype}): {cell(frame[name], rows)}")
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns)
-
-
-def _odd_rows(column: "pd.Series") -> np.ndarray:
-    """Return the rows that hold lists or similar, or the first row if none do."""
-    odd = [not isinstance(value, Hashable) for value in column.tolist()]
-    return np.flatnonzero(odd) if any(odd) else np.array([0])
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":

@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from randkern._extras import import_extra
+from randkern._files import READING_ERRORS
 from randkern.datasets.files import guess_content
-from randkern.datasets.record import Splits, unit_pixels
+from randkern.datasets.record import ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")
 _MODES = ("RGB", "L", "P")
 _MAX_BYTES = 1 << 20  # per file; no 32 x 32 image comes near.
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
 class Member(NamedTuple):
@@ -35,29 +34,30 @@ class Member(NamedTuple):
     read: Callable[[], bytes]
 
 
-def read_image_folder(
-    source: Path, *, classes: Sequence[str], image_shape: tuple[int, int, int]
-) -> Splits:
+def read_image_folder(source: Path, images: ImageSet) -> Splits:
     """Decode ``train/CLASS/FILE`` and ``test/CLASS/FILE``, JPEG or PNG.
 
     `source` is a directory or a zip archive, of which nothing is unpacked to disk; the
     two folders may be nested, as in ``cifar10/train``. Hidden files, ``__MACOSX``,
-    paths with ``..`` and files without an image suffix are skipped. Labels are
-    positions in `classes`; `image_shape`, (height, width, 3), is that of every image.
-    Rows are sorted by file name, then class, so that consecutive rows cover all
-    classes. A member that is not such an image raises a DataFileError that names it.
+    paths with ``..`` and files without an image suffix are skipped. Rows are sorted by
+    file name, then class, so that consecutive rows cover all classes. A member that is
+    no image of these classes and this shape raises a DataFileError that names it.
     """
     import_extra("PIL.Image", "Decoding JPEG and PNG images", "data")
     with _listed(source) as members:
-        _check_members(source, members, classes)
+        _check_members(source, members, images.classes)
         decoded = {}
         for split in _SPLITS:
             chosen = [member for member in members if member.split == split]
             chosen.sort(key=lambda member: (member.file, member.class_name))
-            X = _decode_all(chosen, image_shape)
-            names = [member.class_name for member in chosen]
-            y = np.array([classes.index(name) for name in names], dtype=np.int64)
-            decoded[split] = (X, y)
+            # On one thread: for such small images most of the time is spent in Python
+            # code of Pillow and zipfile, under the GIL.
+            pixels = np.empty((len(chosen), *images.image_shape), dtype=np.uint8)
+            for row, member in enumerate(chosen):
+                pixels[row] = _decode(member, images.image_shape)
+            y = [images.classes.index(member.class_name) for member in chosen]
+            X = unit_pixels(pixels.reshape(len(chosen), -1))
+            decoded[split] = X, np.array(y, dtype=np.int64)
         return decoded
 
 
@@ -74,7 +74,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
         return
     try:
         archive = zipfile.ZipFile(source)
-    except _ARCHIVE_ERRORS as error:
+    except READING_ERRORS as error:
         with source.open("rb") as stream:
             seen = guess_content(stream.read(32))
         raise DataFileError(
@@ -136,15 +136,6 @@ def _check_members(source: Path, members: list[Member], classes: Sequence[str]) 
         )
 
 
-def _decode_all(members: list[Member], image_shape: tuple[int, int, int]) -> np.ndarray:
-    # On one thread: for such small images most of the time is spent in Python code of
-    # Pillow and zipfile, under the GIL, so a thread pool would gain nothing.
-    pixels = np.empty((len(members), *image_shape), dtype=np.uint8)
-    for row, member in enumerate(members):
-        pixels[row] = _decode(member, image_shape)
-    return unit_pixels(pixels.reshape(len(members), -1))
-
-
 def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
     """Decode one image to uint8 of ``image_shape``, after checking its size."""
     from PIL import Image
@@ -161,11 +152,7 @@ def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
                     f"expected {width} x {height}, mode RGB"
                 )
             return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    except (
-        *_ARCHIVE_ERRORS,
-        *(ValueError, SyntaxError, RuntimeError, NotImplementedError),
-        Image.DecompressionBombError,
-    ) as error:
+    except (*READING_ERRORS, Image.DecompressionBombError) as error:
         raise DataFileError(
             f"{member.location}: unreadable image ({error}); get the data set again, "
             f"or remove this file"

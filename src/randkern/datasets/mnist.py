@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from randkern.datasets.files import guess_content, open_data
-from randkern.datasets.record import Dataset, check_digits, image_dataset, unit_pixels
+from randkern.datasets.record import Dataset, ImageSet, unit_pixels
 from randkern.exceptions import DataFileError
 
 _DTYPES: dict[int, np.dtype] = {
@@ -134,16 +134,19 @@ TEST_LABELS = "t10k-labels-idx1-ubyte"
 STEMS = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
 
 FULL_COUNTS = (60_000, 10_000)
-_SIDE = 28
-
-_CLASSES = {
-    "mnist": tuple("0123456789"),
-    "fashion-mnist": (
-        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+_SHAPE = (28, 28, 1)
+_SETS = {
+    "mnist": ImageSet("mnist", "MNIST handwritten digits", tuple("0123456789"), _SHAPE),
+    "fashion-mnist": ImageSet(
+        "fashion-mnist",
+        "Fashion-MNIST",
+        (
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+        _SHAPE,
     ),
 }
-_TITLES = {"mnist": "MNIST handwritten digits", "fashion-mnist": "Fashion-MNIST"}
 
 # Checksums of the uncompressed files, in the order of STEMS: mirrors recompress them,
 # so the .gz files differ.
@@ -164,7 +167,7 @@ _CHECKSUMS = {
 }
 
 
-def find_file(folder: Path, stem: str) -> Path | None:
+def _find(folder: Path, stem: str) -> Path | None:
     """Return the file with a standard name, with or without ``.gz``, or None.
 
     The spelling ``train-images.idx3-ubyte``, common on mirrors, is accepted too.
@@ -182,7 +185,7 @@ def load_mnist(folder: Path, family: str) -> Dataset | None:
     Files have their standard names, plain or gzip. Those of the other data set raise a
     DataFileError; those of the full size with an unknown checksum cause a warning.
     """
-    found = {stem: find_file(folder, stem) for stem in STEMS}
+    found = {stem: _find(folder, stem) for stem in STEMS}
     files = {stem: path for stem, path in found.items() if path is not None}
     missing = [stem for stem in STEMS if stem not in files]
     if not files:
@@ -192,18 +195,12 @@ def load_mnist(folder: Path, family: str) -> Dataset | None:
             f"{folder} lacks {', '.join(missing)} (each with or without .gz); all of "
             f"{', '.join(STEMS)} are needed"
         )
-    return image_dataset(
-        family,
-        _TITLES[family],
-        f"IDX files in {folder.resolve().name}",
-        {
-            "train": _load_split(files, TRAIN_IMAGES, TRAIN_LABELS, family),
-            "test": _load_split(files, TEST_IMAGES, TEST_LABELS, family),
-        },
-        full_counts=FULL_COUNTS,
-        target_names=_CLASSES[family],
-        image_shape=(_SIDE, _SIDE, 1),
-    )
+    splits = {
+        "train": _load_split(files, TRAIN_IMAGES, TRAIN_LABELS, family),
+        "test": _load_split(files, TEST_IMAGES, TEST_LABELS, family),
+    }
+    source = f"IDX files in {folder.resolve().name}"
+    return _SETS[family].dataset(source, splits, FULL_COUNTS)
 
 
 def _load_split(
@@ -211,10 +208,11 @@ def _load_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     images = _read_checked(files[images_stem], images_stem, family, rank=3)
     labels = _read_checked(files[labels_stem], labels_stem, family, rank=1)
-    if images.shape[1:] != (_SIDE, _SIDE):
+    height, width, _ = _SHAPE
+    if images.shape[1:] != (height, width):
         raise DataFileError(
             f"{files[images_stem]}: images of {images.shape[1]} x {images.shape[2]} "
-            f"pixels, expected {_SIDE} x {_SIDE}; read other IDX images with read_idx"
+            f"pixels, expected {height} x {width}; read other IDX images with read_idx"
         )
     if len(images) != len(labels):
         raise DataFileError(
@@ -222,9 +220,8 @@ def _load_split(
             f"{files[labels_stem]} {len(labels):,} labels; both must come from the "
             f"same download: get them again"
         )
-    check_digits(files[labels_stem], labels, "at position", _TITLES[family])
-    rows = images.reshape(len(images), _SIDE * _SIDE)
-    return unit_pixels(rows), labels.astype(np.int64)
+    _SETS[family].check_labels(files[labels_stem], labels, "at position")
+    return unit_pixels(images.reshape(len(images), -1)), labels.astype(np.int64)
 
 
 def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarray:
@@ -232,17 +229,14 @@ def _read_checked(path: Path, stem: str, family: str, *, rank: int) -> np.ndarra
     array = read_idx(path)
     kinds = {3: "images (rank 3, uint8)", 1: "labels (rank 1, uint8)"}
     if array.ndim != rank or array.dtype != np.uint8:
-        swapped = array.dtype == np.uint8 and array.ndim == 4 - rank
-        raise DataFileError(
-            f"{path}: expected {kinds[rank]}, got "
-            + (kinds[4 - rank] if swapped else f"rank {array.ndim}, {array.dtype}")
-            + ("; images and labels are swapped: rename the files" if swapped else "")
-            + ("" if swapped else "; check that this is the right file")
-        )
+        found = f"rank {array.ndim}, {array.dtype}; check that this is the right file"
+        if array.dtype == np.uint8 and array.ndim == 4 - rank:
+            found = kinds[4 - rank]
+            found += "; images and labels are swapped: rename the files"
+        raise DataFileError(f"{path}: expected {kinds[rank]}, got {found}")
     if not len(array):
         raise DataFileError(f"{path}: holds no rows; get the file again")
-    full = FULL_COUNTS[0] if stem in (TRAIN_IMAGES, TRAIN_LABELS) else FULL_COUNTS[1]
-    if len(array) == full:
+    if len(array) == FULL_COUNTS[stem in (TEST_IMAGES, TEST_LABELS)]:
         _check_content(path, stem, family)
     return array
 
@@ -256,18 +250,17 @@ def _check_content(path: Path, stem: str, family: str) -> None:
             digest = partial(hashlib.new, algorithm, usedforsecurity=False)
             found[other] = hashlib.file_digest(content, digest).hexdigest()
     known = {other: _CHECKSUMS[other][STEMS.index(stem)] for other in found}
-    if found[family] == known[family]:
-        return
-    for other in found:
-        if found[other] == known[other]:
-            raise DataFileError(
-                f"{path}: this is the {stem} of {other}, not of {family}; load it as "
-                f"{other!r}, or put the right file there"
-            )
-    warnings.warn(
-        f"{path} has the full size, but its {_ALGORITHMS[family]} (uncompressed) is "
-        f"{found[family]}, expected {known[family]}: the content is not the "
-        f"published {family}; results may not be comparable",
-        UserWarning,
-        stacklevel=2,
-    )
+    same = [other for other in found if found[other] == known[other]]
+    if same and family not in same:
+        raise DataFileError(
+            f"{path}: this is the {stem} of {same[0]}, not of {family}; load it as "
+            f"{same[0]!r}, or put the right file there"
+        )
+    if not same:
+        warnings.warn(
+            f"{path} has the full size, but its {_ALGORITHMS[family]} (uncompressed) "
+            f"is {found[family]}, expected {known[family]}: the content is not the "
+            f"published {family}; results may not be comparable",
+            UserWarning,
+            stacklevel=2,
+        )

@@ -71,49 +71,45 @@ def unit_pixels(pixels: np.ndarray, out: np.ndarray | None = None) -> np.ndarray
     return np.divide(pixels, np.float32(255), out=out)
 
 
-def image_dataset(
-    name: str,
-    title: str,
-    source: str,
-    splits: Splits,
-    *,
-    full_counts: tuple[int, int],
-    target_names: tuple[str, ...],
-    image_shape: tuple[int, int, int],
-) -> Dataset:
-    """Return an image data set, whose name states the sample size if incomplete.
+@dataclass(frozen=True)
+class ImageSet:
+    """A published set of images, and how it is told from samples of it."""
 
-    `title` and `source` begin the description; `full_counts` are the numbers of
-    training and test rows of the complete data set.
-    """
-    (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
-    counts = len(y_train), len(y_test)
-    note = ""
-    if counts[0] != full_counts[0]:
-        note = f"sample ({counts[0]:,} of {full_counts[0]:,})"
-    elif counts[1] != full_counts[1]:
-        note = f"sample ({counts[1]:,} of {full_counts[1]:,} test)"
-    return Dataset(
-        name=f"{name} {note}" if note else name,
-        X_train=X_train,
-        y_train=y_train,
-        X_test=X_test,
-        y_test=y_test,
-        target_names=target_names,
-        image_shape=image_shape,
-        description=(
-            f"{title}{', ' if note else ''}{note}, {source}: n = {counts[0]:,} train "
-            f"+ {counts[1]:,} test, d = {X_train.shape[1]:,}"
-        ),
-    )
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int]
 
+    def dataset(
+        self, source: str, splits: Splits, full_counts: tuple[int, int]
+    ) -> Dataset:
+        """Return images as a data set, whose name states their number if some lack.
 
-def check_digits(path: Path, labels: np.ndarray, where: str, title: str) -> None:
-    """Raise if labels are outside 0..9; `where` is the word for their place."""
-    wrong = np.flatnonzero((labels < 0) | (labels > 9))
-    if wrong.size:
-        raise DataFileError(
-            f"{path}: {wrong.size:,} labels out of 0..9, the first {labels[wrong[0]]} "
-            f"{where} {wrong[0]:,}; the file is damaged or not the labels of {title}: "
-            "get it again"
+        `full_counts` are the numbers of training and test rows of the complete set.
+        """
+        (X_train, y_train), (X_test, y_test) = splits["train"], splits["test"]
+        counts = len(y_train), len(y_test)
+        note = ""
+        if counts[0] != full_counts[0]:
+            note = f"sample ({counts[0]:,} of {full_counts[0]:,})"
+        elif counts[1] != full_counts[1]:
+            note = f"sample ({counts[1]:,} of {full_counts[1]:,} test)"
+        return Dataset(
+            *(f"{self.name} {note}".strip(), X_train, y_train, X_test, y_test),
+            target_names=self.classes,
+            image_shape=self.image_shape,
+            description=(
+                f"{self.title}{', ' if note else ''}{note}, {source}: n = "
+                f"{counts[0]:,} train + {counts[1]:,} test, d = {X_train.shape[1]:,}"
+            ),
         )
+
+    def check_labels(self, path: Path, labels: np.ndarray, where: str) -> None:
+        """Raise if labels are not classes; `where` is the word for their place."""
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(self.classes)))
+        if wrong.size:
+            raise DataFileError(
+                f"{path}: {wrong.size:,} labels out of 0..{len(self.classes) - 1}, the "
+                f"first {labels[wrong[0]]} {where} {wrong[0]:,}; the file is damaged "
+                f"or not the labels of {self.title}: get it again"
+            )

@@ -14,7 +14,7 @@ from sklearn import datasets as sklearn_datasets
 from randkern._extras import import_extra
 from randkern.datasets import cifar, mnist
 from randkern.datasets.frames import dataset_from_frame
-from randkern.datasets.record import Dataset
+from randkern.datasets.record import Dataset, Task
 from randkern.datasets.tables import TABLE_SUFFIXES, read_table
 
 _LOADERS = {
@@ -34,14 +34,13 @@ def load_bundled(name: str) -> Dataset:
     """
     bunch = _LOADERS[name]()
     X, y = bunch.data, bunch.target
-    regression = name == "diabetes"
-    images = name == "digits"
-    task = "regression" if regression else "classification"
+    regression, images = name == "diabetes", name == "digits"
+    task: Task = "regression" if regression else "classification"
     return Dataset(
         name=name,
         X_train=(X / 16).astype(np.float32) if images else X,
         y_train=y.astype(np.float64 if regression else np.int64),
-        task="regression" if regression else "classification",
+        task=task,
         feature_names=tuple(map(str, bunch.feature_names)),
         target_names=None if regression else tuple(map(str, bunch.target_names)),
         image_shape=(8, 8, 1) if images else None,
@@ -204,13 +203,16 @@ def load_dataset(
     diabetes, bundled with scikit-learn: n = 442, d = 10, regression
     """
     text = os.fspath(name_or_path)
-    place = Path(data_dir) if data_dir is not None else _place_from_environment()
+    given = data_dir if data_dir is not None else os.environ.get(_DATA_VARIABLE) or None
+    place = None if given is None else Path(given)
     if text.startswith(_OPENML_PREFIX):
         name = text.removeprefix(_OPENML_PREFIX)
         return fetch_openml(name, target=target, task=task, data_home=data_dir)
     is_name = text in DATASET_NAMES
     if text.lower().endswith(TABLE_SUFFIXES) or (not is_name and Path(text).is_file()):
-        path = _find_table(Path(text), place)
+        path = Path(text)
+        if place is not None and not path.exists() and (place / path).exists():
+            path = place / path
         return dataset_from_frame(
             *(read_table(path), target), name=path.name, source=str(path), task=task
         )
@@ -233,18 +235,6 @@ def load_dataset(
             f"task={task!r}, but {text!r} is a {data.task}; leave task out"
         )
     return data
-
-
-def _place_from_environment() -> Path | None:
-    value = os.environ.get(_DATA_VARIABLE)
-    return Path(value) if value else None
-
-
-def _find_table(path: Path, place: Path | None) -> Path:
-    """Return the path itself, or the one below the data folder if only that exists."""
-    if place is not None and not path.exists() and (place / path).exists():
-        return place / path
-    return path
 
 
 def _load_files(name: str, place: Path | None) -> Dataset:

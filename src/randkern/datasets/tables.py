@@ -6,6 +6,7 @@ import io
 import json
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -138,12 +139,8 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
             + (", and name it .csv" if others[0] == "," else "")
             + (", or name it .tsv" if others[0] == "\t" else "")
         )
-    twice = [name for name, n in Counter(header).items() if n > 1 and name]
-    if twice:
-        raise DataFileError(
-            f"{path}: column names there more than once: {', '.join(twice)}; give "
-            f"every column its own name in the first row"
-        )
+    advice = "give every column its own name in the first row"
+    _check_unique(path, filter(None, header), advice)
     unnamed = [str(i + 1) for i, name in enumerate(header) if not name]
     n_rows = 0
     for n_rows, row in enumerate(rows, start=1):  # noqa: B007
@@ -162,6 +159,15 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
             f"feature; drop it if it is an index that was written with the table",
             UserWarning,
             stacklevel=2,
+        )
+
+
+def _check_unique(path: Path, names: Iterable[str], advice: str) -> None:
+    """Raise if columns have the same name."""
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise DataFileError(
+            f"{path}: column names there more than once: {', '.join(twice)}; {advice}"
         )
 
 
@@ -232,9 +238,19 @@ def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
         if raw.read(32) != head:  # the file is compressed
             source = io.BytesIO(head + stream.read())
     try:
-        table = _arrow_table(source, head) if arrow else _parquet_table(source)
-        twice = [name for name, n in Counter(table.column_names).items() if n > 1]
-        frame = None if twice else table.to_pandas()
+        if not arrow:
+            parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
+            table = parquet.ParquetFile(source).read()
+        elif head.startswith(_ARROW_STREAM):
+            with pyarrow.input_stream(source, compression=None) as stream:
+                table = pyarrow.ipc.open_stream(stream).read_all()
+        else:
+            feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
+            table = feather.read_table(source)
+        _check_unique(path, table.column_names, "rename them before writing the file")
+        frame = table.to_pandas()
+    except DataFileError:
+        raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         expected = b"ARROW1" if arrow else b"PAR1"
         seen = "" if head.startswith(expected) else guess_content(head)
@@ -242,26 +258,5 @@ def _read_binary(path: Path, *, arrow: bool) -> "pd.DataFrame":
             f"{path}: not a readable {kind} file{seen}: {error}; copy or download it "
             f"again"
         ) from error
-    if frame is None:
-        raise DataFileError(
-            f"{path}: column names there more than once: {', '.join(twice)}; rename "
-            f"them before writing the file"
-        )
     frame.columns = frame.columns.map(str)
     return frame.reset_index(drop=True)
-
-
-def _arrow_table(source: Path | io.BytesIO, head: bytes) -> Any:
-    """Return the table in an Arrow file or stream."""
-    import pyarrow
-
-    if not head.startswith(_ARROW_STREAM):
-        feather = import_extra("pyarrow.feather", "Reading an Arrow file", "data")
-        return feather.read_table(source)
-    with pyarrow.input_stream(source, compression=None) as stream:
-        return pyarrow.ipc.open_stream(stream).read_all()
-
-
-def _parquet_table(source: Path | io.BytesIO) -> Any:
-    parquet = import_extra("pyarrow.parquet", "Reading Parquet", "data")
-    return parquet.ParquetFile(source).read()

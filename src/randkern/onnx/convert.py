@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
-from sklearn.pipeline import Pipeline
 
 from randkern import features as transformers
 from randkern import metric, models, tabular
 from randkern._extras import import_extra
 from randkern._files import atomic_write
 from randkern._validation import is_numeric, is_table, is_time
-from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.deployment import (
+    categories_of,
+    check_numbers,
+    encoder_of,
+    on_host,
+    weighted_sum,
+)
+from randkern.models import GaussianProcessClassifier
 from randkern.models._gp_laplace import LaplacePosterior
-from randkern.onnx.operators import encoded, features, gram, on_host, solved
+from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
-from randkern.tabular.model import ExactRidge, Member
+from randkern.tabular.model import Member
 
 __all__ = ["export_onnx", "register"]
 
@@ -120,7 +125,10 @@ def register() -> None:
     'variable'
     """
     skl2onnx = import_extra("skl2onnx", "randkern.onnx", "onnx")
-    for kind in _kinds():
+    rooms = transformers, metric, models, tabular
+    for kind in (getattr(room, name) for room in rooms for name in room.__all__):
+        if not isinstance(kind, type):
+            continue
         options = None
         if is_classifier(kind()):
             options = {
@@ -133,42 +141,38 @@ def register() -> None:
         )
 
 
-def _kinds() -> Iterable[type]:
-    for room in (transformers, metric, models, tabular):
-        for name in room.__all__:
-            kind = getattr(room, name)
-            if isinstance(kind, type):
-                yield kind
-
-
 # -- types of inputs and outputs ---------------------------------------------------
 
 
 def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
     """Return the names and types of the inputs."""
     types = import_extra("skl2onnx.common.data_types", "randkern.export_onnx", "onnx")
+    text = types.StringTensorType([None, 1])
     by_kind = {
         "f4": types.FloatTensorType,
-        "f8": types.DoubleTensorType,
         "i": types.Int64TensorType,
         "b": types.BooleanTensorType,
     }
 
-    def of(kind: np.dtype, width: int) -> Any:
+    def of(kind: Any, width: int = 1) -> Any:
+        kind = np.dtype(kind)
         name = kind.str[1:] if kind.kind == "f" else kind.kind.replace("u", "i")
         return by_kind.get(name, types.DoubleTensorType)([None, width])
 
-    given = np.dtype(dtype)
+    def of_column(column: Any) -> Any:
+        if is_numeric(column):
+            return of(np.asarray(column).dtype)
+        return of(float) if is_time(column) else text  # dates are numbers of days
+
     if X is None:
-        names, texts = _columns_of(model)
+        names = getattr(encoder_of(model), "feature_names_in_", None)
         if names is None:
-            return [("X", of(given, model.n_features_in_))]
-        text = types.StringTensorType([None, 1])
-        return [(name, text if name in texts else of(given, 1)) for name in names]
+            return [("X", of(dtype, model.n_features_in_))]
+        texts = categories_of(model)
+        return [(name, text if name in texts else of(dtype)) for name in names]
     if not is_table(X):
         return [("X", of(np.asarray(X).dtype, np.shape(X)[1]))]
-    text = types.StringTensorType([None, 1])
-    return [(name, _column_type(X[name], of, text)) for name in X.columns]
+    return [(name, of_column(X[name])) for name in X.columns]
 
 
 def _rename_inputs(graph: Any, names: list[str]) -> None:
@@ -187,30 +191,12 @@ def _rename_inputs(graph: Any, names: list[str]) -> None:
             node.input[at] = changed.get(name, name)
 
 
-def _column_type(column: Any, of: Any, text: Any) -> Any:
-    """Return the type of a column: strings, numbers, or dates, as numbers of days."""
-    if is_numeric(column):
-        return of(np.asarray(column).dtype, 1)
-    return of(np.dtype(float), 1) if is_time(column) else text
-
-
-def _columns_of(model: Any) -> tuple[list[str] | None, set[str]]:
-    """Return the names of the columns a model encodes, and of its string columns."""
-    first = model.steps[0][1] if isinstance(model, Pipeline) else model
-    if isinstance(first, (TabularRegressor, TabularClassifier)):
-        first = first.model_.members[0].encoder
-    names = getattr(first, "feature_names_in_", None)
-    if not isinstance(first, TabularEncoder) or names is None:
-        return None, set()
-    return list(names), {str(names[j]) for j in first._categories}
-
-
 def _set_types(operator: Any) -> None:
     """Set the types of the outputs of an estimator."""
     types = import_extra("skl2onnx.common.data_types", "randkern.onnx", "onnx")
     model = operator.raw_operator
-    numeric = [v.type for v in operator.inputs if not _is_text(v)]
-    single = numeric and all(isinstance(t, types.FloatTensorType) for t in numeric)
+    kinds = {type(v.type) for v in operator.inputs} - {types.StringTensorType}
+    single = kinds == {types.FloatTensorType}
     kind = types.FloatTensorType if single else types.DoubleTensorType
     if not is_classifier(model):
         operator.outputs[0].type = kind([None, _width(model)])
@@ -219,10 +205,6 @@ def _set_types(operator: Any) -> None:
     label = types.StringTensorType if text else types.Int64TensorType
     operator.outputs[0].type = label([None])
     operator.outputs[1].type = kind([None, len(model.classes_)])
-
-
-def _is_text(variable: Any) -> bool:
-    return type(variable.type).__name__ == "StringTensorType"
 
 
 def _width(model: Any) -> int:
@@ -236,10 +218,7 @@ def _width(model: Any) -> int:
 
 def _labels(model: Any) -> np.ndarray:
     """Return the classes as integers or strings."""
-    labels = model.classes_
-    labels = np.asarray(
-        labels.tolist() if not isinstance(labels, np.ndarray) else labels
-    )
+    labels = np.asarray(model.classes_.tolist())
     if labels.dtype.kind in "OU":
         return labels.astype(str).astype(object)
     whole = labels.astype(np.int64)
@@ -261,9 +240,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if is_classifier(model):
         raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
         values = _scores(model, inputs) if raw else _probabilities(model, inputs)
-        position = values.argmax(axis=1)
-        labels = _labels(model)
-        label = TracedOps().take(labels, position)
+        label = TracedOps().take(_labels(model), values.argmax(axis=1))
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
@@ -281,7 +258,7 @@ def _input(graph: Graph, variable: Any, model: Any) -> Traced:
     if not isinstance(width, int):
         width = model.n_features_in_
     example = np.zeros((1, width), kinds.get(name, np.int64))
-    return graph.input(variable.full_name, example)
+    return Traced(graph, variable.full_name, example)
 
 
 def _rows(inputs: list[Traced]) -> Traced:
@@ -294,24 +271,13 @@ def _rows(inputs: list[Traced]) -> Traced:
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
 
 
-def _split(inputs: list[Traced]) -> list[Traced]:
-    """Return the columns of a table, one by one."""
-    return [x[:, [j]] for x in inputs for j in range(x.shape[1])]
-
-
 def _result(model: Any, inputs: list[Traced]) -> Any:
     """Return the predictions of a regressor or the output of a transformer."""
     if isinstance(model, TabularEncoder):
-        return encoded(model, _split(inputs))
+        return encoded(model, inputs)
     if isinstance(model, TabularRegressor):
         return _mean(model.model_.members, inputs)
-    X = _rows(inputs)
-    if isinstance(model, metric.MetricLearner):
-        return X @ on_host(model.components_).T
-    if not is_regressor(model):
-        _check_numbers(model)
-        return features(model.plan_, X)
-    return _values(model, X)
+    return _values(model, _rows(inputs))
 
 
 def _mean(members: list[Member], inputs: list[Traced]) -> Any:
@@ -319,40 +285,32 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
     total: Any = None
     for member in members:
         fit = member.fit
-        X = encoded(member.encoder, _split(inputs))
+        X = encoded(member.encoder, inputs)
         if member.turn is not None:
             X = X @ member.turn
-        if isinstance(fit, ExactRidge):
-            values = gram(fit.kernel, X, fit.X) @ fit.dual + fit.intercept
-        elif is_classifier(fit):
-            values = _probabilities(fit, [X])
-        else:
-            values = _values(fit, X)
+        classes = hasattr(fit, "classes_")
+        values = _probabilities(fit, [X]) if classes else _values(fit, X)
         part = values * float(member.weight)
         total = part if total is None else total + part
     return total
 
 
 def _values(model: Any, X: Traced) -> Any:
-    """Return the predicted values (n, k) from features or from the exact kernel."""
-    _check_numbers(model)
-    weights = on_host(model._model_weights)
-    if model.plan_ is None:
-        out = gram(model.kernel_, X, model.X_fit_) @ weights.reshape(len(weights), -1)
-    else:
-        plan, weights = model.plan_, np.atleast_2d(weights).T
-        solved = on_host(plan.solve(weights, transposed=True))
-        out = features(plan.raw, X) @ solved
-    out = out + np.atleast_1d(on_host(model.intercept_))
-    if isinstance(model, GaussianProcessRegressor):
-        scale, mean = (np.array(x) for x in (model._target_scale, model._target_mean))
-        out = out * scale + mean
-    return out
+    """Return the values (n, k) of a regressor, transformer or decision function."""
+    weights, constant, plan, kernel, rows = weighted_sum(model)
+    if plan is not None:
+        X = features(plan, X)
+    elif kernel is not None:
+        X = gram(kernel, X, rows)
+    if weights is None:
+        return X
+    values = X @ weights.reshape(len(weights), -1)
+    return values if constant is None else values + np.atleast_1d(constant)
 
 
 def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
     """Return the probabilities of a Gaussian process under Laplace's approximation."""
-    _check_numbers(model)
+    check_numbers(model)
     if model.plan_ is None:
         Z = solved(gram(model.kernel_, X, model.X_fit_), model._triangle)
     else:
@@ -366,16 +324,6 @@ def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
         variances.append(variance[:, None])
     columns = (_XP.concat(parts, axis=1) for parts in (means, variances))
     return model._mean_probabilities(*columns)
-
-
-def _check_numbers(model: Any) -> None:
-    encoder = getattr(model, "table_encoder_", None)
-    if encoder is not None and encoder.encoded:
-        names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
-        raise ValueError(
-            f"{type(model).__name__} was fitted to categories ({names}), which have no "
-            "operators; use randkern.TabularEncoder in a pipeline."
-        )
 
 
 def _scores(model: Any, inputs: list[Traced]) -> Any:

@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
 
-from randkern.backend.namespace import ops_of
+from randkern.deployment import on_host
 from randkern.kernels import Compositional, Kernel
-from randkern.kernels.base import Leaf
 from randkern.landmarks import Landmarks
 from randkern.onnx.skeletons import skeleton_columns, skeleton_draws, skeleton_gram
-from randkern.onnx.traced import (
-    ComplexPair,
-    NoOperatorError,
-    Traced,
-    TracedOps,
-)
+from randkern.onnx.traced import ComplexPair, NoOperatorError, Traced, TracedOps
 from randkern.plan import Group, Plan
-from randkern.projections import Dense, Projection, Streamed
+from randkern.projections import Dense, Streamed
 from randkern.skeletons.paths import SkeletonPaths
 from randkern.tabular import TabularEncoder
 from randkern.tabular.array_encoding import (
@@ -34,56 +27,36 @@ from randkern.tabular.array_encoding import (
     levels_of,
 )
 
-__all__ = ["encoded", "features", "gram", "on_host", "solved"]
+__all__ = ["encoded", "features", "gram", "solved"]
 
 _XP = TracedOps.xp
 
 
-def on_host(values: Any) -> np.ndarray:
-    """Return numbers of a model, from any device, as a dense NumPy array."""
-    values = values.toarray() if sp.issparse(values) else values
-    return np.asarray(ops_of(values).to_host(values), dtype=np.float64)
-
-
 def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
-    """Return the exact values k(X, rows).
-
-    Raises
-    ------
-    ValueError
-        If the kernel has no ONNX operators; the message names it.
-    """
+    """Return k(X, rows), or raise a ValueError that names what has no operators."""
     rows, total = on_host(rows), None
     for term in kernel.terms():
         value: Any = term.weight
         for leaf in term.leaves:
             try:
-                value = _exact(leaf, leaf._select(X), leaf._select(rows)) * value
+                pair = leaf._select(X), leaf._select(rows)
+                if isinstance(leaf, Compositional):
+                    found: Any = skeleton_gram(leaf._skeleton(pair[0].shape[1]), *pair)
+                else:
+                    found = leaf._tile(*pair, False)
             except NoOperatorError as error:
                 raise ValueError(
                     f"ONNX has no operators for exact values of {leaf} ({error}); use "
                     "random features (n_components), or another kernel."
                 ) from error
+            value = found * value
         total = value if total is None else total + value
     assert total is not None
     return total
 
 
-def _exact(leaf: Leaf, X: Traced, rows: np.ndarray) -> Any:
-    """Return the exact values of one kernel on its columns."""
-    if isinstance(leaf, Compositional):
-        return skeleton_gram(leaf._skeleton(X.shape[1]), X, rows)
-    return leaf._tile(X, rows, False)
-
-
 def features(plan: Plan, X: Traced) -> Traced:
-    """Return the features of rows.
-
-    Raises
-    ------
-    ValueError
-        If a part of the plan has no ONNX operators; the message names it.
-    """
+    """Return features, or raise a ValueError that names what has no operators."""
     parts = []
     for group in plan.groups:
         try:
@@ -95,9 +68,7 @@ def features(plan: Plan, X: Traced) -> Traced:
                 f"({error}); use another kernel."
             ) from error
     Z = _XP.concat(parts, axis=1)
-    if plan.factor is None:
-        return Z
-    return solved(Z, plan.factor)
+    return Z if plan.factor is None else solved(Z, plan.factor)
 
 
 def solved(Z: Traced, factor: Any) -> Traced:
@@ -129,25 +100,27 @@ def _columns(group: Group, X: Traced) -> Any:
     if group.output in ("amplitude", "centered"):
         values = amplitude * group.weight
         return values if group.output == "amplitude" else values - mean
-    real, imaginary = _unit(phase, amplitude)
-    real, imaginary = real * group.weight, imaginary * group.weight
+    drawn = amplitude
+    if phase is not None:
+        unit = ComplexPair(_XP.cos(phase), _XP.sin(phase))
+        drawn = unit if amplitude is None else unit * amplitude
+    drawn = drawn * group.weight
     if not in_pairs:
-        return _offset(group, real, imaginary, 0)
+        return _offset(group, drawn, slice(n_draws))
     n_pairs = group.width // 2
     parts = []
     if n_pairs:
-        pairs = _XP.stack([real[:, :n_pairs], imaginary[:, :n_pairs]])
+        pairs = _XP.stack([drawn.real[:, :n_pairs], drawn.imaginary[:, :n_pairs]])
         parts.append(pairs.reshape(-1, 2 * n_pairs))
     if group.width % 2:
-        last = real[:, n_pairs:], imaginary[:, n_pairs:]
-        parts.append(_offset(group, *last, n_pairs))
+        parts.append(_offset(group, drawn, slice(n_pairs, n_draws)))
     return _XP.concat(parts, axis=1)
 
 
-def _offset(group: Group, real: Traced, imaginary: Traced, first: int) -> Traced:
-    """Return A·cos(p + b) from A·cos p and A·sin p; the first draw is `first`."""
-    b = group.draw_offsets(first, first + real.shape[1], np.float64)
-    return real * np.cos(b) - imaginary * np.sin(b)
+def _offset(group: Group, drawn: ComplexPair, draws: slice) -> Traced:
+    """Return A·cos(p + b) of some draws from A·cos p and A·sin p."""
+    b = group.draw_offsets(draws.start or 0, draws.stop, np.float64)
+    return drawn.real[:, draws] * np.cos(b) - drawn.imaginary[:, draws] * np.sin(b)
 
 
 def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
@@ -156,7 +129,12 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     amplitude: Any = None
     for factor in group.factors:
         block = factor.inputs.apply(X)
-        projection = _with_matrix(factor.projection)
+        projection = factor.projection
+        if isinstance(projection, Streamed):  # the same, with a stored matrix
+            projection = Dense(
+                *(projection.stream, projection.n_draws),
+                *(projection.width, projection.law),
+            )
         if isinstance(projection, SkeletonPaths):
             drawn, angle = skeleton_draws(projection, block), None
             size = drawn.real if projection.skeleton.is_real else drawn
@@ -170,35 +148,16 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
     return phase, amplitude
 
 
-def _with_matrix(projection: Projection) -> Projection:
-    """Return the equivalent of a streamed projection that stores its matrix."""
-    if not isinstance(projection, Streamed):
-        return projection
-    given = projection
-    return Dense(given.stream, given.n_draws, given.width, given.law)
-
-
-def _unit(phase: Any, amplitude: Any) -> tuple[Any, Any]:
-    """Return A·cos p and A·sin p, where p includes the angle of a complex A."""
-    if isinstance(amplitude, ComplexPair):
-        real, imaginary = amplitude.real, amplitude.imaginary
-        if phase is None:
-            return real, imaginary
-        cos, sin = _XP.cos(phase), _XP.sin(phase)
-        return real * cos - imaginary * sin, real * sin + imaginary * cos
-    cos, sin = _XP.cos(phase), _XP.sin(phase)
-    return (cos, sin) if amplitude is None else (amplitude * cos, amplitude * sin)
-
-
 # -- tables ---------------------------------------------------------------------------
 
 
-def encoded(encoder: TabularEncoder, columns: list[Traced]) -> Traced:
-    """Return the encoded rows of a table, given its columns, (n, 1) each.
+def encoded(encoder: TabularEncoder, inputs: list[Traced]) -> Traced:
+    """Return the encoded rows of a table, given its columns, one or more at once.
 
     Missing numbers are NaN, missing categories empty strings; dates are days since
     1970.
     """
+    columns = [x[:, [j]] for x in inputs for j in range(x.shape[1])]
     if any(columns[j].dtype.kind in "OU" for j in encoder._numbers):
         raise ValueError(
             "a column of numbers has the type of texts among the inputs of the ONNX "

@@ -6,8 +6,6 @@ with similar numbers of factors. Whether rows lie on their base spaces is not ch
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -65,60 +63,56 @@ def _slots(skeleton: Skeleton, X: Traced, used: np.ndarray) -> Traced:
     return rows
 
 
-def _segments(starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield groups of segments, and the positions in each, −1 past its end.
+def _by_segments(function: Any, starts: np.ndarray) -> list[Any]:
+    """Return the arrays of columns, one per segment, that a function returns.
 
-    A group holds the segments that are padded to the same power of two.
+    It is called with the positions in segments that are padded to the same power of
+    two, −1 past their ends.
     """
     counts = np.diff(starts)
     widths = 2 ** np.ceil(np.log2(counts.clip(1))).astype(np.int64)
+    parts, order = [], []
     for width in np.unique(widths):
         chosen = np.flatnonzero(widths == width)
         offset = np.arange(width)
         inside = offset < counts[chosen][:, None]
-        yield chosen, np.where(inside, starts[chosen][:, None] + offset, -1)
-
-
-def _joined(parts: list[Any], chosen: list[np.ndarray]) -> Any:
-    """Return the columns of all segments in their original order."""
-    return _XP.concat(parts, axis=1)[:, np.argsort(np.concatenate(chosen))]
+        parts.append(function(np.where(inside, starts[chosen][:, None] + offset, -1)))
+        order.append(chosen)
+    places = np.argsort(np.concatenate(order))
+    return [_XP.concat(each, axis=1)[:, places] for each in zip(*parts, strict=True)]
 
 
 def _sums(X: Traced, starts: np.ndarray, slots: np.ndarray, coefs: np.ndarray) -> Any:
     """Return Σ_p coefs[p]·x[slots[p]] over every segment p."""
-    slots, coefs = np.append(slots, 0), np.append(coefs, 0.0)
-    parts, order = [], []
     if not X.shape[1]:
         return np.zeros((1, len(starts) - 1)) + 0.0 * X.sum(axis=1, keepdims=True)
-    for chosen, at in _segments(starts):
-        parts.append((X[:, slots[at]] * coefs[at]).sum(axis=2))
-        order.append(chosen)
-    return _joined(parts, order)
+    slots, coefs = np.append(slots, 0), np.append(coefs, 0.0)
+
+    def sums(at: np.ndarray) -> list[Any]:
+        return [(X[:, slots[at]] * coefs[at]).sum(axis=2)]
+
+    return _by_segments(sums, starts)[0]
 
 
 def _products(
     values: ComplexPair, starts: np.ndarray, which: np.ndarray
 ) -> ComplexPair:
     """Return the products of values[which[p]] over every segment p."""
-    n_values = values.real.shape[1]
     one = 0.0 * values.real[:, :1] + 1.0
     real = _XP.concat([values.real, one], axis=1)
     imaginary = _XP.concat([values.imaginary, one - 1.0], axis=1)
-    which = np.append(which, n_values)
-    reals, imaginaries, order = [], [], []
-    for chosen, at in _segments(starts):
-        part = ComplexPair(real[:, which[at]], imaginary[:, which[at]])
-        for _ in range(int(math.log2(at.shape[1]))):
-            half = part.real.shape[2] // 2
-            left, right = (
-                ComplexPair(part.real[:, :, side], part.imaginary[:, :, side])
-                for side in (slice(half), slice(half, None))
-            )
-            part = left * right
-        reals.append(part.real[:, :, 0])
-        imaginaries.append(part.imaginary[:, :, 0])
-        order.append(chosen)
-    return ComplexPair(_joined(reals, order), _joined(imaginaries, order))
+    which = np.append(which, values.real.shape[1])
+
+    def product(at: np.ndarray) -> list[Any]:
+        parts = [real[:, which[at]], imaginary[:, which[at]]]
+        while half := parts[0].shape[2] // 2:
+            left = ComplexPair(*(part[:, :, :half] for part in parts))
+            right = ComplexPair(*(part[:, :, half:] for part in parts))
+            both = left * right
+            parts = [both.real, both.imaginary]
+        return [part[:, :, 0] for part in parts]
+
+    return ComplexPair(*_by_segments(product, starts))
 
 
 # -- exact values ----------------------------------------------------------------------

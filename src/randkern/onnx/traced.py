@@ -29,13 +29,7 @@ from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
 
-__all__ = [
-    "ComplexPair",
-    "Graph",
-    "NoOperatorError",
-    "Traced",
-    "TracedOps",
-]
+__all__ = ["ComplexPair", "Graph", "NoOperatorError", "Traced", "TracedOps"]
 
 # With at most so many columns, distances come from differences, as in the backends.
 _FEW_COLUMNS = 16
@@ -57,27 +51,19 @@ class Graph:
 
     def __init__(self, scope: Any, container: Any):
         self._scope, self._container = scope, container
-        self._unused: dict[str, tuple[Any, ...]] = {}
 
-    def input(self, name: str, example: np.ndarray) -> Traced:
-        """Return the array for an input, or for the result of other operators."""
-        return Traced(self, name, example)
-
-    def constant(self, values: Any) -> Traced:
-        """Return an array of numbers or strings that the graph stores."""
-        values = np.asarray(values)
-        name = self._scope.get_unique_variable_name("constant")
-        content: Any = values.ravel()
-        if values.dtype.kind in "OU":
-            content = [str(value).encode() for value in values.ravel()]
-        self._unused[name] = _onnx_type(values.dtype), list(values.shape), content
-        return Traced(self, name, values)
-
-    def _name(self, values: Traced) -> str:
+    def _name(self, values: Any) -> str:
         """Return the name of an operand, adding it to the graph if it is a constant."""
-        if values.name in self._unused:
-            content = self._unused.pop(values.name)
-            self._container.add_initializer(values.name, *content)
+        values = values if isinstance(values, Traced) else Traced(self, None, values)
+        if values.name is None:
+            values.name = self._scope.get_unique_variable_name("constant")
+            example = np.asarray(values.example)
+            content: Any = example.ravel()
+            if example.dtype.kind in "OU":
+                content = [str(value).encode() for value in content]
+            self._container.add_initializer(
+                values.name, _onnx_type(example.dtype), list(example.shape), content
+            )
         return values.name
 
     def apply(
@@ -85,10 +71,9 @@ class Graph:
     ) -> Traced:
         """Add an operator and return its result, with the example `example`."""
         name = self._scope.get_unique_variable_name(operator.lower())
-        traced = (x if isinstance(x, Traced) else self.constant(x) for x in inputs)
         self._container.add_node(
             operator,
-            [self._name(x) for x in traced],
+            [self._name(x) for x in inputs],
             [name],
             name=self._scope.get_unique_operator_name(operator),
             **attributes,
@@ -126,34 +111,31 @@ def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
     example = _of(function, a, b)
     graph = next(x.graph for x in (a, b) if isinstance(x, Traced))
     dtype = np.result_type(_example(a), _example(b))
-    dtype = np.dtype(float) if operator == "Div" and dtype.kind != "f" else dtype
-    if operator != "And" and dtype.kind == "b":
+    if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
         dtype = np.dtype(float)
     a, b = (
         x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
         for x in (a, b)
     )
-    if operator not in ("And", "Less", "Greater", "Equal"):
+    if operator not in ("Less", "Greater", "Equal"):
         example = example.astype(dtype)
     return graph.apply(operator, example, a, b)
 
 
-def _method(operator: str, function: Any) -> Any:
-    """Return the method of an arithmetic operator or a comparison."""
-    return lambda self, other: _binary(operator, function, self, other)
-
-
-def _reflected(operator: str, function: Any) -> Any:
-    """Return the method of an arithmetic operator whose right operand is traced."""
-    return lambda self, other: _binary(operator, function, other, self)
+def _methods(operator: str, function: Any) -> tuple[Any, Any]:
+    """Return the methods of an operator for traced left and right operands."""
+    return (
+        lambda self, other: _binary(operator, function, self, other),
+        lambda self, other: _binary(operator, function, other, self),
+    )
 
 
 class Traced:
-    """An array in a graph: its name there and an example."""
+    """An array in a graph: its name (None: an unused constant), and an example."""
 
     __array_ufunc__ = None  # NumPy arrays defer to this class's operators
 
-    def __init__(self, graph: Graph, name: str, example: np.ndarray):
+    def __init__(self, graph: Graph, name: str | None, example: np.ndarray):
         self.graph, self.name, self.example = graph, name, example
         self._transpose: Traced | None = None
 
@@ -196,7 +178,7 @@ class Traced:
 
     def reshape(self, *shape: int) -> Traced:
         """Return the array in another shape; a first entry −1 is the number of rows."""
-        at = self.graph.constant(np.array(shape, dtype=np.int64))
+        at = np.array(shape, dtype=np.int64)
         return self.graph.apply("Reshape", self.example.reshape(shape), self, at)
 
     def __getitem__(self, key: Any) -> Traced:
@@ -235,13 +217,12 @@ class Traced:
             return NotImplemented
         return _binary("Add", np.add, self, other)
 
-    __radd__ = _reflected("Add", np.add)
-    __sub__, __rsub__ = _method("Sub", np.subtract), _reflected("Sub", np.subtract)
-    __truediv__, __rtruediv__ = _method("Div", np.divide), _reflected("Div", np.divide)
-    __matmul__ = _method("MatMul", np.matmul)
-    __rmatmul__ = _reflected("MatMul", np.matmul)
-    __lt__, __gt__ = _method("Less", np.less), _method("Greater", np.greater)
-    __eq__ = _method("Equal", np.equal)
+    __radd__ = _methods("Add", np.add)[1]
+    __sub__, __rsub__ = _methods("Sub", np.subtract)
+    __truediv__, __rtruediv__ = _methods("Div", np.divide)
+    __matmul__, __rmatmul__ = _methods("MatMul", np.matmul)
+    __lt__, __gt__ = _methods("Less", np.less)[0], _methods("Greater", np.greater)[0]
+    __eq__ = _methods("Equal", np.equal)[0]
     __hash__ = object.__hash__
 
     def __mul__(self, other: Any) -> Any:
@@ -281,21 +262,14 @@ class Traced:
 
     def clip(self, min: Any = None, max: Any = None) -> Traced:
         """Return entries clipped to bounds."""
-        out = self
-        for operator, function, bound in (
-            ("Max", np.maximum, min),
-            ("Min", np.minimum, max),
-        ):
-            out = out if bound is None else _binary(operator, function, out, bound)
-        return out
+        out = self if min is None else _binary("Max", np.maximum, self, min)
+        return out if max is None else _binary("Min", np.minimum, out, max)
 
     def sum(self, axis: int, keepdims: bool = False) -> Traced:
         """Return sums along an axis."""
-        example = self.example.sum(axis=axis, keepdims=keepdims)
-        axes = np.array([axis])
-        return self.graph.apply(
-            "ReduceSum", example, self, axes, keepdims=int(keepdims)
-        )
+        example, axes = self.example.sum(axis=axis, keepdims=keepdims), np.array([axis])
+        keep = int(keepdims)
+        return self.graph.apply("ReduceSum", example, self, axes, keepdims=keep)
 
     def argmax(self, axis: int) -> Traced:
         """Return the positions of the largest entries along an axis."""
@@ -390,7 +364,7 @@ class _Functions(_Named):
         """Return √(2u) times a series, u = 1 − |v|: runtimes have no float64 arccos."""
         size = abs(values)
         u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * _chebyshev_sum(_ARCCOS, 2.0 * u - 1.0)
+        angle = self.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
         return self.where(values < 0, math.pi - angle, angle)
 
     def arcsin(self, values: Any) -> Any:
@@ -416,189 +390,6 @@ class _Functions(_Named):
     def stack(self, parts: Any, axis: int = -1) -> Any:
         """Stack two-dimensional arrays along a third axis."""
         return self.concat([part[:, :, None] for part in parts], axis=2)
-
-
-class TracedOps(ArrayOps):
-    """The primitives of traced arrays, and of NumPy arrays, which are constants."""
-
-    xp: Any = _Functions()
-
-    def __getattr__(self, name: str) -> Any:
-        raise NoOperatorError(f"the primitive {name}")
-
-    def placed(self, values: Any, dtype: Any, like: Any) -> Any:
-        """Return values cast to a dtype."""
-        return (
-            values.astype(dtype)
-            if isinstance(values, Traced)
-            else np.asarray(values, dtype)
-        )
-
-    def constant(self, owner: Any, name: Any, like: Any, make: Any) -> Any:
-        """Return what `make` returns."""
-        return np.asarray(make())
-
-    def key(self, like: Any) -> Any:
-        """Return a key that distinguishes traced arrays from others."""
-        return like.dtype.char, "traced"
-
-    def lasting(self, make: Any) -> Any:
-        """Return what `make` returns; traced arrays must not be cached."""
-        return make(), False
-
-    def full_precision(self, like: Any) -> Any:
-        """Return a context that changes nothing."""
-        return nullcontext()
-
-    def densified(self, X: Any) -> Any:
-        """Return the rows unchanged: they are dense."""
-        return X
-
-    def zeros(self, shape: Any, like: Any) -> Any:
-        """Return zeros, to add to or to overwrite as a whole."""
-        return like.graph.constant(np.zeros(shape))
-
-    empty = zeros
-
-    def random_matrix(self, *arguments: Any) -> Any:
-        """Return entries of the counter-based generator."""
-        return random_matrix(*arguments[:-1])
-
-    def fill_diagonal(self, values: Any, number: float) -> None:
-        """Raise: kernels of rows with themselves are not traced."""
-        raise NoOperatorError("the kernel of rows and themselves")
-
-    def exp_of(self, values: Any) -> Any:
-        """Return exponentials."""
-        return self.xp.exp(values)
-
-    def log1p_of(self, values: Any) -> Any:
-        """Return log(1 + v)."""
-        return self.xp.log1p(values)
-
-    def map_rows(self, function: Any, values: Any) -> Any:
-        """Apply a function to values."""
-        return function(values)
-
-    def row_squares(self, X: Any) -> Any:
-        """Return the squared norms of rows."""
-        return (X * X).sum(axis=1)
-
-    squared_norms = row_squares
-
-    def largest_of_rows(self, X: Any) -> Any:
-        """Return the largest absolute value of every row."""
-        if not isinstance(X, Traced):
-            return np.abs(X).max(axis=1)
-        example = np.abs(X.example).max(axis=1)
-        return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
-
-    def largest_code(self, codes: Traced) -> float:
-        """Return the example's largest code; Gather fails for codes out of range."""
-        return float(codes.example.max())
-
-    def take(self, table: np.ndarray, rows: Traced) -> Traced:
-        """Return the entries of a table at given indices."""
-        return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
-
-    def scale_rows(self, X: Any, factors: Any) -> Any:
-        """Multiply each row by its factor."""
-        return X * factors[:, None]
-
-    def divide_rows(self, X: Any, sizes: Any) -> Any:
-        """Divide each row by its size."""
-        return X / sizes[:, None]
-
-    def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
-        """Return X·scale, with a last column `bias` unless that is 0."""
-        X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale
-        if bias:
-            X = self.xp.concat([X, 0.0 * X[:, :1] + bias], axis=1)
-        return X
-
-    def codes(self, X: Any, categories: Any) -> Any:
-        """Return the positions of values in sorted categories, one array per column."""
-        columns = []
-        for j, values in enumerate(categories):
-            n = len(values)
-            found = (X[:, [j]] == values.astype(float)).astype(float)
-            columns.append(found @ (np.arange(n) - float(n))[:, None] + float(n))
-        return self.xp.concat(columns, axis=1).astype(np.int64)
-
-    def modulus_in_place(self, real: Any, imaginary: Any, power: float) -> Any:
-        """Return (real² + imaginary²)^(power/2)."""
-        return (real * real + imaginary * imaginary) ** (power / 2)
-
-    def scaled_squared_distances(self, X: Any, Y: Any, scale: Any, same: bool) -> Any:
-        """Return ‖(x − y)·scale‖² for all pairs of rows."""
-        X, Y = X * scale, Y * scale
-        if X.shape[1] <= _FEW_COLUMNS:
-            return _sum_of(lambda difference: difference * difference, X, Y)
-        center = Y.mean(axis=0)
-        X, Y = X - center, Y - center
-        norms = self.row_squares(X)[:, None] + self.row_squares(Y)
-        return (norms - 2.0 * (X @ Y.T)).clip(min=0.0)
-
-    def manhattan_distances(self, X: Any, Y: Any, out: Traced) -> None:
-        """Write the L1 distances between all pairs of rows."""
-        out[...] = _sum_of(abs, X, Y)
-
-    def cauchy_kernel(self, X: Any, Y: Any, out: Traced) -> None:
-        """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
-        factors = (1.0 + (x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True))
-        out[...] = 1.0 / math.prod(factors)
-
-    def log_matern(self, z: Any, nu: float) -> Any:
-        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); the value at z = 0 is arbitrary."""
-        ops: Any = NumpyOps()
-        # Beyond this, correlations are 0 in double precision.
-        return _of_logarithm(lambda z: ops.log_matern(z, nu), z, 1e-30, 800.0 + nu)
-
-    def hypergeometric(self, cosine: Any, m: float) -> Any:
-        """Return ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1], smooth in log(1 − c)."""
-        ops: Any = NumpyOps()
-
-        def of_rest(rest: np.ndarray) -> np.ndarray:
-            return np.asarray(ops.hypergeometric(1.0 - rest, m))
-
-        return _of_logarithm(of_rest, 1.0 - cosine, 1e-16, 1.0)
-
-    @property
-    def hadamard(self) -> Any:
-        """Structured projections."""
-        return SimpleNamespace(StructuredRows=_StructuredRows)
-
-    @property
-    def duals(self) -> Any:
-        """Dual activations of skeletons."""
-        return _Named(relu=_relu, power_series=lambda c, rho, owner: polynomial(c, rho))
-
-    @property
-    def special(self) -> Any:
-        """Special functions that have ONNX operators."""
-        return _Named(
-            expit=_sigmoid,
-            ndtr=_normal_probability,
-            ndtri=_normal_quantile,
-            softmax=_softmax,
-        )
-
-    @property
-    def algebra(self) -> Any:
-        """Linear algebra with constants."""
-        return _Named(
-            triangular_solve=_triangular_solve,
-            column_products=lambda a, b: (a * b).sum(axis=0),
-        )
-
-
-def _chebyshev_sum(series: np.ndarray, t: Any) -> Any:
-    """Return Σ_k c_k T_k(t) for t in [−1, 1], by Clenshaw's recurrence."""
-    above: Any = 0.0
-    here: Any = t * 0.0 + float(series[-1])
-    for coefficient in series[-2:0:-1]:
-        above, here = here, t * 2.0 * here - above + float(coefficient)
-    return t * here + float(series[0]) - above
 
 
 def _arccos_factor(t: Any) -> Any:
@@ -656,10 +447,6 @@ def _relu(rho: Any) -> Any:
     return (root + (math.pi - xp.arccos(rho)) * rho) * (1 / math.pi)
 
 
-def _sigmoid(values: Any) -> Any:
-    return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
-
-
 def _normal_probability(values: Any) -> Any:
     """Return the normal distribution function, to about 1e-13."""
     values = values.clip(min=-_FARTHEST, max=_FARTHEST)
@@ -676,7 +463,7 @@ def _normal_quantile(p: Any) -> Any:
         lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
     )
     t = _Functions().log(p / (1.0 - p)) * (1 / widest)
-    return _chebyshev_sum(series, t)
+    return chebyshev.chebval(t, series)
 
 
 def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
@@ -750,3 +537,139 @@ def _transform(X: Traced) -> Traced:
     a = 1 << (p.bit_length() - 1) // 2
     left, right = (scipy.linalg.hadamard(k).astype(float) for k in (a, p // a))
     return (left @ (X.reshape(-1, a, p // a) @ right)).reshape(-1, n_blocks, p)
+
+
+class TracedOps(ArrayOps):
+    """The primitives of traced arrays, and of NumPy arrays, which are constants."""
+
+    xp: Any = _Functions()
+    special = _Named(
+        expit=_unary("Sigmoid", scipy.special.expit),
+        ndtr=_normal_probability,
+        ndtri=_normal_quantile,
+        softmax=_softmax,
+    )
+    algebra = _Named(
+        triangular_solve=_triangular_solve,
+        column_products=lambda a, b: (a * b).sum(axis=0),
+    )
+    duals = _Named(
+        relu=_relu, power_series=lambda series, rho, owner: polynomial(series, rho)
+    )
+    hadamard = SimpleNamespace(StructuredRows=_StructuredRows)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoOperatorError(f"the primitive {name}")
+
+    def placed(self, values: Any, dtype: Any, like: Any) -> Any:
+        traced = isinstance(values, Traced)
+        return values.astype(dtype) if traced else np.asarray(values, dtype)
+
+    def constant(self, owner: Any, name: Any, like: Any, make: Any) -> Any:
+        return np.asarray(make())
+
+    def key(self, like: Any) -> Any:
+        return like.dtype.char, "traced"
+
+    def lasting(self, make: Any) -> Any:
+        return make(), False  # traced arrays must not be cached
+
+    def full_precision(self, like: Any) -> Any:
+        return nullcontext()
+
+    def densified(self, X: Any) -> Any:
+        return X
+
+    def zeros(self, shape: Any, like: Any) -> Any:
+        """Return zeros, to add to or to overwrite as a whole."""
+        return Traced(like.graph, None, np.zeros(shape))
+
+    empty = zeros
+
+    def random_matrix(self, *arguments: Any) -> Any:
+        return random_matrix(*arguments[:-1])
+
+    def fill_diagonal(self, values: Any, number: float) -> None:
+        raise NoOperatorError("the kernel of rows and themselves")
+
+    def exp_of(self, values: Any) -> Any:
+        return self.xp.exp(values)
+
+    def log1p_of(self, values: Any) -> Any:
+        return self.xp.log1p(values)
+
+    def map_rows(self, function: Any, values: Any) -> Any:
+        return function(values)
+
+    def row_squares(self, X: Any) -> Any:
+        return (X * X).sum(axis=1)
+
+    squared_norms = row_squares
+
+    def largest_of_rows(self, X: Any) -> Any:
+        if not isinstance(X, Traced):
+            return np.abs(X).max(axis=1)
+        example = np.abs(X.example).max(axis=1)
+        return X.graph.apply("ReduceMax", example, abs(X), np.array([1]), keepdims=0)
+
+    def largest_code(self, codes: Traced) -> float:
+        """Return the example's largest code; Gather fails for codes out of range."""
+        return float(codes.example.max())
+
+    def take(self, table: np.ndarray, rows: Traced) -> Traced:
+        return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
+
+    def scale_rows(self, X: Any, factors: Any) -> Any:
+        return X * factors[:, None]
+
+    def divide_rows(self, X: Any, sizes: Any) -> Any:
+        return X / sizes[:, None]
+
+    def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
+        X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale
+        if bias:
+            X = self.xp.concat([X, 0.0 * X[:, :1] + bias], axis=1)
+        return X
+
+    def codes(self, X: Any, categories: Any) -> Any:
+        columns = []
+        for j, values in enumerate(categories):
+            n = len(values)
+            found = (X[:, [j]] == values.astype(float)).astype(float)
+            columns.append(found @ (np.arange(n) - float(n))[:, None] + float(n))
+        return self.xp.concat(columns, axis=1).astype(np.int64)
+
+    def modulus_in_place(self, real: Any, imaginary: Any, power: float) -> Any:
+        return (real * real + imaginary * imaginary) ** (power / 2)
+
+    def scaled_squared_distances(self, X: Any, Y: Any, scale: Any, same: bool) -> Any:
+        X, Y = X * scale, Y * scale
+        if X.shape[1] <= _FEW_COLUMNS:
+            return _sum_of(lambda difference: difference * difference, X, Y)
+        center = Y.mean(axis=0)
+        X, Y = X - center, Y - center
+        norms = self.row_squares(X)[:, None] + self.row_squares(Y)
+        return (norms - 2.0 * (X @ Y.T)).clip(min=0.0)
+
+    def manhattan_distances(self, X: Any, Y: Any, out: Traced) -> None:
+        out[...] = _sum_of(abs, X, Y)
+
+    def cauchy_kernel(self, X: Any, Y: Any, out: Traced) -> None:
+        """Write Π_k 1/(1 + (x_k − y_k)²) for all pairs of rows."""
+        factors = (1.0 + (x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True))
+        out[...] = 1.0 / math.prod(factors)
+
+    def log_matern(self, z: Any, nu: float) -> Any:
+        """Return log(2^{1−ν}/Γ(ν)·z^ν·K_ν(z)); the value at z = 0 is arbitrary."""
+        ops: Any = NumpyOps()
+        # Beyond this, correlations are 0 in double precision.
+        return _of_logarithm(lambda z: ops.log_matern(z, nu), z, 1e-30, 800.0 + nu)
+
+    def hypergeometric(self, cosine: Any, m: float) -> Any:
+        """Return ₂F₁(−m/2, −m/2; 1; c²) for c in [0, 1], smooth in log(1 − c)."""
+        ops: Any = NumpyOps()
+
+        def of_rest(rest: np.ndarray) -> np.ndarray:
+            return np.asarray(ops.hypergeometric(1.0 - rest, m))
+
+        return _of_logarithm(of_rest, 1.0 - cosine, 1e-16, 1.0)

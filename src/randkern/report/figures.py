@@ -17,7 +17,6 @@ from randkern._validation import is_numeric
 from randkern.report.scores import Evaluation
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
@@ -38,7 +37,7 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     order = np.argsort(-shares, kind="stable")[:_MOST_COLUMNS][::-1]
     figure, axes = _figure(0.9 + 0.28 * len(order))
     axes.barh([_plain(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
-    axes.set_xlabel("share in the variance of predictions (%)")
+    axes.set(xlabel="share in the variance of predictions (%)")
     best = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
     return _svg(figure), "Which columns matter", best
 
@@ -50,9 +49,7 @@ def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> 
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.set_xlabel("training rows")
-    axes.set_ylabel(unit)
-    axes.set_ylim(0, 1.1 * max(errors))
+    axes.set(xlabel="training rows", ylabel=unit, ylim=(0, 1.1 * max(errors)))
     gain = 1 - errors[-1] / errors[-2] if errors[-2] else 0.0
     said = "The last doubling of the rows took nothing off the error."
     if gain > 0:
@@ -84,8 +81,8 @@ def quality(
         )
     axes.plot(predictions, y[few], ".", color=_ACCENT, markersize=3, label="rows")
     axes.axline((predictions.mean(),) * 2, slope=1, color=_INK, linewidth=0.8)
-    axes.set_xlabel(f"predicted {_plain(target)}")
-    axes.set_ylabel(f"{_plain(target)} of rows held out")
+    predicted = f"predicted {_plain(target)}"
+    axes.set(xlabel=predicted, ylabel=f"{_plain(target)} of rows held out")
     axes.legend(frameon=False)
     said = f"R² = {evaluation.scores['r2']:.3f} on rows that the model has not seen."
     yield _svg(figure), "Predictions and truth", said
@@ -93,8 +90,7 @@ def quality(
     figure, axes = _figure(2.7)
     axes.plot(predictions, residuals[few], ".", color=_ACCENT, markersize=3)
     axes.axhline(0, color=_INK, linewidth=0.8)
-    axes.set_xlabel(f"predicted {_plain(target)}")
-    axes.set_ylabel("residual")
+    axes.set(xlabel=predicted, ylabel="residual")
     half = np.quantile(abs(residuals), 0.5)
     yield _svg(figure), "Residuals", f"Half of the residuals are within ±{half:.3g}."
 
@@ -153,8 +149,7 @@ def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     )
     axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.8)
     axes.plot(means, shares, "o-", color=_ACCENT)
-    axes.set_xlabel("predicted probability")
-    axes.set_ylabel("share of rows")
+    axes.set(xlabel="predicted probability", ylabel="share of rows")
     error = abs(shares - means).max()
     said = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
     return _svg(figure), "Calibration", said
@@ -173,12 +168,10 @@ def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     for (i, j), share in np.ndenumerate(rows):
         colour = "white" if share > 0.8 else _INK
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", color=colour)
-    axes.set_xticks(
-        range(len(labels)), [_plain(label) for label in labels], rotation=45
-    )
-    axes.set_yticks(range(len(labels)), [_plain(label) for label in labels])
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
+    places, names = range(len(labels)), [_plain(label) for label in labels]
+    axes.set_xticks(places, names, rotation=45)
+    axes.set_yticks(places, names)
+    axes.set(xlabel="predicted", ylabel="true")
     worst = labels[np.argmin(rows.diagonal())]
     said = f"Of each true class, % predicted as each; {worst} is found least often."
     return _svg(figure), "Which classes are mistaken", said
@@ -190,28 +183,19 @@ def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, height), layout="constrained")
-    if n_panels is None:
-        axes: Any = figure.subplots()
-        _clean(axes)
-        return figure, axes
-    n_columns = min(n_panels, 2)
-    grid = figure.subplots(
-        -(-n_panels // 2), n_columns, squeeze=False, sharey=True
-    ).ravel()
-    for axes in grid[n_panels:]:
+    shape = (1, 1) if n_panels is None else (-(-n_panels // 2), min(n_panels, 2))
+    grid = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
+    for axes in grid[n_panels or 1 :]:
         axes.remove()
-    for axes in grid[:n_panels]:
-        _clean(axes)
-    return figure, list(grid[:n_panels])
+    panels = list(grid[: n_panels or 1])
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels if n_panels else panels[0]
 
 
 def _plain(text: Any) -> str:
     """Escape text so that Matplotlib does not read it as a formula."""
     return str(text).replace("$", r"\$")
-
-
-def _clean(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _svg(figure: Figure) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ from sklearn.base import clone, is_classifier
 
 import randkern
 from randkern._extras import import_extra
+from randkern.datasets import Dataset
 from randkern.models import KernelRidgeRegressor
 from randkern.report import figures
-from randkern.report.scores import COVERAGE, Evaluation
-from randkern.report.summary import Summary
+from randkern.report.scores import COVERAGE, Judged
+from randkern.report.summary import summarise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,68 +41,44 @@ SCORES = {
 }
 
 
-def render(
-    model: Any,
-    summary: Summary,
-    train: tuple[pd.DataFrame, np.ndarray],
-    test: tuple[pd.DataFrame, np.ndarray],
-    evaluation: Evaluation,
-    others: Mapping[str, Evaluation],
-    *,
-    title: str,
-    target: str,
-    cost: Mapping[str, str],
-) -> str:
-    """Return the page as HTML.
+def render(judged: Judged, table: Dataset, target: str) -> str:
+    """Return the page about a model of a table, HTML without references to other files.
 
-    Parameters
-    ----------
-    model : TabularRegressor or TabularClassifier
-        Fitted to `train`.
-    summary : Summary
-        Summary of the whole table.
-    train, test : (DataFrame, ndarray)
-    evaluation : Evaluation
-        Evaluation of `model` on `test`.
-    others : dict of str to Evaluation
-        Evaluations of other models on `test`.
-    title, target : str
-    cost : dict of str to str
-        Entries on time, memory and size.
-
-    Returns
-    -------
-    str
-        HTML without references to other files.
+    `target` is the name of the column that is predicted.
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
-    X, y = test
+    model, (X, y) = judged.model, judged.test
     shares = model.feature_importances_
     few = X.iloc[:: max(len(X) // _FEW_ROWS, 1)]
-    drawings = [
-        *figures.quality(model, evaluation, y, target),
-        figures.importances(list(X.columns), shares),
-        figures.effects(model, few, shares, target),
-    ]
-    curve = learning_curve(model, train, test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from fits to few rows
+        drawings = [
+            *figures.quality(model, judged.evaluation, y, target),
+            figures.importances(list(X.columns), shares),
+            figures.effects(model, few, shares, target),
+        ]
+        curve = learning_curve(model, judged.train, judged.test)
     if len(curve) > 1:
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
         drawings.append(figures.learning_curve(list(curve), list(curve.values()), unit))
-    trials = model.leaderboard_.head(_MOST_TRIALS)
     return environment.from_string(text).render(
-        title=title,
+        title=f"{target} of {table.name}",
         target=target,
         version=randkern.__version__,
-        summary=summary,
+        summary=summarise(table.X_train, table.y_train, table.task),
         n_test=len(y),
-        scores=score_rows(evaluation, others),
-        names=["this model", *others],
+        scores=score_rows(judged),
+        names=["this model", *judged.others],
         drawings=drawings,
-        trials=trials.to_dict("records"),
+        trials=model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
         code=model.model_.explain(),
-        cost=cost,
+        cost={
+            "seconds to fit the training rows": f"{judged.seconds:.1f}",
+            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
+            "training rows": f"{len(judged.train[1]):,}",
+        },
     )
 
 
@@ -116,10 +93,11 @@ def learning_curve(
     samples of up to 4,000 rows.
     """
     (X, y), (X_test, y_test) = train, test
+    classes = is_classifier(model)
     largest = min(len(y), _MOST_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _LEAST_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if is_classifier(model):
+    if classes:
         fit = clone(member.fit).set_params(n_components=None)
     else:
         fit = KernelRidgeRegressor(
@@ -131,19 +109,17 @@ def learning_curve(
     rows, labels = member.rows_of(X.iloc[order]), y[order]
     rows_test, out = member.rows_of(X_test), {}
     for size in sorted(sizes):
-        if is_classifier(model) and len(np.unique(labels[:size])) < 2:
+        if classes and len(np.unique(labels[:size])) < 2:
             continue
         found = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
-        wrong = found != y_test if is_classifier(model) else (found - y_test) ** 2
-        out[size] = float(wrong.mean() if is_classifier(model) else wrong.mean() ** 0.5)
+        wrong = found != y_test if classes else (found - y_test) ** 2
+        out[size] = float(wrong.mean() if classes else wrong.mean() ** 0.5)
     return out
 
 
-def score_rows(
-    evaluation: Evaluation, others: Mapping[str, Evaluation]
-) -> list[tuple[str, list[str]]]:
+def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
     """Return a row per score: its name, and its value for each model as text."""
-    rows = []
+    rows, evaluation = [], judged.evaluation
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
         first = _text(form, value)
@@ -151,7 +127,7 @@ def score_rows(
             first += f" ± {form.format(evaluation.standard_error)}"
         cells = [
             _text(form, other.scores[name]) if name in other.scores else ""
-            for other in others.values()
+            for other in judged.others.values()
         ]
         rows.append((title, [first, *cells]))
     return rows

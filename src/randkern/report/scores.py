@@ -16,15 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = [
-    "COVERAGE",
-    "Evaluation",
-    "area_under_curve",
-    "baselines",
-    "evaluate",
-    "mean_log_loss",
-    "rmse_error",
-]
+__all__ = ["COVERAGE", "Evaluation", "Judged", "baselines", "evaluate", "rmse_error"]
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -32,20 +24,13 @@ COVERAGE = 0.9
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions for unseen rows, and their scores.
+    """Predictions (n,) for unseen rows, and their scores.
 
-    Attributes
-    ----------
-    predictions : ndarray of shape (n,)
-    scores : dict of str to float
-        For classifiers ``error`` (the share of misclassified rows), ``log_loss`` (nats
-        per row) and ``auc`` (one-vs-rest, weighted); for regressors ``rmse``, ``mae``
-        (in units of the target), ``r2``, and, if the model has intervals, the
-        ``coverage`` of 90 % intervals.
-    standard_error : float
-        Standard error of ``error`` or ``rmse``, from the number of rows.
-    probabilities : ndarray of shape (n, n_classes), or None
-    intervals : ndarray of shape (n, 2), or None
+    Scores of classifiers are ``error`` (the share of misclassified rows), ``log_loss``
+    (nats per row) and ``auc`` (one-vs-rest, weighted); of regressors ``rmse``, ``mae``
+    (in units of the target), ``r2``, and, if the model has intervals, the ``coverage``
+    of 90 % intervals, (n, 2). The standard error is that of ``error`` or ``rmse``, from
+    the number of rows; `probabilities` are (n, n_classes).
     """
 
     predictions: np.ndarray = field(repr=False)
@@ -55,14 +40,50 @@ class Evaluation:
     intervals: np.ndarray | None = field(default=None, repr=False)
 
 
-def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
-    """Score a fitted model on rows.
+@dataclass(frozen=True)
+class Judged:
+    """A model fitted to training rows, its evaluation and others' on test rows.
 
-    Parameters
-    ----------
-    model : classifier or regressor
-    X : dataframe or array of shape (n, d)
-    y : ndarray of shape (n,)
+    `train` and `test` are rows and targets, `others` evaluations by names. The fit took
+    `seconds` and `peak_bytes` of memory.
+    """
+
+    model: Any
+    train: tuple[Any, np.ndarray]
+    test: tuple[Any, np.ndarray]
+    evaluation: Evaluation
+    others: dict[str, Evaluation]
+    seconds: float
+    peak_bytes: int
+
+    def record(self) -> dict[str, Any]:
+        """Return its entry in results, JSON-compatible."""
+        model, names = self.model, self.train[0].columns
+        shares = model.feature_importances_.tolist()
+        others = self.others.items()
+        trials = model.leaderboard_.to_dict("records")
+        return {
+            "n_train": len(self.train[1]),
+            "n_test": len(self.test[1]),
+            "scores": _defined(self.evaluation.scores),
+            "standard_error": self.evaluation.standard_error,
+            "baselines": {name: _defined(other.scores) for name, other in others},
+            "leaderboard": [_defined(trial) for trial in trials],
+            "importances": dict(zip(names, shares, strict=True)),
+            "fit_seconds": self.seconds,
+            "peak_memory_bytes": self.peak_bytes,
+        }
+
+
+def _defined(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with NaN replaced by None, as JSON has no NaN."""
+    return {name: None if value != value else value for name, value in values.items()}
+
+
+def evaluate(
+    model: Any, X: Any, y: np.ndarray, predictions: np.ndarray | None = None
+) -> Evaluation:
+    """Score a fitted model on rows, whose predictions may be known.
 
     Examples
     --------
@@ -73,15 +94,16 @@ def evaluate(model: Any, X: Any, y: np.ndarray) -> Evaluation:
     >>> evaluate(DummyRegressor().fit(X, y), X, y).scores
     {'rmse': 1.0, 'mae': 1.0, 'r2': 0.0}
     """
-    predictions = model.predict(X)
+    predictions = np.asarray(model.predict(X) if predictions is None else predictions)
     if is_classifier(model):
-        wrong = predictions != y
-        P = model.predict_proba(X)
-        scores = {"error": float(wrong.mean()), "log_loss": mean_log_loss(model, P, y)}
-        scores["auc"] = area_under_curve(model, P, y)
-        return Evaluation(
-            predictions, scores, float(wrong.std()) / math.sqrt(len(y)), P
-        )
+        wrong, P = predictions != y, None
+        scores = {"error": float(wrong.mean())}
+        if hasattr(model, "predict_proba"):
+            P = model.predict_proba(X)
+            scores["log_loss"] = _mean_log_loss(model, P, y)
+            scores["auc"] = _area_under_curve(model, P, y)
+        error = float(wrong.std()) / math.sqrt(len(y))
+        return Evaluation(predictions, scores, error, P)
     squares = (predictions - y) ** 2
     rmse, spread = math.sqrt(squares.mean()), float(np.var(y))
     scores = {"rmse": rmse, "mae": float(abs(predictions - y).mean())}
@@ -106,14 +128,7 @@ def rmse_error(squares: np.ndarray) -> float:
 
 
 def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
-    """Return fitted baseline models by name.
-
-    Parameters
-    ----------
-    X : dataframe or array of shape (n, d)
-    y : ndarray of shape (n,)
-    task : {"classification", "regression"}
-    """
+    """Return a constant and a linear model, fitted, by their names."""
     if task == "classification":
         constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
         names = "most frequent class", "logistic regression"
@@ -127,7 +142,7 @@ def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
     return dict(zip(names, fitted, strict=True))
 
 
-def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def _mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the mean of −log p; an unknown class has p = ε."""
     known = np.isin(y, model.classes_)
     floor = -math.log(np.finfo(float).eps)
@@ -139,7 +154,7 @@ def mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     return float(known.mean() * inside + (1 - known.mean()) * floor)
 
 
-def area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
+def _area_under_curve(model: Any, P: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the ROC curve, or NaN if it is undefined."""
     if not np.array_equal(np.unique(y), model.classes_):
         return math.nan

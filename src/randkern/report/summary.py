@@ -21,15 +21,9 @@ _RARE_CLASS = 10
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table, a ``"number"``, ``"boolean"`` or ``"category"``.
 
-    Attributes
-    ----------
-    name, kind : str
-        The kind is ``"number"``, ``"boolean"`` or ``"category"``.
-    n_missing, n_distinct : int
-    values : str
-        The minimum, mean and maximum, or the most frequent categories.
+    `values` tells the minimum, mean and maximum, or the most frequent categories.
     """
 
     name: str
@@ -50,12 +44,6 @@ class Summary:
 
 def summarise(X: pd.DataFrame, y: np.ndarray, task: str) -> Summary:
     """Describe a table and its target.
-
-    Parameters
-    ----------
-    X : pandas.DataFrame of shape (n, d)
-    y : ndarray of shape (n,)
-    task : {"classification", "regression"}
 
     Examples
     --------

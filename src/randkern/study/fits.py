@@ -1,36 +1,67 @@
-"""Fits of ridge models to prepared data, with notes of what was skipped."""
+"""Fits to a prepared data set: their scores, what was skipped, and which is best."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.pipeline import make_pipeline
 
 import randkern
 
+from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
-from .kernel_choices import KernelChoice
-from .preparation import PreparedData
+from ..report.scores import evaluate, rmse_error
+from .kernel_choices import KernelChoice, parse_kernel
+from .measure import Measurement
+from .preparation import prepare
+from .records import describe_machine, installed_versions
 
-__all__ = ["Fits", "ridge_class"]
+__all__ = ["Fits", "Progress", "fit_winner", "test_error", "winner"]
 
+_METRICS = {
+    "classification": ("misclassified share", "1 - accuracy on the test rows"),
+    "regression": (
+        "RMSE / std",
+        "root mean squared error over the standard deviation of the test targets: "
+        "sqrt(1 - R^2)",
+    ),
+}
 
-def ridge_class(task: str, *, search: bool = False) -> Any:
-    """Return the ridge model of a task, with a search for its penalty or without."""
-    kind = "Classifier" if task == "classification" else "Regressor"
-    return getattr(randkern, f"KernelRidge{kind}{'CV' * search}")
+Progress = Callable[[int, int, str], None]
 
 
 class Fits:
-    """Fits to one data set; `skipped` and `warnings` are the notes for the results."""
+    """Fits to one data set, their records, and notes of what was skipped or warned of.
 
-    def __init__(self, data: PreparedData, memory_limit: int | str | None) -> None:
-        self.data = data
+    `progress` is called as ``progress(done, total, doing)`` before every step, of which
+    there are `total`, and finally with ``done == total``.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        memory_limit: int | str | None,
+        progress: Progress | None = None,
+    ) -> None:
+        resolve_memory_limit(memory_limit)  # raises before the work, not after
+        self.dataset, self.data = dataset, prepare(dataset)
         self.memory_limit = memory_limit
+        self.records: list[dict[str, Any]] = []
         self.skipped: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
+        self.total = 0
+        self._done, self._progress = 0, progress
+
+    def step(self, doing: str) -> None:
+        """Tell what begins."""
+        if self._progress is not None:
+            self._progress(self._done, self.total, doing)
+        self._done += 1
 
     def model(
         self,
@@ -44,7 +75,14 @@ class Fits:
         """Return a model with at most as many features as an exact map needs."""
         if size is not None:
             size = choice.capped(size, self.data.X_train.shape[1])
-        return ridge_class(self.data.task, search=search)(
+        return self._ridge(kernel, size, seed, search)
+
+    def _ridge(
+        self, kernel: Any, size: int | None, seed: int | None, search: bool
+    ) -> Any:
+        """Return the ridge model of the task, or one that searches for its penalty."""
+        kind = "Classifier" if self.data.task == "classification" else "Regressor"
+        return getattr(randkern, f"KernelRidge{kind}{'CV' * search}")(
             kernel,
             n_components=size,
             fit_intercept=True,
@@ -54,7 +92,7 @@ class Fits:
 
     def compile(self, models: Iterable[Any]) -> None:
         """Fit the models to be timed on a few rows, so that all code is compiled."""
-        data, rows = self.data, few_rows(self.data)
+        data, rows = self.data, self.few_rows()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for model in models:
@@ -62,6 +100,14 @@ class Fits:
                 with suppress(MemoryLimitError):
                     model.fit(data.X_train[rows], data.y_train[rows])
                     model.predict(data.X_test[:2])
+
+    def few_rows(self) -> NDArray[np.intp]:
+        """Return the first 16 rows, and one row of each class."""
+        y = self.data.y_train
+        rows = np.arange(min(16, len(y)))
+        if self.data.task == "classification":
+            rows = np.union1d(rows, np.unique(y, return_index=True)[1])
+        return rows
 
     def noted(self, note: Mapping[str, Any], fit: Callable[[], Any]) -> Any:
         """Return what `fit` does, or None if it was skipped; note why, and warnings."""
@@ -80,15 +126,168 @@ class Fits:
         """Note that a model was skipped."""
         _add(self.skipped, {**note, "reason": reason})
 
+    def measured(self, model: Any) -> dict[str, Any]:
+        """Fit a model, and return its test scores and what it cost."""
+        data = self.data
+        with Measurement() as fit:
+            model.fit(data.X_train, data.y_train)
+        with Measurement() as predict:
+            predicted = model.predict(data.X_test)
+        return self.scores(model, predicted) | {
+            "fit_seconds": fit.seconds,
+            "predict_seconds": predict.seconds,
+            "peak_memory_bytes": max(fit.peak_bytes, predict.peak_bytes),
+            "memory_before_bytes": fit.before_bytes,
+        }
+
+    def scores(self, model: Any, predicted: NDArray[Any]) -> dict[str, Any]:
+        """Return the test scores of a fitted model by their names in records."""
+        y, task = self.data.y_test, self.data.task
+        if task == "regression":
+            squares = (np.asarray(predicted).reshape(y.shape) - y) ** 2
+            error = rmse_error(squares.reshape(len(y), -1).mean(axis=1)) / _spread(y)
+            found: dict[str, float] = {}
+        else:
+            judged = evaluate(model, self.data.X_test, y, predicted)
+            found, error = judged.scores, judged.standard_error
+        area = found.get("auc", np.nan)
+        return {
+            "test_error": test_error(y, predicted, task),
+            "standard_error": error,
+            "log_loss": found.get("log_loss"),
+            "auc": area if np.isfinite(area) else None,
+        }
+
+    def baselines(self, note: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return scores and costs of a constant and a linear model, by their names."""
+        n, d = self.data.X_train.shape
+        # One equation per column, or per row if there are fewer rows.
+        linear = self._ridge(randkern.Linear(), d if d <= n else None, None, True)
+        models = {"mean": DummyRegressor(), "linear model": linear}
+        if self.data.task == "classification":
+            models = {"most frequent class": DummyClassifier(), "linear model": linear}
+        found = {}
+        for name, model in models.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    found[name] = self.measured(model)
+                except MemoryLimitError as error:
+                    self.skip({"kernel": name, **note}, str(error))
+                    continue
+            del found[name]["memory_before_bytes"]
+        return found
+
+    def results(
+        self, command: str, arguments: Mapping[str, Any], **found: Any
+    ) -> dict[str, Any]:
+        """Return all that is known of a study, JSON-compatible."""
+        data, (metric, formula) = self.data, _METRICS[self.data.task]
+        described: dict[str, Any] = {
+            "name": self.dataset.name,
+            "task": data.task,
+            "metric": metric,
+            "metric_formula": formula,
+            "n_train": len(data.X_train),
+            "n_test": len(data.X_test),
+            "n_features": int(data.X_train.shape[1]),
+            "dtype": str(data.X_train.dtype),
+            "split": data.split,
+            "preprocessing": data.preprocessing,
+        }
+        if data.task == "classification":
+            described["n_classes"] = len(np.unique(data.y_train))
+        return {
+            "command": command,
+            "arguments": arguments,
+            "dataset": described,
+            "versions": installed_versions(),
+            "machine": describe_machine(),
+            **found,
+            "records": self.records,
+            "skipped": self.skipped,
+            "warnings": self.warnings,
+        }
+
 
 def _add(notes: list[dict[str, Any]], note: dict[str, Any]) -> None:
     if note not in notes:  # once, not once per seed
         notes.append(note)
 
 
-def few_rows(data: PreparedData) -> NDArray[np.intp]:
-    """Return the first 16 rows, and one row of each of the first two classes."""
-    rows = np.arange(min(16, len(data.y_train)))
-    if data.task == "classification":
-        rows = np.union1d(rows, np.unique(data.y_train, return_index=True)[1])
-    return rows
+def test_error(y_true: NDArray[Any], y_predicted: NDArray[Any], task: str) -> float:
+    """Return the error of predictions, 0 for perfect ones.
+
+    It is the share of misclassified rows; or the root mean squared error divided by the
+    standard deviation of `y_true` (1 for predicting the mean), or by 1 if that is zero.
+    """
+    if task == "classification":
+        return float(np.mean(y_true != y_predicted))
+    residual = np.asarray(y_predicted).reshape(np.shape(y_true)) - y_true
+    return float(np.sqrt(np.mean(residual**2))) / _spread(y_true)
+
+
+test_error.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
+
+
+def _spread(y: NDArray[Any]) -> float:
+    """Return the standard deviation of targets, or 1 if it is zero."""
+    return float(np.sqrt(np.mean(np.var(y, axis=0)))) or 1.0
+
+
+def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the best setting, or None if nothing was measured.
+
+    Of :func:`.compare.compare` it is the kernel and number of features with the
+    smallest mean test error, of :func:`.tune.tune` the smallest validation error. Its
+    keys are ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
+    ``hyperparameters``.
+    """
+    if results["command"] == "tune":
+        if not results["best"]:
+            return None
+        best = min(results["best"].values(), key=lambda b: b["validation_error"])
+        size = results["arguments"]["n_components"]
+        return _choice(best["kernel"], size, best["hyperparameters"])
+    errors: dict[Any, list[float]] = {}
+    found = {}
+    for record in results["records"]:
+        key = record["kernel"], record["n_components"]
+        errors.setdefault(key, []).append(record["test_error"])
+        found[key] = *key, record["hyperparameters"]
+    if not errors:
+        return None
+    return _choice(*found[min(errors, key=lambda key: fmean(errors[key]))])
+
+
+def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[str, Any]:
+    kernel, _, landmarks = label.partition(", ")
+    return {
+        "kernel": kernel,
+        "features": "nystrom" if landmarks else "random",
+        "n_components": size,
+        "hyperparameters": dict(named),
+    }
+
+
+def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
+    """Return the best model, fitted to the training rows.
+
+    For a table it is a pipeline that starts with the encoder of columns. Raises a
+    ValueError if nothing was measured.
+    """
+    best = winner(results)
+    if best is None:
+        raise ValueError("every model was skipped: there is none to save")
+    named = best["hyperparameters"]
+    choice = parse_kernel(best["kernel"])
+    kernel = choice.build(named.get(choice.opens))
+    given = results["arguments"]
+    fits, seed = Fits(dataset, given["memory_limit"]), given.get("random_state", 0)
+    model = fits.model(choice, kernel, best["n_components"], seed)
+    # Features times s with penalty α are equivalent to penalty α/s².
+    alpha = named["alpha"] / named.get("scale", 1.0) ** 2
+    model.set_params(alpha=alpha, features=best["features"])
+    model.fit(fits.data.X_train, fits.data.y_train)
+    encoder = fits.data.encoder
+    return model if encoder is None else make_pipeline(encoder, model)

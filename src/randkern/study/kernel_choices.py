@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from randkern.kernels.stationary import Stationary
 
 __all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
 
-_OpenParameter = Literal["lengthscale", "bias", None]
 # Names in records, where `alpha` is the ridge penalty and `scale` that of features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
@@ -85,15 +84,9 @@ _REFERENCES: dict[str, Callable[[np.ndarray], float]] = {
 class KernelChoice:
     """A kernel family whose lengthscale or bias is still open.
 
-    Attributes
-    ----------
-    label : str
-        The name as requested, such as ``"optical:4"``.
-    family : str
-        One of :data:`KERNEL_NAMES`.
-    parameters : dict
-        The other parameters of the kernel, by their names in its signature (depth is
-        the number of layers of the compositional one).
+    `label` is the name as requested, such as ``"optical:4"``, `family` one of
+    :data:`KERNEL_NAMES`; `parameters` are the others, by their names in the kernel's
+    signature (depth is the number of layers of the compositional one).
 
     Examples
     --------
@@ -107,10 +100,10 @@ class KernelChoice:
     parameters: dict[str, Any]
 
     @property
-    def opens(self) -> _OpenParameter:
+    def opens(self) -> str | None:
         """The open hyperparameter: ``"lengthscale"``, ``"bias"`` or None."""
-        name: Any = _FAMILIES[self.family].open_name
-        return name and _recorded(name)  # type: ignore[return-value]
+        name = _FAMILIES[self.family].open_name
+        return name and _recorded(name)
 
     def build(self, value: float | str | None) -> Any:
         """Return the kernel with its open hyperparameter set to `value`."""
@@ -161,12 +154,6 @@ def parse_kernel(text: str) -> KernelChoice:
     with hyphens. It may be followed by parameters in the order of the kernel's
     signature, such as ``matern:NU``, without the open one and `columns`. What the
     kernel does not take raises a ValueError.
-
-    Examples
-    --------
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> parse_kernel("optical:4")
-    KernelChoice(label='optical:4', family='optical', parameters={'degree': 4})
     """
     label = text.strip().lower()
     name, *given = label.split(":")

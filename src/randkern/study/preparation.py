@@ -6,10 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.utils import _safe_indexing
 
 from ..tabular import TabularEncoder
 
-__all__ = ["TEST_SHARE", "PreparedData", "folds", "prepare", "strata"]
+__all__ = ["TEST_SHARE", "PreparedData", "folds", "prepare", "split_rows"]
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -19,19 +20,10 @@ MIN_ROWS = 8
 class PreparedData:
     """Numeric training and test rows, and how they were prepared.
 
-    Attributes
-    ----------
-    X_train, X_test : ndarray of shape (n, d)
-        float32 for images, float64 for tables.
-    y_train, y_test : ndarray of shape (n,) or (n, n_outputs)
-        Labels, or float64 targets.
-    task : {"classification", "regression"}
-    split : str
-        Where the test rows come from.
-    preprocessing : str
-        Description of the preprocessing of columns.
-    encoder : TabularEncoder or None
-        The encoder, fitted to the training rows; None for images.
+    Rows (n, d) are float32 for images, float64 for tables; `y_train` and `y_test` are
+    labels or float64 targets, (n,) or (n, n_outputs). `split` says where the test rows
+    come from, `preprocessing` what happened to columns; `encoder` is fitted to the
+    training rows, None for images.
     """
 
     X_train: NDArray[Any]
@@ -47,27 +39,14 @@ class PreparedData:
 def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     """Hold out test rows and encode all columns as numbers on a common scale.
 
-    If the data set has no test rows, a quarter is held out, stratified by class in
-    classification. Images, which the loaders scale to [0, 1], are unchanged. Columns of
-    tables are encoded by :class:`randkern.TabularEncoder`, fitted to the training rows:
-    numbers are standardised, missing ones are replaced by the median and marked by an
-    indicator column, and categories are one-hot encoded.
+    If the data set has no test rows, a quarter is held out by the seed `random_state`,
+    stratified by class in classification. Images, which the loaders scale to [0, 1],
+    are unchanged. Columns of tables are encoded by :class:`randkern.TabularEncoder`,
+    fitted to the training rows: numbers are standardised, missing ones are replaced by
+    the median and marked by an indicator column, and categories are one-hot encoded.
 
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-    random_state : int, default=0
-        Seed of the split.
-
-    Returns
-    -------
-    data : PreparedData
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than 8 rows, no columns, missing or infinite targets,
-        or a single class.
+    Fewer than 8 rows, no columns, missing or infinite targets, and a single class raise
+    a ValueError.
 
     Examples
     --------
@@ -77,26 +56,17 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     >>> data.X_train.shape, data.X_test.shape
     ((426, 30), (143, 30))
     """
-    y = _checked_target(dataset.y_train, dataset.task)
-    _check_rows(dataset.X_train, y, dataset.task)
-    if dataset.X_test is not None:
-        X_train, y_train, X_test = dataset.X_train, y, dataset.X_test
+    y_train = _checked_target(dataset.y_train, dataset.task)
+    X_train, X_test = dataset.X_train, dataset.X_test
+    _check_rows(X_train, y_train, dataset.task)
+    if X_test is not None:
         y_test = _checked_target(dataset.y_test, dataset.task)
         split = "the data set's own test rows"
     else:
-        stratify = strata(y, dataset.task, int(len(y) * TEST_SHARE))
-        training, held_out = train_test_split(
-            np.arange(len(y)),
-            test_size=TEST_SHARE,
-            stratify=stratify,
-            random_state=random_state,
-        )
-        X_train, X_test = (
-            _rows(dataset.X_train, training),
-            _rows(dataset.X_train, held_out),
-        )
-        y_train, y_test = y[training], y[held_out]
-        kind = "" if stratify is None else "stratified "
+        *rows, stratified = split_rows(y_train, dataset.task, TEST_SHARE, random_state)
+        X_train, X_test = (_safe_indexing(X_train, part) for part in rows)
+        y_train, y_test = (y_train[part] for part in rows)
+        kind = "stratified " * stratified
         split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
     encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
@@ -125,12 +95,6 @@ def _described(encoder: TabularEncoder) -> str:
         (constant, f"{constant} constant, left out"),
     ]
     return "columns: " + ", ".join(text for n, text in parts if n)
-
-
-def _rows(X: Any, indices: NDArray[np.intp]) -> Any:
-    if hasattr(X, "iloc"):
-        return X.iloc[indices]
-    return X[indices]
 
 
 def _checked_target(y: Any, task: str) -> NDArray[Any]:
@@ -162,12 +126,32 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
         )
 
 
-def strata(y: NDArray[Any], task: str, n_held_out: int) -> NDArray[Any] | None:
-    """Return the classes to split rows by, or None: some are too rare, or too many."""
-    if task != "classification":
-        return None
-    counts = np.unique(y, return_counts=True)[1]
-    return y if counts.min() >= 2 and len(counts) <= n_held_out else None
+def split_rows(
+    y: NDArray[Any],
+    task: str,
+    held_out: float,
+    seed: int,
+    n_training: int | None = None,
+) -> tuple[NDArray[np.intp], NDArray[np.intp], bool]:
+    """Return training rows, held-out rows, and whether each has its share of classes.
+
+    `held_out` is a number of rows or a share; rows are not stratified in regression, or
+    if some classes are too rare, or too many.
+    """
+    n, stratified = len(y), task == "classification"
+    if stratified:
+        counts = np.unique(y, return_counts=True)[1]
+        few = int(n * held_out) if held_out < 1 else int(held_out)
+        few = min(few, n_training or n - few)
+        stratified = bool(counts.min() >= 2 and len(counts) <= few)
+    training, others = train_test_split(
+        np.arange(n),
+        train_size=n_training,
+        test_size=held_out,
+        stratify=y if stratified else None,
+        random_state=seed,
+    )
+    return training, others, stratified
 
 
 def folds(

@@ -10,20 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 import randkern
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
 from .kernel_choices import KernelChoice
-from .preparation import folds, strata
+from .preparation import folds, split_rows
 
-__all__ = [
-    "Selection",
-    "relative_alphas",
-    "select_hyperparameters",
-]
+__all__ = ["Selection", "select_hyperparameters"]
 
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
 # with a number of features whose decomposition takes seconds.
@@ -41,6 +36,8 @@ TOLERANCE = 1.02
 _LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
 _MAX_EXPONENT = 6.0
 _BIAS_MULTIPLES = (0.0, 0.25, 1.0, 4.0)
+# Relative to the mean of the kernel's diagonal.
+_ALPHAS = np.logspace(-6, 2, 17)
 
 Task = Literal["classification", "regression"]
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -50,21 +47,12 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 class Selection:
     """The hyperparameters chosen for a kernel, and the trials.
 
-    Attributes
-    ----------
-    value : float or None
-        Lengthscale or bias; None if the kernel has neither.
-    alpha : float
-        Ridge penalty.
-    validation_loss : float
-        Mean squared error on the held-out rows, with targets ±1 in classification.
-    n_training_rows, n_validation_rows : int
-        Training rows per split, and rows over which the loss was averaged.
-    judged_by : str
-        How settings were evaluated: by the exact kernel, or a number of features.
-    tried : list of dict
-        For every setting of the kernel, its ``value``, its best ``alpha`` and the
-        ``validation_loss`` there.
+    `value` is the lengthscale or bias, None if the kernel has neither. The loss is the
+    mean squared error on the held-out rows, with targets ±1 in classification;
+    `n_training_rows` are those of a split, `n_validation_rows` all that were averaged
+    over. `judged_by` says how settings were evaluated: by the exact kernel, or a number
+    of features. `tried` has the ``value`` of every setting, its best ``alpha`` and the
+    ``validation_loss`` there.
     """
 
     value: float | None
@@ -74,11 +62,6 @@ class Selection:
     n_validation_rows: int
     judged_by: str
     tried: list[dict[str, float | None]]
-
-
-def relative_alphas() -> NDArray[np.float64]:
-    """Return penalties from 10⁻⁶ to 10² times the mean kernel diagonal."""
-    return np.logspace(-6, 2, 17)
 
 
 def select_hyperparameters(
@@ -108,7 +91,7 @@ def select_hyperparameters(
     the best is the last on its side, then at √2 to either side of the best, and finally
     at the vertex of the parabola through the three best (log of the loss against log of
     the lengthscale). The optical bias is 0, ¼, 1 or 4 times the mean squared norm.
-    Penalties are :func:`relative_alphas` times the mean of the kernel's diagonal.
+    Penalties are 10⁻⁶ to 10² times the mean of the kernel's diagonal.
 
     The lengthscale with the smallest loss is chosen. Otherwise, losses within 2 % of
     the smallest are treated as equal to it, and among them the smallest bias is chosen
@@ -124,137 +107,106 @@ def select_hyperparameters(
     with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
     fewer than 4 rows.
     """
-    exact = _Judge(X, y, task, alpha)
-    judge = exact
+    exact = judge = _Judge(choice, X, y, task, alpha, None)
     if len(X) > MAX_EXACT_ROWS:
-        judge = _Judge(X, y, task, alpha, n_features=N_FEATURES)
-    evaluated: dict[float | None, _Evaluation] = {}
-
-    def evaluate(value: float | None) -> _Evaluation:
-        if value not in evaluated:
-            evaluated[value] = judge.evaluate(choice, value)
-        return evaluated[value]
-
+        judge = _Judge(choice, X, y, task, alpha, N_FEATURES)
     value: float | None = None
     if choice.opens == "lengthscale":
-        value = _search_lengthscale(evaluate, choice.reference(X))
+        value = _search_lengthscale(judge.smallest, choice.reference(X))
     elif choice.opens == "bias":
         reference = choice.reference(X)
         biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
-        enough = TOLERANCE * min(evaluate(bias).smallest for bias in biases)
-        value = next(bias for bias in biases if evaluate(bias).smallest <= enough)
-    chosen = evaluate(value)
-    if judge is not exact:
-        chosen = exact.evaluate(choice, value)
-    penalty = np.flatnonzero(chosen.loss <= TOLERANCE * chosen.smallest)[-1]
+        enough = TOLERANCE * min(map(judge.smallest, biases))
+        value = next(bias for bias in biases if judge.smallest(bias) <= enough)
+    judge.losses(value)
+    alphas, losses = exact.losses(value)
+    penalty = np.flatnonzero(losses <= TOLERANCE * losses.min())[-1]
     return Selection(
         value=value,
-        alpha=float(chosen.alphas[penalty]),
-        validation_loss=float(chosen.loss[penalty]),
-        n_training_rows=judge.n_training_rows,
+        alpha=float(alphas[penalty]),
+        validation_loss=float(losses[penalty]),
+        n_training_rows=len(judge.splits[0][0]),
         n_validation_rows=judge.n_validation_rows,
         judged_by=judge.name,
         tried=[
             {
                 "value": setting,
-                "alpha": float(evaluation.alphas[evaluation.loss.argmin()]),
-                "validation_loss": evaluation.smallest,
+                "alpha": float(alphas[losses.argmin()]),
+                "validation_loss": float(losses.min()),
             }
-            for setting, evaluation in evaluated.items()
+            for setting, (alphas, losses) in judge.tried.items()
         ],
     )
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    """One setting of the kernel, with its mean loss at each ascending penalty."""
-
-    alphas: NDArray[np.float64]
-    loss: NDArray[np.float64]
-
-    @property
-    def smallest(self) -> float:
-        return float(self.loss.min())
-
-
 class _Judge:
-    """Validation rows, predicted by the exact kernel or by features."""
+    """Losses of a kernel on validation rows, by the exact kernel or by features."""
 
     def __init__(
         self,
+        choice: KernelChoice,
         X: NDArray[Any],
         y: NDArray[Any],
         task: Task,
         alpha: float | None,
-        n_features: int | None = None,
+        n_features: int | None,
     ) -> None:
-        most = EXACT_ROWS if n_features is None else FEATURE_ROWS
-        self.X = X
+        self.choice, self.X, self.alpha = choice, X, alpha
         if task == "classification":
             self.targets = 2.0 * (y[:, None] == np.unique(y)) - 1.0
         else:
             self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        self.alpha = alpha
-        self.n_features = n_features
-        self.splits = _validation_splits(y, task, most)
+        exact = n_features is None
+        self.name = "the exact kernel" if exact else f"{n_features} random features"
+        self.size = n_features and choice.capped(n_features, X.shape[1])
+        self.splits = _validation_splits(y, task, EXACT_ROWS if exact else FEATURE_ROWS)
+        self.n_validation_rows = sum(len(held_out) for _, held_out in self.splits)
+        # Ascending penalties, and the mean loss at each, by the open hyperparameter.
+        self.tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    @property
-    def name(self) -> str:
-        if self.n_features is None:
-            return "the exact kernel"
-        return f"{self.n_features} random features"
+    def smallest(self, value: float | None) -> float:
+        """Return the loss at the best penalty."""
+        return float(self.losses(value)[1].min())
 
-    @property
-    def n_training_rows(self) -> int:
-        return len(self.splits[0][0])
-
-    @property
-    def n_validation_rows(self) -> int:
-        return sum(len(held_out) for _, held_out in self.splits)
-
-    def evaluate(self, choice: KernelChoice, value: float | None) -> _Evaluation:
-        """Return the mean squared error at every penalty, over all splits."""
-        kernel, size = choice.build(value), self.n_features
-        if size is not None:
-            size = choice.capped(size, self.X.shape[1])
+    def losses(self, value: float | None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return penalties and the mean squared errors over all splits."""
+        if value in self.tried:
+            return self.tried[value]
+        kernel, alphas = self.choice.build(value), np.array([self.alpha])
         if self.alpha is None:
             diagonal = float(np.mean(kernel.diag(self.X[self.splits[0][0]])))
-            alphas = relative_alphas() * (diagonal if diagonal > 0 else 1.0)
-        else:
-            alphas = np.array([self.alpha])
+            alphas = _ALPHAS * (diagonal if diagonal > 0 else 1.0)
         total = np.zeros(len(alphas))
         for training, held_out in self.splits:
-            path = self._path(kernel, size, training, held_out, alphas)
+            path = self._path(kernel, training, held_out, alphas)
             squares = (path - self.targets[held_out]) ** 2
             total += np.mean(squares, axis=2).sum(axis=1)
-        return _Evaluation(alphas, total / self.n_validation_rows)
+        self.tried[value] = alphas, total / self.n_validation_rows
+        return self.tried[value]
 
     def _path(
         self,
         kernel: Any,
-        size: int | None,
         training: NDArray[np.intp],
         held_out: NDArray[np.intp],
         alphas: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         X, Y, X_new = self.X[training], self.targets[training], self.X[held_out]
-        if size is None:
+        if self.size is None:
             K = kernel(X).astype(np.float64)
             return DualPath.of(K, Y, None, alphas, True).predict(kernel(X_new, X))
-        features = randkern.RandomFeatures(kernel, size, random_state=0).fit(X)
+        features = randkern.RandomFeatures(kernel, self.size, random_state=0).fit(X)
         Z = features.transform(X).astype(np.float64)
         path = PrimalPath.of(NormalEquations.of_features(Z, Y), alphas, True)
         return path.predict(features.transform(X_new))
 
 
-def _search_lengthscale(
-    evaluate: Callable[[float | None], _Evaluation], reference: float
-) -> float:
+def _search_lengthscale(smallest: Callable[[float], float], reference: float) -> float:
     """Walk a grid of powers of two to an inner minimum, then refine it twice."""
 
     def loss(exponent: float) -> float:
-        smallest = evaluate(reference * 2.0**exponent).smallest
-        return float(np.log(max(smallest, np.finfo(float).tiny)))
+        found = smallest(reference * 2.0**exponent)
+        return float(np.log(max(found, np.finfo(float).tiny)))
 
     exponents = list(_LENGTHSCALE_EXPONENTS)
     best = min(exponents, key=loss)
@@ -288,11 +240,5 @@ def _validation_splits(
         return folds(y, task, min(N_FOLDS, n // 2), 0)
     n_held_out = min(n // 4, most[1])
     n_training = min(n - n_held_out, most[0])
-    training, held_out = train_test_split(
-        np.arange(n),
-        train_size=n_training,
-        test_size=n_held_out,
-        stratify=strata(y, task, min(n_training, n_held_out)),
-        random_state=0,
-    )
+    training, held_out, _ = split_rows(y, task, n_held_out, 0, n_training)
     return [(training, held_out)]

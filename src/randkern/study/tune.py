@@ -6,45 +6,33 @@ scale and every penalty, and no cell of their grid needs a fit.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import train_test_split
 
 import randkern
 
 from .._extras import import_extra
-from .._memory import resolve_memory_limit
 from .._validation import check_count, check_positive
-from .compare import (
-    baselines,
-    describe_dataset,
-    report,
-    scores,
-    test_error,
-)
-from .fits import Fits
+from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
-from .preparation import PreparedData, folds, prepare, strata
-from .records import describe_machine, installed_versions
+from .preparation import folds, split_rows
 
-__all__ = ["DEFAULT_SCALES", "Grid", "at_edge", "preference", "tune"]
+__all__ = ["Grid", "at_edge", "preference", "tune"]
 
-DEFAULT_SCALES = (0.01, 0.1, 1.0, 10.0)
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
 # Relative to lengthscale="scale", and to the mean squared norm of the rows.
-_LENGTHSCALE_MULTIPLES = 2.0 ** np.arange(-3, 4)
-_BIAS_MULTIPLES = (0.0, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)
+_MULTIPLES = {
+    "lengthscale": tuple(2.0 ** np.arange(-3, 4)),
+    "bias": (0.0, 1 / 16, 1 / 4, 1.0, 4.0, 16.0),
+}
 _HELD_OUT_SHARE = 0.25
-
-Progress = Callable[[int, int, str], None]
 
 
 def tune(
@@ -53,7 +41,7 @@ def tune(
     *,
     n_components: int | None = 1000,
     alphas: Sequence[float] | None = None,
-    scales: Sequence[float] = DEFAULT_SCALES,
+    scales: Sequence[float] = (0.01, 0.1, 1.0, 10.0),
     lengthscales: Sequence[float] | None = None,
     biases: Sequence[float] | None = None,
     validation: str | int = "loo",
@@ -68,57 +56,25 @@ def tune(
     penalties (:class:`randkern.KernelRidgeClassifierCV`, or its regressor); the best
     of each kernel is then fitted on all training rows and scored on the test rows.
 
-    Parameters
-    ----------
-    dataset : randkern.datasets.Dataset
-        See :func:`.preparation.prepare` for how it is split and scaled.
-    kernels : str or sequence of str
-        Names accepted by :func:`.kernel_choices.parse_kernels`.
-    n_components : int or None, default=1000
-        Number of random features (at most one per column for the linear kernel);
-        None is the exact kernel.
-    alphas : sequence of float, optional
-        Penalties. None: the powers of ten from 10⁻⁶ to 10² times the power of ten
-        nearest to the mean of the kernel's diagonal (without bias).
-    scales : sequence of float
-        Factors of the features.
-    lengthscales : sequence of float, optional
-        None: ⅛, ¼, ..., 8 times what ``lengthscale="scale"`` resolves to.
-    biases : sequence of float, optional
-        Biases of the optical kernel. None: 0, 1/16, ¼, 1, 4 and 16 times the mean
-        squared norm of the rows.
-    validation : {"loo", "holdout"} or int, default="loo"
-        Leave-one-out; a quarter of the training rows; or a number of folds.
-    n_trials : int, optional
-        Number of values per kernel that Optuna proposes between the ends of the grid of
-        lengthscales or biases, which it replaces (log-uniform; without a bias of 0).
-    memory_limit : int or str, optional
-        Passed to the models. Fits that would exceed it are recorded as skipped.
-    random_state : int, default=0
-        Seed of the features, of the folds and of Optuna.
-    progress : callable, optional
-        Called as ``progress(done, total, doing)`` before every step, and finally with
-        ``done == total``.
+    `n_components` is the number of random features (at most one per column for the
+    linear kernel), or None for the exact kernel; `validation` is ``"loo"``,
+    ``"holdout"`` (a quarter of the training rows) or a number of folds. Without values,
+    penalties are the powers of ten from 10⁻⁶ to 10² times the power of ten nearest to
+    the mean of the kernel's diagonal (without bias); lengthscales ⅛, ¼, ..., 8 times
+    what ``lengthscale="scale"`` resolves to; and biases 0, 1/16, ¼, 1, 4 and 16 times
+    the mean squared norm of the rows. With `n_trials`, Optuna proposes so many values
+    per kernel between the ends of the grid of lengthscales or biases, which they
+    replace (log-uniform; without a bias of 0). Fits that would exceed `memory_limit`
+    are recorded as skipped.
 
-    Returns
-    -------
-    results : dict
-        JSON-compatible: ``command``, ``arguments``, ``dataset``, ``versions``,
-        ``machine``, ``records`` (``kernel``, ``hyperparameters``,
-        ``validation_error``), ``settings`` (one per decomposition: ``kernel``,
-        ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``), ``best`` (by
-        kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
-        ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
-        ``baselines`` (scores of a constant and of a linear model, by name),
-        ``skipped`` (``kernel``, ``hyperparameters``, ``reason``) and ``warnings``
-        (``kernel``, ``hyperparameters``, ``message``).
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or the data set cannot be used.
-    ImportError
-        If `n_trials` is given and Optuna is not installed.
+    The results, which are JSON-compatible, have ``records`` (``kernel``,
+    ``hyperparameters``, ``validation_error``), ``settings`` (one per decomposition:
+    ``kernel``, ``hyperparameters`` of the kernel, ``n_penalties``, ``seconds``),
+    ``best`` (by kernel: ``hyperparameters``, ``validation_error``, ``test_error``,
+    ``standard_error``, ``log_loss``, ``auc``, ``fit_seconds``, ``at_edge``),
+    ``baselines`` (scores of a constant and of a linear model, by name), and, by
+    ``kernel`` and ``hyperparameters``, ``skipped`` (``reason``) and ``warnings``
+    (``message``).
 
     Examples
     --------
@@ -133,49 +89,38 @@ def tune(
     True
     """
     choices = parse_kernels(kernels)
-    grid = Grid.of(alphas, scales, lengthscales, biases)
-    _check_counts(n_components, n_trials)
-    resolve_memory_limit(memory_limit)  # raises before the work, not after
+    grid = Grid(alphas, scales, lengthscales, biases)
+    if n_components is not None:
+        check_count("n_components", n_components)
     if n_trials is not None:
+        check_count("n_trials", n_trials)
         import_extra("optuna", "a search by trials", "tune")
-    data = prepare(dataset)
-    options = _Options(n_components, validation, n_trials, memory_limit, random_state)
-    search = _Search(data, grid, options)
-    settings = {choice.label: grid.values(choice, data.X_train) for choice in choices}
-    total = len(choices) + sum(
-        search.n_proposals(choice, settings[choice.label]) for choice in choices
-    )
-    done = 0
-    for choice in choices:
-        search.begin(choice)
-        for value in search.proposals(choice, settings[choice.label]):
-            setting = choice.label
-            if choice.opens is not None:
-                setting += f", {choice.opens} {value:.4g}"
-            report(progress, done, total, setting)
-            search.score(choice, value)
-            done += 1
-        report(progress, done, total, f"{choice.label}: the best on the test rows")
-        search.conclude(choice)
-        done += 1
-    report(progress, total, total, "done")
-    return {
-        "command": "tune",
-        "arguments": {
-            "kernels": [choice.label for choice in choices],
-            **asdict(grid),
-            **asdict(options),
-        },
-        "dataset": describe_dataset(dataset, data) | {"validation": search.described},
-        "versions": installed_versions(),
-        "machine": describe_machine(),
-        "records": search.records,
-        "settings": search.settings,
-        "best": search.best,
-        "baselines": search.score_baselines(),
-        "skipped": search.skipped,
-        "warnings": search.warnings,
+    options = {
+        "n_components": n_components,
+        "validation": validation,
+        "n_trials": n_trials,
+        "memory_limit": memory_limit,
+        "random_state": random_state,
     }
+    search = _Search(dataset, grid, options, progress)
+    settings = [(choice, search.settings_of(choice)) for choice in choices]
+    search.total = sum(1 + n for _, (n, _) in settings)
+    for choice, (_, values) in settings:
+        search.begin(choice)
+        for value in values:
+            search.score(choice, value)
+        search.conclude(choice)
+    search.step("done")
+    arguments = {"kernels": [choice.label for choice in choices]}
+    results = search.results(
+        "tune",
+        arguments | asdict(grid) | options,
+        settings=search.settings,
+        best=search.best,
+        baselines=search.baselines({"hyperparameters": {}}),
+    )
+    results["dataset"]["validation"] = search.described
+    return results
 
 
 def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -188,48 +133,34 @@ def preference(record: Mapping[str, Any]) -> tuple[float, float, float]:
     return record["validation_error"], distance, -named["alpha"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Grid:
-    """The values to try; with "auto" they follow from the kernel and the data.
+    """The values to try, ascending; "auto", for None, follows from the data."""
 
-    Attributes
-    ----------
-    alphas, lengthscales, biases : list of float or "auto"
-    scales : list of float
-    """
+    alphas: Any
+    scales: Any
+    lengthscales: Any
+    biases: Any
 
-    alphas: list[float] | Literal["auto"]
-    scales: list[float]
-    lengthscales: list[float] | Literal["auto"]
-    biases: list[float] | Literal["auto"]
-
-    @classmethod
-    def of(
-        cls,
-        alphas: Sequence[float] | None,
-        scales: Sequence[float],
-        lengthscales: Sequence[float] | None,
-        biases: Sequence[float] | None,
-    ) -> Self:
-        """Return the distinct values in ascending order, or raise."""
-        return cls(
-            alphas=_rising("alphas", alphas),
-            scales=_rising("scales", scales),
-            lengthscales=_rising("lengthscales", lengthscales),
-            biases=_rising("biases", biases, zero=True),
-        )
+    def __post_init__(self) -> None:
+        for name, values in vars(self).items():
+            rising: Any = "auto"
+            if values is not None:
+                zero = name == "biases"
+                rising = sorted({check_positive(name, v, zero=zero) for v in values})
+            if not rising:
+                raise ValueError(f"{name} must hold one number or more, got none")
+            setattr(self, name, rising)
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
         """Return the lengthscales or biases of a kernel, [None] if it has none."""
         if choice.opens is None:
             return [None]
-        given, multiples = self.lengthscales, tuple(_LENGTHSCALE_MULTIPLES)
-        if choice.opens == "bias":
-            given, multiples = self.biases, _BIAS_MULTIPLES
+        given = self.biases if choice.opens == "bias" else self.lengthscales
         if given != "auto":
             return list(given)
         reference = choice.reference(X)
-        return [multiple * reference for multiple in multiples]
+        return [multiple * reference for multiple in _MULTIPLES[choice.opens]]
 
     def penalties(self, choice: KernelChoice, X: NDArray[Any]) -> list[float]:
         """Return the values of alpha for a kernel."""
@@ -243,73 +174,87 @@ class Grid:
         return [float(f"1e{decade + exponent}") for exponent in _PENALTY_EXPONENTS]
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The arguments of a search other than its grid."""
-
-    n_components: int | None
-    validation: str | int
-    n_trials: int | None
-    memory_limit: int | str | None
-    random_state: int
-
-
 class _Search(Fits):
     """Scores settings of kernels on one data set, and stores the records."""
 
-    def __init__(self, data: PreparedData, grid: Grid, options: _Options) -> None:
-        super().__init__(data, options.memory_limit)
+    def __init__(
+        self,
+        dataset: Any,
+        grid: Grid,
+        options: dict[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        super().__init__(dataset, options["memory_limit"], progress)
         self.grid = grid
         self.options = options
-        self.splits, self.described = _splits(data, options)
-        self.records: list[dict[str, Any]] = []
+        self.splits, self.described = self._splits()
         self.settings: list[dict[str, Any]] = []
         self.best: dict[str, dict[str, Any]] = {}
         # Smallest error of the last setting, None if it was skipped.
         self.least_error: float | None = None
 
-    def n_proposals(self, choice: KernelChoice, values: Sequence[float | None]) -> int:
-        """Return the number of settings that :meth:`proposals` will yield."""
-        tried = self.options.n_trials is not None and choice.opens is not None
-        return self.options.n_trials or 0 if tried else len(values)
+    def _splits(self) -> tuple[list[Any] | None, str]:
+        """Return training and validation rows, None for leave-one-out, and a name."""
+        y, task, seed = self.data.y_train, self.data.task, self.options["random_state"]
+        validation = self.options["validation"]
+        if validation == "loo":
+            return None, "leave-one-out"
+        if validation == "holdout":
+            *rows, _ = split_rows(y, task, _HELD_OUT_SHARE, seed)
+            return [rows], f"{_HELD_OUT_SHARE:.0%} of the training rows"
+        if isinstance(validation, str) or not 2 <= validation <= len(y):
+            raise ValueError(
+                "validation must be 'loo', 'holdout' or a number of folds from 2 to "
+                f"the {len(y)} training rows, got {validation!r}"
+            )
+        return folds(y, task, validation, seed), f"{validation} folds"
 
-    def proposals(
-        self, choice: KernelChoice, values: Sequence[float | None]
-    ) -> Iterator[float | None]:
-        """Yield settings: the grid's, or Optuna's within it."""
-        if self.options.n_trials is None or choice.opens is None:
-            yield from values
-            return
+    def settings_of(self, choice: KernelChoice) -> tuple[int, Iterable[float | None]]:
+        """Return the number of settings to try, and these: the grid's, or Optuna's."""
+        n_trials = self.options["n_trials"]
+        values = self.grid.values(choice, self.data.X_train)
+        if n_trials is None or choice.opens is None:
+            return len(values), values
         positive = [value for value in values if value]
         if not positive or positive[0] == positive[-1]:
             raise ValueError(
                 f"trials need a range: expected two positive values of {choice.opens} "
-                f"or more for {choice.label}, got {list(values)}"
+                f"or more for {choice.label}, got {values}"
             )
-        with _quiet_optuna() as optuna:
-            sampler = optuna.samplers.TPESampler(seed=self.options.random_state)
+        return n_trials, self._proposals(choice.opens, positive[0], positive[-1])
+
+    def _proposals(self, opens: str, low: float, high: float) -> Iterator[float]:
+        """Yield what Optuna proposes between two values, without its log."""
+        optuna = import_extra("optuna", "a search by trials", "tune")
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            sampler = optuna.samplers.TPESampler(seed=self.options["random_state"])
             study = optuna.create_study(sampler=sampler)
-            for _ in range(self.options.n_trials):
+            for _ in range(self.options["n_trials"]):
                 trial = study.ask()
-                low, high = min(positive), max(positive)
-                yield trial.suggest_float(choice.opens, low, high, log=True)
+                yield trial.suggest_float(opens, low, high, log=True)
                 failed = optuna.trial.TrialState.FAIL
                 state = failed if self.least_error is None else None
                 study.tell(trial, self.least_error, state)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
 
     def begin(self, choice: KernelChoice) -> None:
         """Compile the code of a kernel."""
         kernel = choice.build(1.0 if choice.opens else None)
-        self.compile([self.ridge(choice, kernel, search=True)])
+        self.compile([self._ridge_of(choice, kernel, search=True)])
 
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
+        doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
+        self.step(choice.label + doing)
         penalties = self.grid.penalties(choice, self.data.X_train)
         cells = [(s, a, _penalty(s, a)) for s in self.grid.scales for a in penalties]
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
-        model = self.ridge(choice, choice.build(value), search=True)
+        model = self._ridge_of(choice, choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
             cv=self.splits,
@@ -317,17 +262,16 @@ class _Search(Fits):
                 test_error, greater_is_better=False, task=self.data.task
             ),
         )
-        self.least_error = None
-        start = time.perf_counter()
-        if not self._fitted(model, choice, named):
+        seconds = self._fitted(model, choice, named)
+        self.least_error = None if seconds is None else -model.best_score_
+        if seconds is None:
             return
-        self.least_error = -model.best_score_
         self.settings.append(
             {
                 "kernel": choice.label,
                 "hyperparameters": named,
                 "n_penalties": len(distinct),
-                "seconds": time.perf_counter() - start,
+                "seconds": seconds,
             }
         )
         errors = dict(zip(distinct, -model.cv_results_["mean_test_score"], strict=True))
@@ -342,6 +286,7 @@ class _Search(Fits):
 
     def conclude(self, choice: KernelChoice) -> None:
         """Fit the best setting of a kernel on all training rows, and score it."""
+        self.step(f"{choice.label}: the best on the test rows")
         own = [r for r in self.records if r["kernel"] == choice.label]
         if not own:
             return
@@ -350,47 +295,31 @@ class _Search(Fits):
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
             kernel = randkern.Scaled(kernel, named["scale"] ** 2)
-        model = self.ridge(choice, kernel)
-        model.set_params(alpha=named["alpha"])
-        start = time.perf_counter()
-        if not self._fitted(model, choice, named):
-            return
-        seconds = time.perf_counter() - start
-        predicted = model.predict(self.data.X_test)
-        self.best[choice.label] = chosen | {
-            **scores(model, self.data, predicted),
-            "fit_seconds": seconds,
-            "at_edge": at_edge(named, own, choice.opens),
-        }
+        model = self._ridge_of(choice, kernel).set_params(alpha=named["alpha"])
+        seconds = self._fitted(model, choice, named)
+        if seconds is not None:
+            self.best[choice.label] = chosen | {
+                **self.scores(model, model.predict(self.data.X_test)),
+                "fit_seconds": seconds,
+                "at_edge": at_edge(named, own, choice.opens),
+            }
 
-    def score_baselines(self) -> dict[str, dict[str, Any]]:
-        """Score a constant and a linear model on the test rows."""
-        found, refused = baselines(self.data, self.options.memory_limit)
-        for name, reason in refused.items():
-            self.skip({"kernel": name, "hyperparameters": {}}, reason)
-        return found
-
-    def ridge(self, choice: KernelChoice, kernel: Any, *, search: bool = False) -> Any:
+    def _ridge_of(
+        self, choice: KernelChoice, kernel: Any, *, search: bool = False
+    ) -> Any:
         """Return a model of the size and seed that were asked for."""
-        size, seed = self.options.n_components, self.options.random_state
+        size, seed = self.options["n_components"], self.options["random_state"]
         return self.model(choice, kernel, size, seed, search=search)
 
     def _fitted(
         self, model: Any, choice: KernelChoice, named: Mapping[str, float]
-    ) -> bool:
-        """Fit on the training rows; return False if that was skipped."""
+    ) -> float | None:
+        """Fit on the training rows; return the seconds, or None if it was skipped."""
         note = {"kernel": choice.label, "hyperparameters": dict(named)}
         fit = partial(model.fit, self.data.X_train, self.data.y_train)
-        return self.noted(note, fit) is not None
-
-
-def _rising(name: str, values: Sequence[float] | None, *, zero: bool = False) -> Any:
-    """Return distinct values in ascending order, "auto" for None."""
-    if values is None:
-        return "auto"
-    if len(values) == 0:
-        raise ValueError(f"{name} must hold one number or more, got none")
-    return sorted({check_positive(name, value, zero=zero) for value in values})
+        start = time.perf_counter()
+        skipped = self.noted(note, fit) is None
+        return None if skipped else time.perf_counter() - start
 
 
 def _penalty(scale: float, alpha: float) -> float:
@@ -420,46 +349,3 @@ def at_edge(
     if len(penalties) > 1 and _penalty(named["scale"], named["alpha"]) in outer:
         edges.append("alpha")
     return edges
-
-
-def _splits(
-    data: PreparedData, options: _Options
-) -> tuple[list[tuple[NDArray[Any], NDArray[Any]]] | None, str]:
-    """Return training and validation rows, None for leave-one-out, and a name."""
-    validation, seed = options.validation, options.random_state
-    if validation == "loo":
-        return None, "leave-one-out"
-    y, n = data.y_train, len(data.y_train)
-    if validation == "holdout":
-        train, held_out = train_test_split(
-            np.arange(n),
-            test_size=_HELD_OUT_SHARE,
-            stratify=strata(y, data.task, int(n * _HELD_OUT_SHARE)),
-            random_state=seed,
-        )
-        return [(train, held_out)], f"{_HELD_OUT_SHARE:.0%} of the training rows"
-    if isinstance(validation, str) or not 2 <= validation <= n:
-        raise ValueError(
-            "validation must be 'loo', 'holdout' or a number of folds from 2 to the "
-            f"{n} training rows, got {validation!r}"
-        )
-    return folds(y, data.task, validation, seed), f"{validation} folds"
-
-
-@contextmanager
-def _quiet_optuna() -> Iterator[Any]:
-    """Import Optuna, and suppress its log of trials in the context."""
-    optuna = import_extra("optuna", "a search by trials", "tune")
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield optuna
-    finally:
-        optuna.logging.set_verbosity(verbosity)
-
-
-def _check_counts(n_components: int | None, n_trials: int | None) -> None:
-    if n_components is not None:
-        check_count("n_components", n_components)
-    if n_trials is not None:
-        check_count("n_trials", n_trials)
