@@ -163,7 +163,7 @@ class FeatureMatrix:
         scales = ops.empty(n_cached, like)
         weights = ops.ones(n_cached, like)
         targets = ops.zeros((n_cached, self.n_targets), like)
-        for block in self._computed(0):
+        for block in self.computed(self.rows):
             stop = min(block.rows.stop, n_cached)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
@@ -187,12 +187,15 @@ class FeatureMatrix:
             for part in row_blocks(n_cached, cached_rows):
                 yield cache.part(part)
         if n_cached < self.n_rows:
-            yield from self._computed(n_cached)
+            yield from self.computed(self.rows, n_cached)
 
-    def _computed(self, start: int) -> Iterator[FeatureBlock]:
-        """Yield rows from `start` on, computed in the same array."""
-        buffer = self._empty(min(self.block_rows, self.n_rows))
-        for block in self.rows.blocks(self.block_rows, start):
+    def computed(
+        self, rows: TrainingData, start: int = 0, buffer: Any = None
+    ) -> Iterator[FeatureBlock]:
+        """Yield features of rows from `start` on, computed in the same array."""
+        if buffer is None:
+            buffer = self.empty(min(self.block_rows, rows.n_rows))
+        for block in rows.blocks(len(buffer), start):
             values = buffer[: block.n_rows]
             self._evaluate(block.X, values)
             weight = None if block.weight is None else block.weight / self.weight_unit
@@ -204,7 +207,7 @@ class FeatureMatrix:
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out
 
-    def _empty(self, n_rows: int) -> Any:
+    def empty(self, n_rows: int) -> Any:
         """Return an array for rows, with zeros as padding."""
         out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
         out[:, self.plan.n_components :] = 0
@@ -218,7 +221,7 @@ class FeatureMatrix:
         """Return the features of these ascending row numbers."""
         if self.cached is not None:
             return self.cached[numbers]
-        Z = self._empty(len(numbers))
+        Z = self.empty(len(numbers))
         if len(numbers):
             X = self.rows.take(numbers).X
             for part in row_blocks(len(numbers), self.block_rows):

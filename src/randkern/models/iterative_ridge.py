@@ -19,116 +19,69 @@ from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import predict_by_features
 from randkern.models.callbacks import FitReport
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
 # Memory of the features of sampled rows for estimating the step size.
 _SAMPLED_BYTES = 64 * 10**6
 
 
-class FeatureBatches:
-    """The matrix of a :class:`FeatureOperator`, with rows in batches.
+class FeatureBatches(FeatureOperator):
+    """The matrix of features, with its rows in batches.
 
-    Features, targets and gradients are on the device of the rows. Spare memory is for
-    sampled features, then for the pool of streamed rows that batches are drawn from.
+    Spare memory is for sampled features, then for the pool of streamed rows that
+    batches are drawn from.
     """
 
-    def __init__(
-        self, operator: FeatureOperator, spare_bytes: int = 3 * _SAMPLED_BYTES
-    ):
-        self._operator = operator
-        self._plan, self._rows = operator.features.plan, operator.features.rows
-        self._spare_bytes = spare_bytes
-        self._at_once = operator.features.block_rows
-        self.size, self.n_targets = operator.size, self._rows.n_targets
-        self.weight_unit = operator.weight_unit
-        self.weight_sum = operator.weight_sum
-        self.center = (
-            operator.feature_sum / self.weight_sum if operator.center else None
-        )
-        self.leading_eigenpairs = operator.leading_eigenpairs
+    spare_bytes = 3 * _SAMPLED_BYTES
+
+    @property
+    def n_targets(self) -> int:
+        return self.features.n_targets
 
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the square root of its weight."""
-        n_bytes = self.size * self._rows.dtype.itemsize
+        features = self.features
+        n_bytes = self.size * features.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
-        most = min(_SAMPLED_BYTES, self._spare_bytes // 3) // n_bytes
-        n = min(self._rows.n_rows, max(1, self._at_once // 2, most))
-        generator = self._operator.stream.child("step").generator()
-        numbers = np.sort(generator.choice(self._rows.n_rows, n, replace=False))
-        block = self._rows.take(numbers)
-        Z = evaluate(self._plan, block.X)
-        asarray = ops_of(Z).asarray
-        if self.center is not None:
-            Z -= asarray(self.center, Z)
-        if block.weight is not None:
-            Z *= asarray((block.weight / self.weight_unit) ** 0.5, Z)[:, None]
-        return Z
+        most = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
+        n = min(features.n_rows, max(1, features.block_rows // 2, most))
+        generator = self.stream.child("step").generator()
+        numbers = np.sort(generator.choice(features.n_rows, n, replace=False))
+        return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
 
-    def batches(self, n_rows: int, epoch: int) -> Iterator[_Batch]:
+    def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
         """Yield all rows in batches."""
-        generator = self._operator.stream.child("epoch", epoch).generator()
-        most = min(self._at_once, n_rows, self._rows.n_rows)
-        like = self._rows.like
-        buffer = ops_of(like).skinny_gemm.empty_padded(most, self.size, like)
-        for block in self._rows.batches(n_rows, generator, self._spare_bytes):
-            yield _Batch(self, buffer, block)
+        features = self.features
+        generator = self.stream.child("epoch", epoch).generator()
+        most = min(features.block_rows, n_rows, features.n_rows)
+        self._buffer = features.empty(most)
+        yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
-    def features_of(self, block: ArrayRows, buffer: Any) -> Any:
-        """Return the features of some rows, computed in the buffer."""
-        values = buffer[: len(block.Y)]
-        evaluate(self._plan, block.X, out=values[:, : self.size])
-        if self.center is not None:
-            values[:, : self.size] -= ops_of(values).asarray(self.center, values)
-        return values
+    def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
+        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
 
-    def targets_of(self, block: ArrayRows) -> Any:
-        """Return the targets, centred if there is an intercept."""
-        return block.Y - ops_of(block.Y).float64_like(self._operator.means, block.Y)
-
-    def weights_of(self, block: ArrayRows) -> Any:
-        """Return the weights of some rows, divided by their unit."""
-        if block.weight is None:
-            return ops_of(block.Y).ones(len(block.Y), block.Y)
-        return block.weight / self.weight_unit
-
-
-class _Batch:
-    """Some rows, whose features are computed a part at a time."""
-
-    def __init__(self, source: FeatureBatches, buffer: Any, rows: ArrayRows):
-        self._source, self._buffer, self._rows = source, buffer, rows
-
-    @property
-    def weight(self) -> float:
-        return float(self._source.weights_of(self._rows).sum())
-
-    def gradient(self, W: Any) -> tuple[Any, Any]:
-        """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
-        ops = ops_of(W)
-        thin, largest = ops.skinny_gemm, ops.largest
-        D, k = W.shape
-        at_once, width = self._buffer.shape
-        size = largest(abs(W)) or 1.0
-        right = thin.empty_padded(k, D, self._buffer)
-        right[:, :D] = (W / size).T
-        loss = ops.zeros(k, W)
-        gradient = ops.zeros((k, width), W)
-        for rows in row_blocks(len(self._rows.Y), at_once):
-            part = self._rows.part(rows.start, rows.stop)
-            Z = self._source.features_of(part, self._buffer)
-            weight = self._source.weights_of(part)
-            residual = thin.multiply(Z, right) * size - self._source.targets_of(part)
+        Of shapes (D, k) and (k,).
+        """
+        ops, (D, k) = ops_of(W), W.shape
+        weights, total = self.features.padded(W.T), 0.0
+        means = ops.float64_like(self.means, W)
+        gradient, loss = ops.zeros(weights.shape, W), ops.zeros(k, W)
+        for block in self.features.computed(batch, buffer=self._buffer):
+            if self.center:
+                center = self.feature_sum / self.weight_sum
+                block.values[:, :D] -= ops.asarray(center, block.values)
+            weight = block.weight
+            if weight is None:
+                weight = ops.ones(len(block.Y), W)
+            residual = products(block.values, weights) - (block.Y - means)
             loss += weight @ residual**2
-            residual *= weight[:, None]
-            unit = largest(abs(residual)) or 1.0
-            out = ops.zeros((k, width), W)
-            thin.add_transposed(Z, thin.pack(residual / unit, Z), out)
-            gradient += out * unit
-        return ops.contiguous(gradient[:, :D].T), loss
+            add_combinations(block.values, residual * weight[:, None], gradient)
+            total += float(weight.sum())
+        return ops.contiguous(gradient[:, :D].T), loss, total
 
 
 # Predictions at the training rows differ from those of the solution by at most this
@@ -273,12 +226,12 @@ def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
     features = FeatureMatrix(
         rows, plan, weight_unit=statistics.weight_unit, block_rows=at_once
     )
-    operator = FeatureOperator(features, statistics, problem.center, problem.stream)
+    operator = FeatureBatches(features, statistics, problem.center, problem.stream)
+    operator.spare_bytes = limit - needed
     if problem.center:
         operator.right_hand_side()  # a pass for the means of the features
-    batches = FeatureBatches(operator, limit - needed)
     shift = problem.alpha / operator.weight_unit
-    return System(solver, batches, shift, batches, operator.weights_of)
+    return System(solver, operator, shift, operator, operator.weights_of)
 
 
 class StreamingFit:
@@ -298,9 +251,7 @@ class StreamingFit:
 
     def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
         features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
-        return FeatureBatches(
-            FeatureOperator(features, statistics, False, self._stream)
-        )
+        return FeatureBatches(features, statistics, False, self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""

@@ -144,25 +144,21 @@ class FeatureOperator:
             rows = np.sort(generator.choice(n, n_samples, replace=False))
         else:
             rows = np.arange(n)
-        features, weight = self._sampled(rows)
-        like = features(slice(0, 1))
-        ops = ops_of(like)
-        if weight is None:
-            weight = ops.ones(n_samples, like)
-        root = ops.asarray(weight**0.5, like)[:, None]
+        features, weight = self.sampled(rows)
+        like, ops = self.features.like, ops_of(self.features.like)
         gram = ops.zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
-            ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
+            ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
         # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
-            Z = self._scaled(features(columns), columns, root)
+            Z = self.scaled_features(features, weight, columns)
             basis[columns] = Z.T @ transform
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
-    def _sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
+    def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
         """Return a function for columns of some rows, and the weights of the rows."""
         features, weight = self.features.sample(rows)
         if not self._is_raw:
@@ -172,11 +168,16 @@ class FeatureOperator:
         values = ops.asarray(self.plan.solve(values.T).T, values)
         return lambda columns: ops.copy(values[:, columns]), weight
 
-    def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
-        """Centre some columns of sampled features, and weight their rows."""
+    def scaled_features(
+        self, features: Callable[[slice], Any], weight: Any, columns: slice
+    ) -> Any:
+        """Return some columns of sampled features, centred, with weighted rows."""
+        Z = features(columns)
+        asarray = ops_of(Z).asarray
         if self.center:
-            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self.weight_sum, Z)
-        Z *= root
+            Z -= asarray(self.feature_sum[columns] / self.weight_sum, Z)
+        if weight is not None:
+            Z *= asarray(weight**0.5, Z)[:, None]
         return Z
 
 

@@ -53,19 +53,8 @@ _DIVERGED = (
 )
 
 
-class Batch(Protocol):
-    """Some rows z_i with targets and weights."""
-
-    @property
-    def weight(self) -> float:
-        """Sum of the weights."""
-
-    def gradient(self, W: Any) -> tuple[Any, Any]:
-        """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
-
-
 class BatchOperator(Protocol):
-    """The matrix A = Σ w_i z_i z_iᵀ, read in batches of rows.
+    """The matrix A = Σ w_i z_i z_iᵀ of D features, read in batches of rows.
 
     Features, and arrays of D rows, are NumPy arrays or tensors on a device.
     """
@@ -75,16 +64,13 @@ class BatchOperator(Protocol):
         """The number D of features."""
 
     @property
-    def n_targets(self) -> int:
-        """The number K of targets."""
+    def n_targets(self) -> int: ...
 
     @property
-    def weight_sum(self) -> float:
-        """Sum of all weights."""
+    def weight_sum(self) -> float: ...
 
-    @property
-    def center(self) -> Any:
-        """The mean features, None where targets are not centred."""
+    # Whether features and targets are centred.
+    center: bool
 
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
         """Return estimates of at most `rank` leading eigenpairs of A."""
@@ -92,8 +78,14 @@ class BatchOperator(Protocol):
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the square root of its weight."""
 
-    def batches(self, n_rows: int, epoch: int) -> Iterator[Batch]:
+    def batches(self, n_rows: int, epoch: int) -> Iterator[Any]:
         """Yield all rows in batches, in an order that the epoch determines."""
+
+    def gradient(self, batch: Any, W: Any) -> tuple[Any, Any, float]:
+        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
+
+        Of shapes (D, k) and (k,).
+        """
 
 
 def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
@@ -194,13 +186,12 @@ class SGDState:
             self.peak = peak
             self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
 
-    def step(self, batch: Batch) -> Any:
-        """Take one step along the preconditioned gradient of a batch.
+    def step(self, rows: BatchOperator, batch: Any) -> Any:
+        """Take one step along the preconditioned gradient of a batch of the rows.
 
         Returns the losses before it, (k,).
         """
-        gradient, loss = batch.gradient(self.W)
-        weight = batch.weight
+        gradient, loss, weight = rows.gradient(batch, self.W)
         if self.epoch == self.batch == 0 and weight > 0:
             self.initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
         self.heaviest = max(self.heaviest, weight)
@@ -377,7 +368,7 @@ class SGD(BaseEstimator):
             state.measure(operator.sampled_features())
         first = (0.0, 0.0)
         for batch in operator.batches(self.chosen_batch(state), state.epoch):
-            loss = float(state.step(batch).sum())
+            loss = float(state.step(operator, batch).sum())
             size = ops_of(state.W).algebra.norm(state.W)
             first = first if first[1] > 0 else (loss, size)
             grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
@@ -438,7 +429,7 @@ class _Epochs:
         for number, batch in enumerate(self.rows.batches(size, state.epoch)):
             if number < done:
                 continue
-            state.step(batch)
+            state.step(self.rows, batch)
             state.average = state.average + state.W
             state.n_averaged += 1
             if checkpoint is not None and checkpoint.due:
@@ -468,7 +459,7 @@ class _Epochs:
         # A flat loss says nothing about directions that steps have not reached; they
         # matter little if hardly anything is left of the targets' spread.
         reached = state.followed(last) >= _FOLLOWED_LAST
-        fitted = self.rows.center is not None and bool(
+        fitted = self.rows.center and bool(
             np.all(now <= self.solver.tol * state.initial)
         )
         if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
@@ -482,7 +473,8 @@ class _Epochs:
         squares, cross = np.zeros(k), np.zeros(k)
         for batch in self.rows.batches(self.solver._most_rows(state.weight_sum), 0):
             ops = ops_of(state.W)
-            gradient, loss = batch.gradient(ops.zeros(state.W.shape, state.W))
+            zeros = ops.zeros(state.W.shape, state.W)
+            gradient, loss, _ = self.rows.gradient(batch, zeros)
             sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
             squares, cross, sizes = (ops.to_host(each) for each in sums)
             cross = cross / np.where(sizes > 0, sizes, 1.0)
