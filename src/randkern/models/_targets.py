@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -40,10 +41,33 @@ from randkern.data.sharded import is_dask, lazily
 _MOST_CLASSES = 20
 
 
-class RealTargets:
-    """Mixin for real targets: reads `y` at once or in blocks."""
+class _Targets(ABC):
+    """Reads the targets of rows in memory as those of a single block."""
 
     _n_outputs: int | None
+
+    @abstractmethod
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Any:
+        """Return what is learned from the targets of a block."""
+
+    @abstractmethod
+    def _learn_from(self, seen: list[Any]) -> int:
+        """Learn from the targets of all blocks; return the number of columns."""
+
+    @abstractmethod
+    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return the targets (n, k) and weights of a block."""
+
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of rows in memory, learning from them."""
+        weight = check_weights(sample_weight, X)
+        self._learn_from([self._seen_in(X, y, weight)])
+        Y, weight = self._targets_of(X, y, weight)
+        return Y, check_weights(weight, X)
+
+
+class RealTargets(_Targets):
+    """Mixin for real targets: reads `y` at once or in blocks."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -63,12 +87,6 @@ class RealTargets:
         """
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
-
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return targets (n, k) and weights of rows in memory, learning from them."""
-        return self._check_targets(X, y, reset=True), check_weights(sample_weight, X)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
         y = self._targets_array(X, y)
@@ -189,29 +207,20 @@ class SeenLabels:
     like: Any
 
 
-class ClassLabels:
+class ClassLabels(_Targets):
     """Mixin for classifiers: reads labels, and computes the weights of classes."""
 
     classes_: np.ndarray
     class_weight: Any = None
     decision_function: Callable[[Any], np.ndarray]
-    _n_outputs: int | None
     _class_weights: np.ndarray | None
-
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return signs (n, k) and weights of rows in memory, learning the classes."""
-        y = self._check_labels(X, y)
-        self._set_classes(unique_labels(y))
-        return self._signs_like(X, y), self._weights(X, y, sample_weight)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
         y = self._check_labels(X, y)
-        values = ops_of(y).unique(y)
-        totals = dict(
-            zip(values.tolist(), _totals(values, X, y, weight).tolist(), strict=True)
-        )
+        values, ops = ops_of(y).unique(y), ops_of(X)
+        position = ops.placed(_positions(values, y)[0], ops.xp.int64, X)
+        sums = ops.bincount(position, weight, len(values)).tolist()
+        totals = dict(zip(values.tolist(), sums, strict=True))
         if is_tensor(y):
             return SeenLabels(totals, None, y[:0])
         return SeenLabels(totals, values.dtype, None)
@@ -228,43 +237,14 @@ class ClassLabels:
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         like = seen[0].like
         placed = classes if like is None else ops_of(like).asarray(classes, like)
-        self._set_classes(placed)
-        self._class_weights = None
-        if self.class_weight is not None:
-            by_label = np.array([totals[label] for label in classes.tolist()])
-            self._class_weights = self._weights_by_class(by_label)
+        self._set_classes(placed, [totals[label] for label in classes.tolist()])
         return self._n_outputs or 1
 
     def _targets_of(
         self, X: Rows, y: Any, weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
         y = self._check_labels(X, y)
-        Y = self._signs_like(X, y)
-        if self._class_weights is not None:
-            by_row = self._by_row(self._class_weights, X, y)
-            weight = by_row if weight is None else weight * by_row
-        return Y, weight
-
-    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
-        check_given(self, y)
-        y = column_or_1d(read_labels(y), warn=True)
-        check_consistent_length(X, y)
-        check_classification_targets(y)
-        return y
-
-    def _set_classes(self, classes: np.ndarray) -> None:
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
-                f"{classes.tolist()}."
-            )
-        self.classes_ = classes
-        self._n_outputs = None if len(classes) == 2 else len(classes)
-
-    def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1 on the device of the rows X."""
-        ops = ops_of(y)
-        position, known = _positions(self.classes_, y)
+        ops, (position, known) = ops_of(y), _positions(self.classes_, y)
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
@@ -275,7 +255,33 @@ class ClassLabels:
         else:
             signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
             signs[ops.arange(len(y), y), position] = 1.0
-        return ops_of(X).float64_like(signs, X)
+        ops = ops_of(X)
+        if self._class_weights is not None:
+            by_class = ops.float64_like(self._class_weights, X)
+            by_row = by_class[ops.placed(position, ops.xp.int64, X)]
+            weight = by_row if weight is None else weight * by_row
+        return ops.float64_like(signs, X), weight
+
+    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
+        check_given(self, y)
+        y = column_or_1d(read_labels(y), warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        return y
+
+    def _set_classes(self, classes: Any, totals: Any = None) -> None:
+        """Set the classes and their weights, given the total weights of their rows."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
+                f"{classes.tolist()}."
+            )
+        self.classes_ = classes
+        self._n_outputs = None if len(classes) == 2 else len(classes)
+        self._class_weights = None
+        if self.class_weight is not None:
+            totals = np.ones(len(classes)) if totals is None else np.array(totals)
+            self._class_weights = self._weights_by_class(totals)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,).
@@ -322,20 +328,6 @@ class ClassLabels:
             return ops_of(position).entries_at(self.classes_, position)
         return ops_of(self.classes_).to_host(self.classes_)[position]
 
-    def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
-        weights = check_weights(sample_weight, X)
-        if self.class_weight is None:
-            return weights
-        by_class = self._weights_by_class(_totals(self.classes_, X, y, weights))
-        by_row = self._by_row(by_class, X, y)
-        return check_weights(by_row if weights is None else weights * by_row, X)
-
-    def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
-        """Return the weight of the class of every row, on the device of X."""
-        position = _positions(self.classes_, y)[0]
-        ops = ops_of(X)
-        return ops.float64_like(by_class, X)[ops.placed(position, ops.xp.int64, X)]
-
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the total weights of their rows."""
         if isinstance(self.class_weight, dict):
@@ -359,14 +351,7 @@ class ClassLabels:
         return by_class
 
 
-def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
-    """Return the total weights of the rows of each class, on the host."""
-    ops = ops_of(X)
-    position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
-    return ops.to_host(ops.bincount(position, weight, len(classes)))
-
-
-class TargetsOrLabels:
+class TargetsOrLabels(_Targets):
     """Reads labels (text, booleans, or a few different integers), or real targets.
 
     All of `y` decides which; `_labelled` is set accordingly.
@@ -374,12 +359,6 @@ class TargetsOrLabels:
 
     _labelled: bool
     _reader: Any
-
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        self._learn_from([self._seen_in(X, y, check_weights(sample_weight, X))])
-        return self._reader._read_targets(X, y, sample_weight)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> tuple[SeenLabels | None, Any]:
         """Return the labels of a block, if it may hold any, and its kind.

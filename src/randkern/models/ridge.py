@@ -334,28 +334,24 @@ class KernelRidgeClassifier(
         first = not self._has_begun
         if first:
             self._validate_params()
-            if self.class_weight == "balanced":
-                raise ValueError(
-                    "class_weight='balanced' needs all labels at once; pass "
-                    "partial_fit a dict of weights, or use fit."
-                )
             if classes is None and not hasattr(self, "classes_"):
                 raise ValueError("the first call of partial_fit needs classes=.")
-        X = validate_rows(self, X, reset=first)
-        y = self._check_labels(X, y)
-        if first:
-            self._set_classes(
-                self.classes_ if classes is None else unique_labels(classes)
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all labels at once; pass partial_fit a "
+                "dict of weights, or use fit."
             )
-        elif classes is not None and not np.array_equal(
-            self.classes_, unique_labels(classes)
-        ):
+        X = validate_rows(self, X, reset=first)
+        weight = check_weights(sample_weight, X)
+        given = self.classes_ if classes is None else unique_labels(classes)
+        if not first and given.tolist() != self.classes_.tolist():
             raise ValueError(
                 f"classes={classes!r} are not those of the first call, "
                 f"{self.classes_.tolist()}."
             )
-        weights = self._weights(X, y, sample_weight)
-        self._partial_fit_targets(X, self._signs_like(X, y), weights, solve)
+        self._set_classes(given)
+        Y, weight = self._targets_of(X, y, weight)
+        self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
