@@ -8,9 +8,11 @@ d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative a
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -34,6 +36,7 @@ from randkern.models._feature_model import (
     FeatureModel,
     check_same_device,
     predict_by_features,
+    predict_by_rows,
 )
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
@@ -44,14 +47,20 @@ from randkern.models._gp_learning import (
     few_features,
     first_starts,
     given_bounds,
+    learning_rows,
     maximise,
+    most_learning_rows,
     places,
     smooth_rows,
     with_priors,
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import GramFactor
-from randkern.models.memory import float64_block_rows
+from randkern.models.memory import (
+    check_laplace_memory,
+    check_process_memory,
+    float64_block_rows,
+)
 from randkern.plan import Plan, evaluate
 
 # The prior variance of a mean function at the smallest column, over the mean square of
@@ -237,6 +246,10 @@ def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
     return model.noise_ / weight
 
 
+#: Values of draws of f at rows, (n, columns).
+Draws = Callable[[Rows], Any]
+
+
 def conditioned_paths(
     kernel: Kernel,
     rows: Rows,
@@ -244,45 +257,43 @@ def conditioned_paths(
     columns: int,
     generator: np.random.Generator,
     random_state: Any,
-) -> tuple[tuple[Plan, np.ndarray], np.ndarray]:
-    """Return draws of the prior, and row weights that condition them on targets 0.
+) -> list[Draws]:
+    """Return draws of the prior, and what conditions them on targets 0.
 
-    −(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
+    −k(x, X)(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
     """
     prior = _prior_paths(kernel, rows, columns, random_state)
     ops, root = ops_of(posterior.factor), posterior.root[:, None]
     noise = generator.normal(size=(len(root), columns))
     # In the units of B⁻¹, where the noise of a row has the variance 1.
-    right = root * predict_by_features(*prior, rows)
-    right += ops.float64_like(noise, posterior.factor)
-    return prior, -root * ops.algebra.factor_solve(posterior.factor, right)
+    right = root * prior(rows) + ops.float64_like(noise, posterior.factor)
+    dual = -root * ops.algebra.factor_solve(posterior.factor, right)
+    return [prior, partial(predict_by_rows, kernel, rows, dual)]
 
 
 def left_paths(
     kernel: Kernel, plan: Plan, columns: int, random_state: Any
-) -> list[tuple[Plan, np.ndarray]]:
-    """Return parts whose sum is a draw of the part of the prior that landmarks omit.
+) -> tuple[Draws, np.ndarray]:
+    """Return draws of the prior, and weights of φ(x) whose values are to be subtracted.
 
-    It is a draw of the prior minus its part in the landmarks' span,
-    k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+    Those are their part in the landmarks' span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L),
+    where φ(x) = T⁻¹k(L, x): the rest is a draw of the part that landmarks omit.
     """
     landmarks = landmarks_of(plan)
     prior = _prior_paths(kernel, landmarks, columns, random_state)
-    return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
+    return prior, plan.solve(prior(landmarks))
 
 
-def _prior_paths(
-    kernel: Kernel, rows: Rows, columns: int, random_state: Any
-) -> tuple[Plan, np.ndarray]:
-    """Return random features of the kernel, and weights of draws of the prior."""
+def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) -> Draws:
+    """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
     widths = [term.most_columns(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
-    weights = stream.child("weights").generator()
-    drawn = weights.normal(size=(plan.n_components, columns))
-    return plan, ops_of(rows).float64_like(drawn, rows)
+    generator = stream.child("weights").generator()
+    drawn = generator.normal(size=(plan.n_components, columns))
+    return partial(predict_by_features, plan, ops_of(rows).float64_like(drawn, rows))
 
 
 # The largest and smallest number of rows for learning with Laplace's approximation;
@@ -327,6 +338,9 @@ class GaussianProcess(FeatureModel):
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
+    # Whether the posterior is that of Laplace's approximation.
+    _is_laplace: bool = True
+
     @property
     def _process_kernel(self) -> Kernel:
         """The kernel without the term of the mean function."""
@@ -358,6 +372,29 @@ class GaussianProcess(FeatureModel):
         """The features for learning hyperparameters; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
+    def _rows_to_learn_from(
+        self, rows: TrainingData, stream: Stream, limit: int, joined: bool = False
+    ) -> ArrayRows:
+        """Return the sample for learning; raise if the fit takes more than the limit.
+
+        With `joined`, all columns of targets are one problem.
+        """
+        plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
+        if self._is_laplace:
+            affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
+            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
+            check_laplace_memory(plan, rows, k, min(n, most), limit, joined)
+        else:
+            learned = 0
+            if self._learning_plan is None:
+                most = self._most_exact_rows
+            if self.optimizer is not None:
+                learned = n
+                if plan is not None:
+                    learned = min(n, most or most_learning_rows(plan.n_components))
+            check_process_memory(plan, rows, learned, limit)
+        return learning_rows(rows, plan, stream.child("sample"), most)
+
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
@@ -375,8 +412,10 @@ class GaussianProcess(FeatureModel):
         """Return the variance to add to that of features Z of rows.
 
         k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
-        they lack far from the data.
+        they lack far from the data. For the exact kernel that of the prior.
         """
+        if self.plan_ is None and not self._is_laplace:
+            return self.kernel_._diag(X)
         if self.plan_ is None or self.features == "nystrom":
             return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
         if self._reach is None:
@@ -411,12 +450,17 @@ class GaussianProcess(FeatureModel):
         ]
 
     def _features_of(self, X: Rows) -> np.ndarray:
-        """Return features of rows; for the exact kernel, those of its pivots."""
+        """Return features of float64 rows.
+
+        For the exact kernel, under Laplace's approximation those of its pivots, else
+        the kernel values with the rows of the fit.
+        """
         if self.plan_ is not None:
             return evaluate(self.plan_, X)
-        ops = ops_of(X)
-        K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
-        return ops.algebra.triangular_solve(self._triangle, K.T).T
+        K = self.kernel_._gram(X, self.X_fit_)
+        if not self._is_laplace:
+            return K
+        return ops_of(X).algebra.triangular_solve(self._triangle, K.T).T
 
     def _mapped(
         self,
@@ -442,19 +486,23 @@ class GaussianProcess(FeatureModel):
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
 
-    def _laplace_moments(
-        self, X: Rows, posteriors: list[LaplacePosterior]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and variances of every f at checked rows, (n, k)."""
-        check_same_device(X, posteriors[0].mean)
-        ops, width = ops_of(X), len(posteriors[0].mean)
-        means = ops.zeros((X.shape[0], len(posteriors)), X)
-        variances = ops.zeros(means.shape, X)
-        for rows in row_blocks(len(means), float64_block_rows(width)):
-            Z = self._features_of(X[rows])
-            for t, posterior in enumerate(posteriors):
-                means[rows, t], variance = posterior.moments(Z)
-                variances[rows, t] = variance + self._left_out(X[rows], Z, variance)
+    def _moments(self, X: Rows, posteriors: Sequence[Any]) -> tuple[Any, Any]:
+        """Return means of every f at checked rows, (n, k), and their variances.
+
+        The latter have one column per posterior.
+        """
+        factor, mean = posteriors[0].factor, posteriors[0].mean
+        check_same_device(X, factor)
+        ops, k = ops_of(X), len(posteriors)
+        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.zeros((X.shape[0], k), X)
+        for rows in row_blocks(len(means), float64_block_rows(len(factor))):
+            part = ops.as_float64(X[rows])
+            Z = self._features_of(part)
+            found, spread = zip(*(each.moments(Z) for each in posteriors), strict=True)
+            means[rows] = ops.hstack([each.reshape(len(Z), -1) for each in found])
+            for t, variance in enumerate(spread):
+                variances[rows, t] = variance + self._left_out(part, Z, variance)
         return means, variances
 
     @abstractmethod
@@ -612,9 +660,3 @@ class GaussianProcess(FeatureModel):
             theta, eval_gradient
         )
         return (value, gradient) if eval_gradient else value
-
-
-def laplace_rows(n_targets: int) -> int:
-    """Return the largest number of rows for learning with Laplace's approximation."""
-    affordable = round((_LAPLACE_OPERATIONS / n_targets) ** (1 / 3))
-    return max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
