@@ -24,14 +24,7 @@ from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
-from randkern.models.iterative_ridge import (
-    Problem,
-    StreamingFit,
-    exact_system,
-    pcg_system,
-    sgd_system,
-    solve_iteratively,
-)
+from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -48,7 +41,7 @@ from randkern.solvers import PCG, SGD, Checkpoint, Solution
 _FEATURE_BLOCK = 2048
 
 
-class KernelRidge(FeatureModel):
+class KernelRidge(IterativeRidge):
     """Base class of the regressor and the classifier: fits weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -61,8 +54,6 @@ class KernelRidge(FeatureModel):
     }
 
     _needs_sums_alone = True
-    # Whether the targets are labels coded as ±1.
-    _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
     _streaming: StreamingFit
     # Subtracted from the targets.
@@ -221,48 +212,12 @@ class KernelRidge(FeatureModel):
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Solve the normal equations without forming them, or the dual system."""
-        checkpoint = None
-        if self.checkpoint is not None:
-            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
-            checkpoint = Checkpoint(self.checkpoint, kept)
-        problem = Problem(
-            rows=rows,
-            alpha=float(self.alpha),
-            center=self.fit_intercept,
-            memory_limit=limit,
-            stream=stream.child("solver"),
-            error_of=self._error_of,
-            labels=self._labelled,
-            report=report,
-            attributes_of=self._fitted,
-            checkpoint=checkpoint,
-        )
-        system_of: Any = pcg_system
-        solver = self._iterative_solver()
-        args: tuple[Any, Any] = (self.plan_, solver)
         if self.plan_ is None:
-            if isinstance(solver, SGD):
-                raise ValueError(
-                    "solver='sgd' needs random features; with n_components=None use "
-                    "'pcg', 'cholesky' or 'auto'."
-                )
             self.X_fit_ = rows.whole().X
-            system_of, args = exact_system, (self.kernel_, solver)
-        elif isinstance(solver, SGD):
-            system_of = sgd_system
-        solution, intercept = solve_iteratively(problem, system_of, *args)
+        solution, intercept = self._iterated(rows, limit, stream, report)
         self._store(solution, solution.value, intercept)
 
-    def _iterative_solver(self) -> PCG | SGD:
-        """Return the solver for `solver`, with checked arguments."""
-        solver = self.solver
-        if isinstance(solver, str):
-            solver = SGD() if solver == "sgd" else PCG()
-        solver._validate_params()
-        return solver
-
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the fitted attributes for weights of features, or of rows."""
         constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}

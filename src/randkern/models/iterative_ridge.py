@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels import Kernel
-from randkern.models._feature_model import predict_by_features
+from randkern.models._feature_model import FeatureModel, predict_by_features
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
@@ -100,138 +100,198 @@ _PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Ridge regression on features of some rows."""
-
-    rows: TrainingData
-    alpha: float
-    # Whether there is an unpenalised intercept.
-    center: bool
-    memory_limit: int
-    stream: Stream
-    # The error of predictions, given targets, these, both (n, k), and weights or None.
-    error_of: Callable[[Any, Any, Any], float]
-    # Whether targets are ±1, whose signs are right long before their values.
-    labels: bool
-    report: FitReport
-    # Of the model, for weights and intercepts.
-    attributes_of: Callable[[Any, Any], dict[str, Any]]
-    checkpoint: Checkpoint | None = None
-
-
-@dataclass(frozen=True)
 class System:
-    """A linear system for a solver, and the weights that its solutions give."""
+    """A linear system for a solver."""
 
     solver: Any
     operator: Any
-    shift: float
     rhs: Any
-    # Returns the model's weights and intercepts for a solution.
-    weights_of: Callable[[Any], tuple[Any, Any]]
     # Further arguments of the solver, for its stopping criterion.
     stopping: dict[str, Any] = field(default_factory=dict)
 
 
-def solve_iteratively(
-    problem: Problem, system_of: Callable[..., System], *args: Any
-) -> tuple[Solution, Any]:
-    """Solve ``system_of(problem, *args)``; return the weights and the intercepts.
+class IterativeRidge(FeatureModel):
+    """Kernel ridge regression by iterative solvers."""
 
-    Targets are rescaled if their squares leave the range of floats.
-    """
-    scale = problem.rows.survey().target_scale
-    if np.any(scale != 1.0):
-        rows = problem.rows.rescaled(np.zeros_like(scale), scale)
-        problem = replace(problem, rows=rows)
+    alpha: float
+    fit_intercept: bool
+    solver: Any
+    checkpoint: Any
+    # Whether the targets are labels coded as ±1.
+    _labelled: ClassVar[bool] = False
+    _key: int
 
-    def weights_of(value: Any) -> tuple[Any, Any]:
-        weights, intercept = system.weights_of(value)
-        size = ops_of(weights).float64_like(scale, weights)
-        return weights * size, intercept * size
+    @abstractmethod
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
+        """Return the error of predictions, (n, k), for validation."""
 
-    problem.report.begin(lambda value: problem.attributes_of(*weights_of(value)))
-    try:
-        system = system_of(problem, *args)
-        solution = system.solver.solve(
-            system.solver.init(system.operator, system.shift),
-            system.rhs,
-            callback=problem.report,
-            checkpoint=problem.checkpoint,
-            **system.stopping,
-        )
-    finally:
-        problem.report.iterations_end()
-    weights, intercept = weights_of(solution.value)
-    return replace(solution, value=weights), intercept
+    @abstractmethod
+    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
+        """Return the fitted attributes for weights of features, or of rows."""
 
+    def _iterative_solver(self) -> PCG | SGD:
+        """Return the solver for `solver`, with checked arguments."""
+        solver = self.solver
+        if isinstance(solver, str):
+            solver = SGD() if solver == "sgd" else PCG()
+        solver._validate_params()
+        return solver
 
-def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
-    """Return the normal equations of features for conjugate gradients."""
-    rows, limit = problem.rows, problem.memory_limit
-    fixed, at_once = operator_memory(plan, rows, solver, limit)
-    block: Any = None
-    if solver.validation_fraction is not None:
-        if not rows.in_one_place:
-            raise ValueError(
-                "validation_fraction needs rows in one place, not on a cluster or on "
-                "several devices."
+    def _iterated(
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+    ) -> tuple[Solution, Any]:
+        """Return weights and intercepts, solved for without forming a matrix.
+
+        Targets are rescaled if their squares leave the range of floats.
+        """
+        checkpoint = None
+        if self.checkpoint is not None:
+            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
+            checkpoint = Checkpoint(self.checkpoint, kept)
+        scale = rows.survey().target_scale
+        if np.any(scale != 1.0):
+            rows = rows.rescaled(np.zeros_like(scale), scale)
+
+        def weights_of(value: Any) -> tuple[Any, Any]:
+            weights, intercept = system.operator.weights_of(value)
+            size = ops_of(weights).float64_like(scale, weights)
+            return weights * size, intercept * size
+
+        report.begin(lambda value: self._fitted(*weights_of(value)))
+        try:
+            system = self._system(rows, limit, stream.child("solver"), checkpoint)
+            solver, operator = system.solver, system.operator
+            solution = solver.solve(
+                solver.init(operator, float(self.alpha) / operator.weight_unit),
+                system.rhs,
+                callback=report,
+                checkpoint=checkpoint,
+                **system.stopping,
             )
-        held_out, block = _held_out(rows, solver.validation_fraction, problem.stream)
-        rows = rows.without(held_out)
-    statistics = rows.survey()
-    features = FeatureMatrix(
-        rows,
-        plan.raw,
-        limit - fixed,
-        compress=solver.is_coarse,
-        weight_unit=statistics.weight_unit,
-        block_rows=at_once,
-    )
-    operator = FeatureOperator(
-        features, statistics, problem.center, problem.stream, plan
-    )
-    rhs, unit = operator.right_hand_side(), operator.weight_unit
-    stopping: dict[str, Any] = {
-        "loss": Loss(
+        finally:
+            report.iterations_end()
+        weights, intercept = weights_of(solution.value)
+        return replace(solution, value=weights), intercept
+
+    def _system(
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        checkpoint: Checkpoint | None,
+    ) -> System:
+        solver = self._iterative_solver()
+        if isinstance(solver, SGD):
+            return self._sgd_system(rows, limit, stream, solver)
+        if self.plan_ is None:
+            return self._exact_system(rows.whole(), limit, stream, solver, checkpoint)
+        return self._pcg_system(rows, limit, stream, solver)
+
+    def _pcg_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: PCG
+    ) -> System:
+        """Return the normal equations of features for conjugate gradients."""
+        plan = self._plan
+        fixed, at_once = operator_memory(plan, rows, solver, limit)
+        block: Any = None
+        if solver.validation_fraction is not None:
+            if not rows.in_one_place:
+                raise ValueError(
+                    "validation_fraction needs rows in one place, not on a cluster or "
+                    "on several devices."
+                )
+            held_out, block = _held_out(rows, solver.validation_fraction, stream)
+            rows = rows.without(held_out)
+        statistics = rows.survey()
+        features = FeatureMatrix(
+            rows,
+            plan.raw,
+            limit - fixed,
+            compress=solver.is_coarse,
+            weight_unit=statistics.weight_unit,
+            block_rows=at_once,
+        )
+        center = self.fit_intercept
+        operator = FeatureOperator(features, statistics, center, stream, plan)
+        rhs, unit = operator.right_hand_side(), operator.weight_unit
+        loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread / unit,
-            most=_most_loss(statistics, problem.center) / unit,
-            **(_FOR_LABELS if problem.labels else {}),
+            most=_most_loss(statistics, center) / unit,
+            **(_FOR_LABELS if self._labelled else {}),
         )
-    }
-    if block is not None:
+        if block is None:
+            return System(solver, operator, rhs, {"loss": loss})
 
         def error(weights: Any) -> float:
             """Return the validation error of weights."""
             predictions = predict_by_features(plan, weights, block.X)
             predictions = predictions + operator.intercept(weights)
-            return problem.error_of(block.Y, predictions, block.weight)
+            return self._error_of(block.Y, predictions, block.weight)
 
-        stopping["validate"] = error
-    shift = problem.alpha / unit
-    return System(solver, operator, shift, rhs, operator.weights_of, stopping)
+        return System(solver, operator, rhs, {"loss": loss, "validate": error})
 
-
-def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
-    """Return features in batches of rows for stochastic gradients."""
-    rows, limit = problem.rows, problem.memory_limit
-    if not rows.in_one_place:
-        raise ValueError(
-            "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
-            "several devices."
+    def _sgd_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: SGD
+    ) -> System:
+        """Return features in batches of rows for stochastic gradients."""
+        if self.plan_ is None:
+            raise ValueError(
+                "solver='sgd' needs random features; with n_components=None use "
+                "'pcg', 'cholesky' or 'auto'."
+            )
+        if not rows.in_one_place:
+            raise ValueError(
+                "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
+                "several devices."
+            )
+        needed, at_once = operator_memory(self.plan_, rows, solver, limit)
+        statistics = rows.survey()
+        features = FeatureMatrix(
+            rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
         )
-    needed, at_once = operator_memory(plan, rows, solver, limit)
-    statistics = rows.survey()
-    features = FeatureMatrix(
-        rows, plan, weight_unit=statistics.weight_unit, block_rows=at_once
-    )
-    operator = FeatureBatches(features, statistics, problem.center, problem.stream)
-    operator.spare_bytes = limit - needed
-    if problem.center:
-        operator.right_hand_side()  # a pass for the means of the features
-    shift = problem.alpha / operator.weight_unit
-    return System(solver, operator, shift, operator, operator.weights_of)
+        operator = FeatureBatches(features, statistics, self.fit_intercept, stream)
+        operator.spare_bytes = limit - needed
+        if self.fit_intercept:
+            operator.right_hand_side()  # a pass for the means of the features
+        return System(solver, operator, operator)
+
+    def _exact_system(
+        self,
+        rows: ArrayRows,
+        limit: int,
+        stream: Stream,
+        solver: PCG,
+        checkpoint: Checkpoint | None,
+    ) -> System:
+        """Return the dual system of the exact kernel.
+
+        The residual r of the dual system bounds the difference of predictions at the
+        training rows from those of the solution, K(K + αI)⁻¹r.
+        """
+        if solver.validation_fraction is not None:
+            raise ValueError(
+                "validation_fraction needs random features; with the exact kernel "
+                "(n_components=None) set tol."
+            )
+        statistics = rows.survey()
+        sizes = _most_loss(statistics, self.fit_intercept)
+        if solver.tol is None:
+            solver = copy.copy(solver)
+            solver.tol = _DUAL_TOL_OF_LABELS if self._labelled else _DUAL_TOL
+            # Relative to the deviations of the targets, not to their means.
+            sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
+        solver, iterating = _dual_solver(solver, rows, limit)
+        spare = limit - iterating
+        operator = KernelOperator(self.kernel_, rows, self.fit_intercept, stream, spare)
+        if checkpoint is not None:
+            # The right-hand side does not depend on the kernel.
+            probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
+            gram = self.kernel_._gram(probe, None)
+            checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
+            checkpoint.identity["rows"] = _fingerprint(rows.X)
+        stopping = {"sizes": np.sqrt(sizes / operator.weight_unit)}
+        return System(solver, operator, operator.right_hand_side(), stopping)
 
 
 class StreamingFit:
@@ -262,52 +322,6 @@ class StreamingFit:
         total = self._state.weight_sum + statistics.weight_sum / self._unit
         fit._state = replace(self._state, weight_sum=total)
         return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
-
-
-def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
-    """Return the dual system of the exact kernel.
-
-    The residual r of the dual system bounds the difference of predictions at the
-    training rows from those of the solution, K(K + αI)⁻¹r.
-    """
-    rows, limit, center = problem.rows.whole(), problem.memory_limit, problem.center
-    if solver.validation_fraction is not None:
-        raise ValueError(
-            "validation_fraction needs random features; with the exact kernel "
-            "(n_components=None) set tol."
-        )
-    n, k = rows.n_rows, rows.n_targets
-    statistics = rows.survey()
-    sizes = _most_loss(statistics, center)
-    if solver.tol is None:
-        solver = copy.copy(solver)
-        solver.tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
-        # Relative to the deviations of the targets, not to their means.
-        sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
-    solver, iterating = _dual_solver(solver, rows, limit)
-    unit, ops = statistics.weight_unit, ops_of(rows.X)
-    weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
-    operator = KernelOperator(
-        kernel, rows.X, weight, center, problem.stream, limit - iterating
-    )
-    mean = ops.float64_like(statistics.target_mean if center else np.zeros(k), rows.X)
-
-    def weights_of(value: Any) -> tuple[Any, Any]:
-        dual = operator.dual(value)
-        if center:
-            return dual, mean - operator.share @ operator.product(dual)
-        return dual, mean
-
-    if problem.checkpoint is not None:
-        # The right-hand side does not depend on the kernel.
-        probe = rows.X[:: max(1, n // _PROBE_ROWS)]
-        gram = kernel._gram(probe, None)
-        problem.checkpoint.identity["gram"] = ops.to_host(gram)
-        problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
-
-    rhs = operator.root[:, None] * (rows.Y - mean)
-    stopping = {"sizes": np.sqrt(sizes / unit)}
-    return System(solver, operator, problem.alpha / unit, rhs, weights_of, stopping)
 
 
 def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:

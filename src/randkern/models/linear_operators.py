@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models.feature_matrix import FeatureMatrix
 from randkern.models.memory import (
@@ -224,27 +224,30 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
 class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
-    s are the normalised weights w/Σw with an intercept, else 0. Only the upper triangle
-    of the symmetric K is computed, in tiles, in the dtype and on the device of the
-    rows. As many tiles as `kept_bytes` allow are cached, the others are recomputed for
-    every product. The stream seeds the sample of rows behind the preconditioner.
+    w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
+    with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
+    tiles, in the dtype and on the device of the rows. As many tiles as `kept_bytes`
+    allow are cached, the others are recomputed for every product. The stream seeds the
+    sample of rows behind the preconditioner.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        X: Rows,
-        weight: Any,
+        rows: ArrayRows,
         center: bool,
         stream: Stream,
         kept_bytes: int,
     ):
-        self.kernel = kernel
-        self.X = X
+        self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
+        X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
+        self.X, self.weight_unit = X, statistics.weight_unit
         ops = self._ops = ops_of(X)
+        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
-        self.stream = stream
+        mean = statistics.target_mean
+        self.means = ops.float64_like(mean if center else 0.0 * mean, X)
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
@@ -296,6 +299,17 @@ class KernelOperator:
             out[rows] = part[:, :n].T
         out *= size
         return out
+
+    def right_hand_side(self) -> Any:
+        """Return S(Y − ȳ), (n, k)."""
+        return self.root[:, None] * (self.rows.Y - self.means)
+
+    def weights_of(self, value: Any) -> tuple[Any, Any]:
+        """Return the weights of rows and the intercepts of a solution."""
+        dual = self.dual(value)
+        if not self.center:
+            return dual, self.means
+        return dual, self.means - self.share @ self.product(dual)
 
     def dual(self, V: Any) -> Any:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
