@@ -88,17 +88,6 @@ def solve_box(
     Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
     of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
     leave no more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models.feature_matrix import FeatureArray
-    >>> from randkern.models._svm_dual import solve_box
-    >>> Z, signs = np.zeros((2, 64)), np.array([1.0, -1.0])
-    >>> Z[:, 0] = 1.0, -2.0
-    >>> found = solve_box(FeatureArray(Z), signs, np.full(2, 10.0), 1e-10, 2.0)
-    >>> found.alpha.round(6)
-    array([1., 0.])
     """
     problem = _Problem(features, signs, upper, longest)
     if start is None:
@@ -287,18 +276,6 @@ class SVMDual:
 
     Features that are tensors must be float64; the bounds `upper`, (n,), of the dual
     variables may be 0. Newton's method takes at most `spare_bytes` for its matrices.
-
-    Attributes
-    ----------
-    alpha : ndarray of shape (n, k)
-        The dual variables, between 0 and their bounds.
-    weights : ndarray of shape (k, width)
-    gap : ndarray of shape (k,)
-        P − D, relative to P.
-    n_rounds : int
-        Passes over all rows, or steps of Newton's method for tensors.
-    is_stopped : bool
-        Whether a report stopped the last solution.
     """
 
     def __init__(
@@ -313,10 +290,14 @@ class SVMDual:
         self.features, self.signs, self.upper = features, signs, upper
         self.cache_bytes, self.spare_bytes = cache_bytes, spare_bytes
         self.ops = ops = ops_of(signs)
+        # The dual variables, (n, k), the weights (k, width), and P − D relative to P.
         self.alpha = ops.zeros(signs.shape, signs)
         self.weights = ops.zeros((signs.shape[1], features.width), signs)
         self.gap = ops.zeros(signs.shape[1], signs) + np.inf
-        self.n_rounds, self.is_stopped = 0, False
+        # Passes over all rows, or steps of Newton's method for tensors.
+        self.n_rounds = 0
+        # Whether a report stopped the last solution.
+        self.is_stopped = False
 
     def solve(
         self,
@@ -329,11 +310,6 @@ class SVMDual:
 
         The stream determines the order of rows. `report` is called with the number of
         each pass, or, for tensors, of each column of signs; it returns whether to stop.
-
-        Warns
-        -----
-        sklearn.exceptions.ConvergenceWarning
-            If `max_iter` passes do not reach `tol`, or rounding errors prevent it.
         """
         if is_tensor(self.signs):
             self._update(self.weights)

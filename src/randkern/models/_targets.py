@@ -219,8 +219,8 @@ class ClassLabels(_Targets):
         y = self._check_labels(X, y)
         values, ops = ops_of(y).unique(y), ops_of(X)
         position = ops.placed(_positions(values, y)[0], ops.xp.int64, X)
-        sums = ops.bincount(position, weight, len(values)).tolist()
-        totals = dict(zip(values.tolist(), sums, strict=True))
+        sums = ops.to_host(ops.bincount(position, weight, len(values)))
+        totals = dict(zip(values.tolist(), sums.tolist(), strict=True))
         if is_tensor(y):
             return SeenLabels(totals, None, y[:0])
         return SeenLabels(totals, values.dtype, None)

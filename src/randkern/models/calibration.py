@@ -116,23 +116,12 @@ def temperature_of(
 ) -> float:
     """Return the divisor of logits that minimises the log loss.
 
-    A share of 1/(n + 1) of each label is spread over all classes, as if one more row
-    had been seen: even if all these rows are classified correctly, others may not be.
-
-    Parameters
-    ----------
-    logits : array of shape (n, k)
-        Logits of rows that were left out of the fit; k = 1: of the second of two
-        classes, those of the first being 0.
-    of_class : array of shape (n, k), bool
-        One-hot encoding of the classes of the rows.
-    weight : array of shape (n,), optional
-    n_units : float, optional
-        Used in place of n if rows are repeated.
-
-    References
-    ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    `logits`, (n, k), are those of rows that were left out of the fit; k = 1: of the
+    second of two classes, those of the first being 0. `of_class`, (n, k), says which
+    class is theirs. A share of 1/(n + 1) of each label is spread over all classes, as
+    if one more row had been seen: even if all these rows are classified correctly,
+    others may not be. `n_units` replaces n if rows are repeated (Guo, Pleiss, Sun &
+    Weinberger 2017, "On calibration of modern neural networks").
     """
     ops, n = ops_of(logits), len(logits)
     if not n or (weight is not None and not float(weight.sum())):

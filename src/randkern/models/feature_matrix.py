@@ -84,27 +84,11 @@ class FeatureMatrix:
     precision is enough. The others are recomputed in every pass. Shards are summed in
     place (:meth:`reduce`), each as a separate matrix.
 
-    Parameters
-    ----------
-    rows : TrainingData
-    plan : Plan
-    cache_bytes : int, default=0
-        Memory for features.
-    precise : bool, default=False
-        Whether features are float64, whatever the dtype of the rows.
-    compress : bool, default=False
-        Whether features of arrays may be cached in 16 bits.
-    weight_unit : float, default=1
-        Weights of blocks are divided by it.
-    block_rows : int, optional
-        Number of rows computed at a time.
-
-    Attributes
-    ----------
-    n_rows, n_targets, n_components, width : int
-        The width is the number of components plus padding with zeros.
-    like : array
-        An array in the dtype and on the device of the features.
+    `cache_bytes` is the memory for features; with `precise` they are float64, whatever
+    the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
+    Weights of blocks are divided by `weight_unit`. `block_rows` rows are computed at a
+    time. The `width` is the number of components plus padding with zeros, and `like` an
+    array in the dtype and on the device of the features.
     """
 
     def __init__(

@@ -160,12 +160,8 @@ def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
 def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
     """Return the bytes that an iterative solver takes on features without a cache.
 
-    Also the rows per block of features: fewer if memory is short.
-
-    Raises
-    ------
-    randkern.exceptions.MemoryLimitError
-        If the smallest blocks take too much.
+    Also the rows per block of features: fewer if memory is short. Raises if even the
+    smallest blocks take too much.
     """
     D, itemsize, k = plan.n_components, rows.dtype.itemsize, rows.n_targets
     stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
@@ -227,13 +223,8 @@ def feature_cache_bytes(
 ) -> int:
     """Return the memory for cached features: at most half of the limit.
 
-    `per_row` and `per_feature` are the bytes that the solver needs for each.
-
-    Raises
-    ------
-    randkern.exceptions.MemoryLimitError
-        If the limit is too small for a few rows of features at a time, or for the exact
-        Gram matrix and its factor.
+    `per_row` and `per_feature` are the bytes that the solver needs for each. Raises if
+    there is no room for a few rows at a time, or for the exact Gram matrix.
     """
     if plan is None:
         check_memory(

@@ -386,6 +386,12 @@ class SGD(BaseEstimator):
         )
 
 
+_COUNTS = ("n_averaged", "epoch", "batch")
+# Attributes on the device of the weights.
+_PLACED = ("W", "average", "loss")
+_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
+
+
 class _Epochs:
     """A run of stochastic gradients, as passes over the rows."""
 
@@ -399,8 +405,10 @@ class _Epochs:
         self.solver, self.state, self.rows = solver, state, rows
         self.checkpoint = checkpoint
         if checkpoint is not None:
-            checkpoint.identity |= _problem(state) | self._targets()
-            _resume(state, checkpoint)
+            names = ("tail", "peak", "shift", "weight_sum")
+            checkpoint.identity |= {name: getattr(state, name) for name in names}
+            checkpoint.identity |= self._targets() | {"shape": state.W.shape}
+            self._resume(checkpoint)
         self.outcome = self._judge()
 
     @property
@@ -416,11 +424,6 @@ class _Epochs:
 
     def advance(self) -> bool:
         """Take an epoch."""
-        self._run_epoch()
-        self.outcome = self._judge()
-        return True
-
-    def _run_epoch(self) -> None:
         state, checkpoint = self.state, self.checkpoint
         if state.batch == 0:
             state.begin_epoch()
@@ -438,6 +441,8 @@ class _Epochs:
         state.losses.append(ops_of(loss).to_host(loss).tolist())
         state.epoch += 1
         state.batch = 0
+        self.outcome = self._judge()
+        return True
 
     def _judge(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
@@ -466,64 +471,46 @@ class _Epochs:
             return Outcome.LOSS_CONVERGED
         return None
 
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        """Load the weights of a checkpoint, if there is one."""
+        arrays, state = checkpoint.load(), self.state
+        if arrays is None:
+            return
+        whole: tuple[int, ...] = tuple(state.W.shape)
+        each = whole[1:]
+        shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
+        shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
+        shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
+        checkpoint.check(arrays, shapes)
+        # By target, as their sizes may differ.
+        expected = checkpoint.identity
+        if np.any(
+            np.abs(arrays["squares"] - expected["squares"])
+            > _SAME_TARGETS * expected["squares"]
+        ):
+            raise CheckpointError(
+                f"{checkpoint.path} belongs to a fit on other targets: delete it to "
+                "start anew, or name another file."
+            )
+        for name in _SAVED:
+            value: Any = arrays[name]
+            if name in _COUNTS:
+                value = checkpoint.integer(value)
+            elif name in _PLACED:
+                value = ops_of(state.W).float64_like(value, state.W)
+            elif name == "losses":
+                value = value.tolist()
+            elif name == "heaviest":
+                value = float(value)
+            setattr(state, name, value)
+
     def _targets(self) -> dict[str, np.ndarray]:
         """Return arrays that identify the targets, from the first batch of an epoch."""
         state = self.state
-        k = state.W.shape[1]
-        squares, cross = np.zeros(k), np.zeros(k)
-        for batch in self.rows.batches(self.solver._most_rows(state.weight_sum), 0):
-            ops = ops_of(state.W)
-            zeros = ops.zeros(state.W.shape, state.W)
-            gradient, loss, _ = self.rows.gradient(batch, zeros)
-            sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
-            squares, cross, sizes = (ops.to_host(each) for each in sums)
-            cross = cross / np.where(sizes > 0, sizes, 1.0)
-            break
-        return {"squares": squares, "cross": cross}
-
-
-_COUNTS = ("n_averaged", "epoch", "batch")
-# Attributes on the device of the weights.
-_PLACED = ("W", "average", "loss")
-_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
-
-
-def _problem(state: SGDState) -> dict[str, np.ndarray]:
-    """Return arrays that identify the fit."""
-    names = ("tail", "peak", "shift", "weight_sum")
-    numbers = {name: np.array(getattr(state, name)) for name in names}
-    return numbers | {"shape": np.array(state.W.shape)}
-
-
-def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
-    """Load the weights of a checkpoint, if there is one."""
-    arrays = checkpoint.load()
-    if arrays is None:
-        return
-    whole: tuple[int, ...] = tuple(state.W.shape)
-    each = whole[1:]
-    shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
-    shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
-    shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
-    checkpoint.check(arrays, shapes)
-    # By target, as their sizes may differ.
-    expected = checkpoint.identity
-    if np.any(
-        np.abs(arrays["squares"] - expected["squares"])
-        > _SAME_TARGETS * expected["squares"]
-    ):
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to a fit on other targets: delete it to start "
-            "anew, or name another file."
-        )
-    for name in _SAVED:
-        value: Any = arrays[name]
-        if name in _COUNTS:
-            value = checkpoint.integer(value)
-        elif name in _PLACED:
-            value = ops_of(state.W).float64_like(value, state.W)
-        elif name == "losses":
-            value = value.tolist()
-        elif name == "heaviest":
-            value = float(value)
-        setattr(state, name, value)
+        ops, n_rows = ops_of(state.W), self.solver._most_rows(state.weight_sum)
+        batch = next(iter(self.rows.batches(n_rows, 0)))
+        zeros = ops.zeros(state.W.shape, state.W)
+        gradient, loss, _ = self.rows.gradient(batch, zeros)
+        sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
+        squares, cross, sizes = (ops.to_host(each) for each in sums)
+        return {"squares": squares, "cross": cross / np.where(sizes > 0, sizes, 1.0)}
