@@ -151,14 +151,14 @@ def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
     return _uniform_sample(rows, most, stream)
 
 
-def few_features(n_components: int) -> int:
-    """Return the number of features to learn with first: all if they are few."""
-    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
-
-
 def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
     """Return a uniform sample that is small enough for the exact kernel."""
     return _uniform_sample(rows, _SMOOTH_ROWS, stream)
+
+
+def few_features(n_components: int) -> int:
+    """Return the number of features to learn with first: all if they are few."""
+    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
 
 
 def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
@@ -186,7 +186,8 @@ def bounds(
     level, spread = (
         math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
-    sizes = [math.exp(size / 2) for size in (level, spread) if "noise" in names]
+    targets = [level, spread] if "noise" in names else []
+    sizes = [math.exp(size / 2) for size in targets]
     sizes += [
         abs(math.sinh(start))
         for name, start in zip(names, theta, strict=True)
@@ -200,15 +201,11 @@ def bounds(
         elif name == "noise":
             low, high = (math.log(share) + level for share in _NOISE_SHARES)
             out.append((min(start, low), max(start, high)))
-        elif name.rpartition("__")[2].partition("[")[0] in _SCALES:
-            reach = math.log(scale_range)
-            sizes_of_scales = [start]
-            if "noise" in names:
-                sizes_of_scales += [level, spread]
-            out.append((min(sizes_of_scales) - reach, max(sizes_of_scales) + reach))
         else:
-            reach = math.log(_LENGTHSCALE_RANGE)
-            out.append((start - reach, start + reach))
+            is_scale = name.rpartition("__")[2].partition("[")[0] in _SCALES
+            around = [start, *targets] if is_scale else [start]
+            reach = math.log(scale_range if is_scale else _LENGTHSCALE_RANGE)
+            out.append((min(around) - reach, max(around) + reach))
     return out
 
 

@@ -51,10 +51,11 @@ def products(Z: Any, weights: Any) -> Any:
 
 def add_combinations(Z: Any, factors: Any, out: Any) -> None:
     """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
-    ops = ops_of(out)
-    size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
-    ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
-    out += size * part
+    ops, thin = ops_of(out), ops_of(out).skinny_gemm
+    sizes = ops.largest_sizes(factors)
+    sizes, part = sizes + (sizes == 0), ops.zeros(out.shape, out)
+    thin.add_transposed(Z, thin.pack(factors / sizes, Z), part)
+    out += sizes[:, None] * part
 
 
 def combined(features: FeatureMatrix, factors: Any) -> Any:

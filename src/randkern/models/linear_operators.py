@@ -13,7 +13,7 @@ from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations
 from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
@@ -84,14 +84,10 @@ class FeatureOperator:
 
         Also sets the sum of features, which centring needs: call it first.
         """
-        sizes = np.sqrt(self.loss_without_features / max(self.weight_sum, 1e-300))
-        sizes[sizes == 0] = 1.0
-        cross = self.features.reduce(_cross, self.means, sizes)
-        cross = self._solved(cross.T).T
+        cross = self._solved(self.features.reduce(_cross, self.means).T)
         ops = ops_of(cross)
-        self.feature_sum = ops.copy(cross[-1])
-        sizes = ops.float64_like(sizes, cross)
-        return ops.contiguous((cross[:-1] * sizes[:, None]).T)
+        self.feature_sum = ops.copy(cross[:, -1])
+        return ops.contiguous(cross[:, :-1])
 
     @property
     def _is_raw(self) -> bool:
@@ -139,11 +135,8 @@ class FeatureOperator:
         """
         n = self.features.n_rows
         n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
-        if n_samples < n:
-            generator = self.stream.child("sample").generator()
-            rows = np.sort(generator.choice(n, n_samples, replace=False))
-        else:
-            rows = np.arange(n)
+        generator = self.stream.child("sample").generator()
+        rows = np.sort(generator.choice(n, n_samples, replace=False))
         features, weight = self.sampled(rows)
         like, ops = self.features.like, ops_of(self.features.like)
         gram = ops.zeros((n_samples, n_samples), like)
@@ -181,22 +174,17 @@ class FeatureOperator:
         return Z
 
 
-def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any:
-    """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
-
-    The sizes bring the targets into the range of float32.
-    """
+def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
+    """Return Σ w_i z_i (y_i − means, 1), transposed: shape (k + 1, D)."""
     like, D = features.like, features.plan.n_components
-    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    ops, center = ops_of(like), ops_of(like).float64_like(means, like)
     out = ops.zeros((len(means) + 1, features.width), like)
-    center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
     for block in features.blocks(features.block_rows):
-        targets = ops.ones((len(block.Y), len(means) + 1), like)
-        targets[:, :-1] = (block.Y - center) / unit
+        targets = ops.hstack([block.Y - center, ops.ones((len(block.Y), 1), like)])
         for factor in (block.weight, block.scales):
             if factor is not None:
                 targets *= factor[:, None]
-        thin.add_transposed(block.values, thin.pack(targets, block.values), out)
+        add_combinations(block.values, targets, out)
     return out[:, :D]
 
 
