@@ -69,10 +69,22 @@ class _Targets(ABC):
 class RealTargets(_Targets):
     """Mixin for real targets: reads `y` at once or in blocks."""
 
+    _values: Callable[[Any], np.ndarray]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions, (n,) or (n, n_targets).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors give tensors.
+        """
+        return self._values(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² of the predictions for rows.
@@ -104,7 +116,14 @@ class RealTargets(_Targets):
     def _targets_of(
         self, X: Rows, y: Any, weight: Any
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._check_targets(X, y, reset=False), weight
+        Y = self._targets_array(X, y)
+        n_outputs = None if Y.ndim == 1 else Y.shape[1]
+        if n_outputs != self._n_outputs:
+            raise ValueError(
+                f"y has {n_outputs or 1} targets, but earlier batches had "
+                f"{self._n_outputs or 1}."
+            )
+        return Y.reshape(len(Y), -1), weight
 
     def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
         check_given(self, y)
@@ -122,18 +141,6 @@ class RealTargets(_Targets):
         if Y.ndim > 2:
             raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
         return Y
-
-    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
-        Y = self._targets_array(X, y)
-        n_outputs = None if Y.ndim == 1 else Y.shape[1]
-        if reset:
-            self._n_outputs = n_outputs
-        elif n_outputs != self._n_outputs:
-            raise ValueError(
-                f"y has {n_outputs or 1} targets, but earlier batches had "
-                f"{self._n_outputs or 1}."
-            )
-        return Y.reshape(len(Y), -1)
 
 
 def _without_missing(y: Any) -> Any:
@@ -294,7 +301,7 @@ class ClassLabels(_Targets):
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
             return lazily(self.predict, X, None, dtype)
-        return self._labels(self.decision_function(X))
+        return self._labels(self._class_values(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of the predictions for rows.
@@ -310,6 +317,10 @@ class ClassLabels(_Targets):
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
+    def _class_values(self, X: Any) -> Any:
+        """Return the values whose largest one tells the class."""
+        return self.decision_function(X)
+
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """Return the labels of the largest values, on the device of the values.
 
@@ -320,10 +331,6 @@ class ClassLabels(_Targets):
             position = xp.astype(values > 0, xp.int64)
         else:
             position = values.argmax(axis=1)
-        return self._labels_at(position)
-
-    def _labels_at(self, position: Any) -> Any:
-        """Return labels by their positions, on the device of these."""
         if is_tensor(position):
             return ops_of(position).entries_at(self.classes_, position)
         return ops_of(self.classes_).to_host(self.classes_)[position]

@@ -710,11 +710,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._gaussian("condition_on")
         X = validate_rows(self, X, reset=False)
         check_same_device(X, posterior.factor)
-        rows = ArrayRows(
-            ops_of(X).as_float64(X),
-            self._check_targets(X, y, reset=False),
-            check_weights(sample_weight, X),
-        ).rescaled(self._target_mean, self._target_scale)
+        Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+        rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
+        rows = rows.rescaled(self._target_mean, self._target_scale)
         if self.correction == "fitc" and self.plan_ is not None:
             rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         Y, weight = rows.targets()

@@ -14,7 +14,6 @@ from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import read
-from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -213,18 +212,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_is_fitted(self)
         return sum(posterior.evidence for posterior in self._posteriors)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable labels, shape (n,).
-
-        Parameters
-        ----------
-        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
-        """
-        if is_dask(X):
-            return super().predict(X)
-        probabilities = self.predict_proba(X)
-        return self._labels_at(probabilities.argmax(axis=1))
+    def _class_values(self, X: Any) -> Any:
+        return self.predict_proba(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -169,19 +168,12 @@ class KernelRidgeRegressor(
         if first:
             self._validate_params()
         X = validate_rows(self, X, reset=first)
-        Y = self._check_targets(X, y, reset=first)
-        self._partial_fit_targets(X, Y, check_weights(sample_weight, X), solve)
+        if first:
+            Y, weight = self._read_targets(X, y, sample_weight)
+        else:
+            Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+        self._partial_fit_targets(X, Y, weight, solve)
         return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,) or (n, n_targets).
-
-        Parameters
-        ----------
-        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
-        """
-        return self._values(X)
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
         self._left_out_sizes = abs(residuals)

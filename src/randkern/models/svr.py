@@ -214,15 +214,6 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         self.X_fit_ = rows.X[numbers]
         self.dual_coef_ = dual[:, 0]
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,).
-
-        Parameters
-        ----------
-        X : array, CSR matrix or dataframe of shape (n, d)
-        """
-        return self._values(X)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = False

@@ -24,7 +24,7 @@ from randkern.solvers.iteration import (
     Solution,
     iterate,
 )
-from randkern.solvers.pcg import PCG, SpectralPreconditioner
+from randkern.solvers.pcg import PCG, Operator, SpectralPreconditioner
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
@@ -53,27 +53,17 @@ _DIVERGED = (
 )
 
 
-class BatchOperator(Protocol):
-    """The matrix A = Σ w_i z_i z_iᵀ of D features, read in batches of rows.
+class BatchOperator(Operator, Protocol):
+    """The matrix A = Σ w_i z_i z_iᵀ of D features, read in batches of rows."""
 
-    Features, and arrays of D rows, are NumPy arrays or tensors on a device.
-    """
-
-    @property
-    def size(self) -> int:
-        """The number D of features."""
+    # Whether features and targets are centred.
+    center: bool
 
     @property
     def n_targets(self) -> int: ...
 
     @property
     def weight_sum(self) -> float: ...
-
-    # Whether features and targets are centred.
-    center: bool
-
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
-        """Return estimates of at most `rank` leading eigenpairs of A."""
 
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the square root of its weight."""
