@@ -34,7 +34,6 @@ from randkern.models.alpha_search import (
     squared_error,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.dual import exact_gram, feature_gram
 from randkern.models.memory import (
     dual_search_bytes,
     feature_gram_bytes,
@@ -212,12 +211,7 @@ class _ChoosesAlpha(KernelRidge):
             needed += feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
             what = f"decomposing the {n} x {n} dual system of {n} rows"
         check_memory(needed, limit, what, advice)
-        gram = (
-            exact_gram(self.kernel_, X)
-            if self.plan_ is None
-            else feature_gram(self.plan_, X)
-        )
-        return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
+        return DualSearch(self._gram(X), Y, weight, alphas, self.fit_intercept)
 
     def _lengthscales(self) -> list[float] | list[None]:
         """Return the lengthscales to choose from, or None for the kernel as drawn.
