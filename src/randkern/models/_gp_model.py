@@ -30,7 +30,7 @@ from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.draw import fit_plan
-from randkern.kernels.hyperparameters import with_kernel
+from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.landmarks import choose_landmarks, landmark_plan
 from randkern.models._feature_model import (
     FeatureModel,
@@ -477,11 +477,11 @@ class GaussianProcess(FeatureModel):
         """
 
         def there(rows: Any) -> Any:
-            to_host = ops_of(rows).to_host
+            to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
             made = function(rows.to(like.device) if is_tensor(like) else to_host(rows))
-            several = made if isinstance(made, tuple) else (made,)
-            back = tuple(ops_of(rows).float64_like(each, rows) for each in several)
-            return back if isinstance(made, tuple) else back[0]
+            if isinstance(made, tuple):
+                return tuple(back(each, rows) for each in made)
+            return back(made, rows)
 
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
@@ -534,19 +534,16 @@ class GaussianProcess(FeatureModel):
         hyperparameters other than those of the kernel.
         """
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        plan = self._learning_plan
-        evidence = self._evidence(sample, plan)
-        hyper = evidence.hyper
+        hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
-        held = _OF_MEAN.values()
-        learned = [n for n in self._given(self.hyperparameters_) if n not in held]
+        names, held = self._given(self.hyperparameters_), _OF_MEAN.values()
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
-                places(key, learned, what)
+                places(key, [name for name in names if name not in held], what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(sample, evidence, theta, stream, report)
+            theta = self._maximised(sample, hyper, theta, names, stream, report)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if plan is not None:
                 self.plan_ = with_kernel(plan, before, self.kernel_)
@@ -555,30 +552,29 @@ class GaussianProcess(FeatureModel):
     def _maximised(
         self,
         sample: ArrayRows,
-        evidence: LikelihoodOfRows,
+        hyper: Hyperparameters,
         theta: np.ndarray,
+        names: list[str],
         stream: Stream,
         report: FitReport,
     ) -> np.ndarray:
         """Return θ that maximises the likelihood of the sample."""
-        names = self.hyperparameters_
         rescaling = np.zeros(len(theta))
-        rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
+        rescaling[: hyper.size] = hyper.rescaling()
         square = spread = 1.0  # for labels
         if "noise" in names:
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
-        signed = evidence.hyper.signed_names
-        usual = bounds(names, theta, square, spread, self._scale_range, signed)
-        given, free = self._given(names), self._given(signed)
-        limits = given_bounds(usual, theta, given, self._all_bounds, free)
+        signed = self._given(hyper.signed_names)
+        limits = bounds(names, theta, square, spread, self._scale_range, signed)
+        limits = given_bounds(limits, theta, names, self._all_bounds, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
         return maximise(
-            self._stages(sample, stream),
+            self._stages(sample, names, signed, stream),
             names,
             first_starts(names, theta, square, variance, rescaling),
             limits,
@@ -587,31 +583,29 @@ class GaussianProcess(FeatureModel):
             report.step,
         )
 
-    def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:
+    def _stages(
+        self, sample: ArrayRows, names: list[str], signed: list[str], stream: Stream
+    ) -> list[Stage]:
         """Return the stages of learning, with few rows, more, and all.
 
         The likelihood of fixed draws has spurious maxima along lengthscales. The exact
         kernel's likelihood of few rows is therefore maximised first, then that of few
         features, which profit from short lengthscales no more than many do.
         """
-        plan = self._learning_plan
+        plan = few = self._learning_plan
         coarse = coarse_rows(sample, stream.child("coarse"))
         fewest = smooth_rows(coarse, stream.child("smooth"))
-        smooth = any("lengthscale" in name for name in self.hyperparameters_)
-        first = None if smooth else plan
-        few = plan
+        smooth = any("lengthscale" in name for name in names)
         if plan is not None and few_features(plan.n_components) < plan.n_components:
             size = few_features(plan.n_components)
             few = self._plan_of(coarse, size, stream.child("few"))
-        ladder = [(fewest, first), (coarse, few), (sample, plan)]
+        ladder = [(fewest, None if smooth else plan), (coarse, few), (sample, plan)]
         stages: list[Stage] = []
         exact = False
-        given = self._given(self.hyperparameters_)
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
-                signed = self._given(evidence.hyper.signed_names)
-                objective = with_priors(evidence, given, self.priors, signed)
+                objective = with_priors(evidence, names, self.priors, signed)
                 fewer = exact and features is not None
                 stages.append(Stage.of(evidence, objective, later is None, fewer))
                 exact = features is None

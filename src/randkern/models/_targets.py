@@ -42,27 +42,37 @@ _MOST_CLASSES = 20
 
 
 class _Targets(ABC):
-    """Reads the targets of rows in memory as those of a single block."""
+    """Reads the targets of rows in memory, as those of a single block, or in blocks."""
 
     _n_outputs: int | None
 
     @abstractmethod
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Any:
-        """Return what is learned from the targets of a block."""
+    def _checked(self, X: Rows, y: Any) -> Any:
+        """Return the targets of rows as an array."""
+
+    @abstractmethod
+    def _found_in(self, X: Rows, y: Any, weight: Any) -> Any:
+        """Return what is learned from checked targets of a block."""
 
     @abstractmethod
     def _learn_from(self, seen: list[Any]) -> int:
         """Learn from the targets of all blocks; return the number of columns."""
 
     @abstractmethod
+    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return checked targets as columns (n, k), and the weights of rows."""
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Any:
+        return self._found_in(X, self._checked(X, y), weight)
+
     def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        """Return the targets (n, k) and weights of a block."""
+        return self._columns_of(X, self._checked(X, y), weight)
 
     def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return targets (n, k) and weights of rows in memory, learning from them."""
-        weight = check_weights(sample_weight, X)
-        self._learn_from([self._seen_in(X, y, weight)])
-        Y, weight = self._targets_of(X, y, weight)
+        y, weight = self._checked(X, y), check_weights(sample_weight, X)
+        self._learn_from([self._found_in(X, y, weight)])
+        Y, weight = self._columns_of(X, y, weight)
         return Y, check_weights(weight, X)
 
 
@@ -100,8 +110,7 @@ class RealTargets(_Targets):
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
-        y = self._targets_array(X, y)
+    def _found_in(self, X: Rows, y: Any, weight: Any) -> int | None:
         return None if y.ndim == 1 else y.shape[1]
 
     def _learn_from(self, seen: list[int | None]) -> int:
@@ -113,19 +122,16 @@ class RealTargets(_Targets):
         self._n_outputs = seen[0]
         return self._n_outputs or 1
 
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        Y = self._targets_array(X, y)
-        n_outputs = None if Y.ndim == 1 else Y.shape[1]
+    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        n_outputs = None if y.ndim == 1 else y.shape[1]
         if n_outputs != self._n_outputs:
             raise ValueError(
                 f"y has {n_outputs or 1} targets, but earlier batches had "
                 f"{self._n_outputs or 1}."
             )
-        return Y.reshape(len(Y), -1), weight
+        return y.reshape(len(y), -1), weight
 
-    def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
+    def _checked(self, X: Rows, y: Any) -> np.ndarray:
         check_given(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))
@@ -222,11 +228,12 @@ class ClassLabels(_Targets):
     decision_function: Callable[[Any], np.ndarray]
     _class_weights: np.ndarray | None
 
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
-        y = self._check_labels(X, y)
+    def _found_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
         values, ops = ops_of(y).unique(y), ops_of(X)
-        position = ops.placed(_positions(values, y)[0], ops.xp.int64, X)
-        sums = ops.to_host(ops.bincount(position, weight, len(values)))
+        sums = np.zeros(len(values))
+        if self.class_weight is not None:
+            position = ops.placed(_positions(values, y)[0], ops.xp.int64, X)
+            sums = ops.to_host(ops.bincount(position, weight, len(values)))
         totals = dict(zip(values.tolist(), sums.tolist(), strict=True))
         if is_tensor(y):
             return SeenLabels(totals, None, y[:0])
@@ -247,10 +254,7 @@ class ClassLabels(_Targets):
         self._set_classes(placed, [totals[label] for label in classes.tolist()])
         return self._n_outputs or 1
 
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        y = self._check_labels(X, y)
+    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         ops, (position, known) = ops_of(y), _positions(self.classes_, y)
         if not known.all():
             raise ValueError(
@@ -269,7 +273,7 @@ class ClassLabels(_Targets):
             weight = by_row if weight is None else weight * by_row
         return ops.float64_like(signs, X), weight
 
-    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
+    def _checked(self, X: Rows, y: Any) -> np.ndarray:
         check_given(self, y)
         y = column_or_1d(read_labels(y), warn=True)
         check_consistent_length(X, y)
@@ -358,7 +362,7 @@ class ClassLabels(_Targets):
         return by_class
 
 
-class TargetsOrLabels(_Targets):
+class TargetsOrLabels:
     """Reads labels (text, booleans, or a few different integers), or real targets.
 
     All of `y` decides which; `_labelled` is set accordingly.
@@ -366,6 +370,10 @@ class TargetsOrLabels(_Targets):
 
     _labelled: bool
     _reader: Any
+
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        self._learn_from([self._seen_in(X, y, check_weights(sample_weight, X))])
+        return self._reader._read_targets(X, y, sample_weight)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> tuple[SeenLabels | None, Any]:
         """Return the labels of a block, if it may hold any, and its kind.

@@ -44,40 +44,24 @@ class FeatureOperator:
         stream: Stream,
         plan: Plan | None = None,
     ):
-        self.features = features
+        self.features, self.center, self.stream = features, center, stream
         self.plan = features.plan if plan is None else plan
-        self.statistics = statistics
-        self.center = center
-        self.stream = stream
+        self._is_raw = self.plan is not features.plan
         like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_unit = statistics.weight_unit
+        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.size = features.plan.n_components
         self.feature_sum = ops_of(like).zeros(self.size, like)
-
-    @property
-    def size(self) -> int:
-        return self.features.plan.n_components
-
-    @property
-    def weight_sum(self) -> float:
-        return self.statistics.weight_sum / self.weight_unit
-
-    @property
-    def means(self) -> np.ndarray:
-        """The means ȳ that are subtracted from the targets, (k,)."""
-        mean = self.statistics.target_mean
-        return mean if self.center else np.zeros_like(mean)
-
-    @property
-    def loss_without_features(self) -> np.ndarray:
-        """Σ w_i (y_i − ȳ)², (k,): the loss of W = 0."""
-        statistics = self.statistics
-        squares = (
-            statistics.target_squares if self.center else statistics.moments.all_squares
-        )
-        return squares / self.weight_unit
+        # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
+        # loss of W = 0, (k,).
+        self.means, squares = statistics.target_mean, statistics.target_squares
+        if not center:
+            squares = statistics.moments.all_squares
+            self.means = np.zeros_like(self.means)
+        self.loss_without_features = squares / self.weight_unit
 
     def right_hand_side(self) -> Any:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
@@ -88,10 +72,6 @@ class FeatureOperator:
         ops = ops_of(cross)
         self.feature_sum = ops.copy(cross[:, -1])
         return ops.contiguous(cross[:, :-1])
-
-    @property
-    def _is_raw(self) -> bool:
-        return self.plan is not self.features.plan
 
     def _solved(self, columns: Any) -> Any:
         """Return sums over features, given those over raw columns."""
@@ -239,15 +219,12 @@ class KernelOperator:
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
-        self._buffer = self._room()
+        self.size = X.shape[0]
+        self._buffer = self._empty_tile()
         self._cached: dict[tuple[int, int], Any] = {}
         self._n_cached = kept_bytes // (self._side**2 * X.dtype.itemsize)
 
-    @property
-    def size(self) -> int:
-        return self.X.shape[0]
-
-    def _room(self) -> Any:
+    def _empty_tile(self) -> Any:
         return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
 
     def _tiles(self) -> Iterator[tuple[int, int, Any]]:
@@ -258,7 +235,7 @@ class KernelOperator:
                 if tile is None:
                     tile = self._buffer
                     if len(self._cached) < self._n_cached:
-                        tile = self._cached[i, j] = self._room()
+                        tile = self._cached[i, j] = self._empty_tile()
                     columns = self._ranges[j]
                     other = None if i == j else self.X[columns]
                     values = self.kernel._gram(self.X[rows], other, precise=False)
