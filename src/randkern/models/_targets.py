@@ -251,7 +251,9 @@ class ClassLabels(_Targets):
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         like = seen[0].like
         placed = classes if like is None else ops_of(like).asarray(classes, like)
-        self._set_classes(placed, [totals[label] for label in classes.tolist()])
+        # Labels of several types have become text: blocks will tell which do not match.
+        found = [totals.get(label, 0.0) for label in classes.tolist()]
+        self._set_classes(placed, found)
         return self._n_outputs or 1
 
     def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
