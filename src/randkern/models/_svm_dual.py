@@ -442,14 +442,12 @@ class SVMDual:
         Not if features are recomputed in every pass: that would double the passes.
         """
         Z = self.features.cached
-        if Z is None or self._is_precise() or 2 * Z.nbytes > self.cache_bytes:
+        is_precise = self.features.dtype.itemsize == 8
+        if Z is None or is_precise or 2 * Z.nbytes > self.cache_bytes:
             return
         if (self.gap > tol).any():
             self.features = self.features.in_float64(self.cache_bytes)
             self._update(self.weights)
-
-    def _is_precise(self) -> bool:
-        return self.features.dtype.itemsize == 8
 
     # -- Newton's method ---------------------------------------------------------------
 
@@ -458,7 +456,7 @@ class SVMDual:
         free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
         return (
             self.features.cached is not None
-            and self._is_precise()
+            and self.features.dtype.itemsize == 8
             and int(free.sum(axis=0).max()) <= _MOST_FREE
             and newton_bytes(*self.features.cached.shape) <= self.spare_bytes
             and bool((self.gap > _EXACT).any())
