@@ -35,6 +35,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -82,14 +83,16 @@ def solve_box(
     tol: float,
     longest: float,
     start: np.ndarray | None = None,
+    least: Any = 1.0,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
-    Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
-    of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
-    leave no more.
+    `least`, (n,) or a number, are the values from which on rows cost nothing. Features
+    are float64, the bounds `upper`, (n,), positive, and `longest` is the norm of the
+    longest row. Stops at a relative duality gap of `tol`, or if only rounding errors
+    are left.
     """
-    problem = _Problem(features, signs, upper, longest)
+    problem = _Problem(features, signs, upper, longest, least)
     if start is None:
         at = problem.at(problem.ops.zeros(len(signs), signs))
     else:
@@ -136,12 +139,13 @@ class _Problem:
         signs: np.ndarray,
         upper: np.ndarray,
         longest: float,
+        least: Any,
     ):
         # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.square, self.factors = unit**2, signs / unit
         self.features, self.upper = features, self.square * upper
-        self.ops = ops_of(signs)
+        self.ops, self.least = ops_of(signs), least + 0.0 * signs
 
     def weights(self, alpha: np.ndarray) -> np.ndarray:
         """Return Mᵀa."""
@@ -170,8 +174,8 @@ class _Problem:
     def at(self, alpha: np.ndarray) -> _Point:
         weights = self.weights(alpha)
         values = self.values(weights)
-        square, total = float(weights @ weights), float(alpha.sum())
-        primal = 0.5 * square + float(self.upper @ (1.0 - values).clip(0.0))
+        square, total = float(weights @ weights), float(alpha @ self.least)
+        primal = 0.5 * square + float(self.upper @ (self.least - values).clip(0.0))
         dual = total - 0.5 * square
         return _Point(alpha, weights, values, (primal - dual) / (primal or 1.0))
 
@@ -196,7 +200,8 @@ class _Problem:
         return self.at(alpha), n_steps
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
-        return (at.alpha + weight * (1.0 - values)).clip(0.0).clip(max=self.upper)
+        alpha = at.alpha + weight * (self.least - values)
+        return alpha.clip(0.0).clip(max=self.upper)
 
     def _newton_step(
         self, free: np.ndarray, weight: float, gradient: np.ndarray
@@ -247,7 +252,8 @@ class _Problem:
         F = self.take(free)
         out = ops.xp.where(full, alpha, 0.0)
         # Among equal rows the variable is shared: the shortest solution.
-        found = ops.algebra.shortest_solution(F @ F.T, 1.0 - F @ self.weights(out))
+        missing = self.least[free] - F @ self.weights(out)
+        found = ops.algebra.shortest_solution(F @ F.T, missing)
         out[free] = found.clip(0.0).clip(max=self.upper[free])
         after = self.at(out)
         return after if after.gap < gap else None
