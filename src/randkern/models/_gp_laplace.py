@@ -471,12 +471,6 @@ class _RowProblem(Problem):
         determinant = ops_of(self.K).algebra.log_determinant(self.factor)
         return self.value - 0.5 * determinant
 
-    def _half_solved(self, right: np.ndarray) -> np.ndarray:
-        """Return R·right for R = W^½B⁻¹W^½."""
-        root = self.root if right.ndim == 1 else self.root[:, None]
-        algebra = ops_of(right).algebra
-        return root * algebra.factor_solve(self.factor, root * right)
-
     def _shrunk(self, right: np.ndarray) -> np.ndarray:
         """Return (I − RK)·right = W^½B⁻¹W^-½·right.
 
@@ -489,7 +483,11 @@ class _RowProblem(Problem):
     def slopes(self) -> np.ndarray:
         # At the mode, a is ∇log p, which has fewer correct digits if K is large.
         K, slope, ops = self.K, self.at, ops_of(self.K)
-        R = self._half_solved(ops.algebra.identity(len(K), K))
+        # R = W^½B⁻¹W^½.
+        root = self.root[:, None]
+        R = root * ops.algebra.factor_solve(
+            self.factor, root * ops.algebra.identity(len(K), K)
+        )
         # The diagonal of the symmetric K − KRK, or, if K is large, of the then smaller
         # difference W^-½(I − B⁻¹)W^-½.
         W = self.root**2

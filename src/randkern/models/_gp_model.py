@@ -597,8 +597,12 @@ class GaussianProcess(FeatureModel):
         fewest = smooth_rows(coarse, stream.child("smooth"))
         smooth = any("lengthscale" in name for name in names)
         if plan is not None and few_features(plan.n_components) < plan.n_components:
-            size = few_features(plan.n_components)
-            few = self._plan_of(coarse, size, stream.child("few"))
+            few = fit_plan(
+                *(self.kernel_, coarse.X, coarse.weight),
+                *(few_features(plan.n_components), stream.child("few")),
+                projection=self.projection,
+                fourier=self.fourier,
+            )
         ladder = [(fewest, None if smooth else plan), (coarse, few), (sample, plan)]
         stages: list[Stage] = []
         exact = False
@@ -610,14 +614,6 @@ class GaussianProcess(FeatureModel):
                 stages.append(Stage.of(evidence, objective, later is None, fewer))
                 exact = features is None
         return stages
-
-    def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
-        """Draw new features of the kernel with the options of the model."""
-        return fit_plan(
-            *(self.kernel_, rows.X, rows.weight, n_components, stream),
-            projection=self.projection,
-            fourier=self.fourier,
-        )
 
     @property
     def theta_(self) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -41,44 +40,10 @@ from randkern.data.sharded import is_dask, lazily
 _MOST_CLASSES = 20
 
 
-class _Targets(ABC):
-    """Reads the targets of rows in memory, as those of a single block, or in blocks."""
-
-    _n_outputs: int | None
-
-    @abstractmethod
-    def _checked(self, X: Rows, y: Any) -> Any:
-        """Return the targets of rows as an array."""
-
-    @abstractmethod
-    def _found_in(self, X: Rows, y: Any, weight: Any) -> Any:
-        """Return what is learned from checked targets of a block."""
-
-    @abstractmethod
-    def _learn_from(self, seen: list[Any]) -> int:
-        """Learn from the targets of all blocks; return the number of columns."""
-
-    @abstractmethod
-    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        """Return checked targets as columns (n, k), and the weights of rows."""
-
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Any:
-        return self._found_in(X, self._checked(X, y), weight)
-
-    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
-        return self._columns_of(X, self._checked(X, y), weight)
-
-    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return targets (n, k) and weights of rows in memory, learning from them."""
-        y, weight = self._checked(X, y), check_weights(sample_weight, X)
-        self._learn_from([self._found_in(X, y, weight)])
-        Y, weight = self._columns_of(X, y, weight)
-        return Y, check_weights(weight, X)
-
-
-class RealTargets(_Targets):
+class RealTargets:
     """Mixin for real targets: reads `y` at once or in blocks."""
 
+    _n_outputs: int | None
     _values: Callable[[Any], np.ndarray]
 
     def __sklearn_tags__(self) -> Any:
@@ -110,7 +75,14 @@ class RealTargets(_Targets):
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _found_in(self, X: Rows, y: Any, weight: Any) -> int | None:
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return targets (n, k) and weights of rows in memory, learning from them."""
+        y = self._checked(X, y)
+        self._n_outputs = None if y.ndim == 1 else y.shape[1]
+        return y.reshape(len(y), -1), check_weights(sample_weight, X)
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
+        y = self._checked(X, y)
         return None if y.ndim == 1 else y.shape[1]
 
     def _learn_from(self, seen: list[int | None]) -> int:
@@ -122,7 +94,8 @@ class RealTargets(_Targets):
         self._n_outputs = seen[0]
         return self._n_outputs or 1
 
-    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        y = self._checked(X, y)
         n_outputs = None if y.ndim == 1 else y.shape[1]
         if n_outputs != self._n_outputs:
             raise ValueError(
@@ -220,21 +193,28 @@ class SeenLabels:
     like: Any
 
 
-class ClassLabels(_Targets):
+class ClassLabels:
     """Mixin for classifiers: reads labels, and computes the weights of classes."""
 
     classes_: np.ndarray
     class_weight: Any = None
     decision_function: Callable[[Any], np.ndarray]
+    _n_outputs: int | None
     _class_weights: np.ndarray | None
 
-    def _found_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
-        values, ops = ops_of(y).unique(y), ops_of(X)
-        sums = np.zeros(len(values))
-        if self.class_weight is not None:
-            position = ops.placed(_positions(values, y)[0], ops.xp.int64, X)
-            sums = ops.to_host(ops.bincount(position, weight, len(values)))
-        totals = dict(zip(values.tolist(), sums.tolist(), strict=True))
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return signs (n, k) and weights of rows in memory, learning the classes."""
+        y, weight = self._checked(X, y), check_weights(sample_weight, X)
+        classes = unique_labels(y)
+        self._set_classes(classes, self._totals(classes, X, y, weight))
+        Y, weight = self._signs_of(X, y, weight)
+        return Y, check_weights(weight, X)
+
+    def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
+        y = self._checked(X, y)
+        values = ops_of(y).unique(y)
+        sums = self._totals(values, X, y, weight).tolist()
+        totals = dict(zip(values.tolist(), sums, strict=True))
         if is_tensor(y):
             return SeenLabels(totals, None, y[:0])
         return SeenLabels(totals, values.dtype, None)
@@ -256,7 +236,19 @@ class ClassLabels(_Targets):
         self._set_classes(placed, found)
         return self._n_outputs or 1
 
-    def _columns_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+    def _totals(self, classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
+        """Return the total weights of classes, zeros if there is no `class_weight`."""
+        if self.class_weight is None:
+            return np.zeros(len(classes))
+        ops = ops_of(X)
+        position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
+        return ops.to_host(ops.bincount(position, weight, len(classes)))
+
+    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        return self._signs_of(X, self._checked(X, y), weight)
+
+    def _signs_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return labels as columns of ±1 on the device of X, and weights of rows."""
         ops, (position, known) = ops_of(y), _positions(self.classes_, y)
         if not known.all():
             raise ValueError(

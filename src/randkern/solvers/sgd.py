@@ -142,14 +142,6 @@ class SGDState:
     initial: Any = 0.0
     heaviest: float = 0.0
 
-    def begin_epoch(self) -> None:
-        """Reset the average and the loss."""
-        ops = ops_of(self.W)
-        self.average = ops.zeros(self.W.shape, self.W)
-        self.loss = ops.zeros(self.W.shape[1], self.W)
-        self.n_averaged = self.batch = 0
-        self.heaviest = 0.0
-
     def length(self, weight: float) -> float:
         """Return the step length for a batch.
 
@@ -416,7 +408,9 @@ class _Epochs:
         """Take an epoch."""
         state, checkpoint = self.state, self.checkpoint
         if state.batch == 0:
-            state.begin_epoch()
+            ops, W = ops_of(state.W), state.W
+            state.average, state.loss = ops.zeros(W.shape, W), ops.zeros(W.shape[1], W)
+            state.n_averaged, state.heaviest = 0, 0.0
         done = state.batch
         size = self.solver.chosen_batch(state)
         for number, batch in enumerate(self.rows.batches(size, state.epoch)):
