@@ -83,16 +83,18 @@ def solve_box(
     tol: float,
     longest: float,
     start: np.ndarray | None = None,
-    least: Any = 1.0,
+    target: Any = 1.0,
+    tube: float | None = None,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
-    `least`, (n,) or a number, are the values from which on rows cost nothing. Features
-    are float64, the bounds `upper`, (n,), positive, and `longest` is the norm of the
-    longest row. Stops at a relative duality gap of `tol`, or if only rounding errors
-    are left.
+    Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
+    of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
+    leave no more. Values below `target`, (n,) or a number, cost `upper` per unit; with
+    a `tube`, those further from it than this on either side, and dual variables may be
+    negative.
     """
-    problem = _Problem(features, signs, upper, longest, least)
+    problem = _Problem(features, signs, upper, longest, target, tube)
     if start is None:
         at = problem.at(problem.ops.zeros(len(signs), signs))
     else:
@@ -139,13 +141,16 @@ class _Problem:
         signs: np.ndarray,
         upper: np.ndarray,
         longest: float,
-        least: Any,
+        target: Any,
+        tube: float | None,
     ):
         # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.square, self.factors = unit**2, signs / unit
         self.features, self.upper = features, self.square * upper
-        self.ops, self.least = ops_of(signs), least + 0.0 * signs
+        self.ops, self.target = ops_of(signs), target + 0.0 * signs
+        self.lower = 0.0 * upper if tube is None else -self.upper
+        self.tube = tube or 0.0
 
     def weights(self, alpha: np.ndarray) -> np.ndarray:
         """Return Mᵀa."""
@@ -174,8 +179,10 @@ class _Problem:
     def at(self, alpha: np.ndarray) -> _Point:
         weights = self.weights(alpha)
         values = self.values(weights)
-        square, total = float(weights @ weights), float(alpha @ self.least)
-        primal = 0.5 * square + float(self.upper @ (self.least - values).clip(0.0))
+        square, missing = float(weights @ weights), self.target - values
+        primal = 0.5 * square + float(self.upper @ (missing - self.tube).clip(0.0))
+        primal -= float(self.lower @ (-missing - self.tube).clip(0.0))
+        total = float(alpha @ self.target) - self.tube * float(abs(alpha).sum())
         dual = total - 0.5 * square
         return _Point(alpha, weights, values, (primal - dual) / (primal or 1.0))
 
@@ -185,12 +192,13 @@ class _Problem:
         before, length = None, 0.0
         for n_steps in range(_MOST_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
-            # At the lower bound (0), free (1), or at the upper bound (2).
+            # Zero (0), free (1), or at the upper bound (2); or negative like that.
             state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
+            state -= where(alpha < 0, 1, 0) + where(alpha <= -self.upper, 1, 0)
             if length == 1.0 and bool((state == before).all()):
                 break
             gradient = weights - self.weights(alpha)
-            step = self._newton_step(state == 1, weight, gradient)
+            step = self._newton_step(abs(state) == 1, weight, gradient)
             change = self.values(step)
             length = self._length(at, weight, (weights, values), (step, change))
             if length == 0.0:
@@ -200,8 +208,9 @@ class _Problem:
         return self.at(alpha), n_steps
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
-        alpha = at.alpha + weight * (self.least - values)
-        return alpha.clip(0.0).clip(max=self.upper)
+        alpha, reach = at.alpha + weight * (self.target - values), weight * self.tube
+        alpha = alpha - alpha.clip(-reach, reach)
+        return alpha.clip(self.lower).clip(max=self.upper)
 
     def _newton_step(
         self, free: np.ndarray, weight: float, gradient: np.ndarray
@@ -245,16 +254,16 @@ class _Problem:
 
         None if their gap is not below `gap`, or if too many rows are free.
         """
-        ops, full = self.ops, alpha >= self.upper
-        free = ops.flatnonzero((alpha > 0) & ~full)
+        ops, full = self.ops, abs(alpha) >= self.upper
+        free = ops.flatnonzero((alpha != 0) & ~full)
         if not 0 < len(free) <= min(_MOST_FREE, self.features.width):
             return None
-        F = self.take(free)
+        F, sign = self.take(free), ops.xp.where(alpha[free] < 0, -1.0, 1.0)
         out = ops.xp.where(full, alpha, 0.0)
         # Among equal rows the variable is shared: the shortest solution.
-        missing = self.least[free] - F @ self.weights(out)
-        found = ops.algebra.shortest_solution(F @ F.T, missing)
-        out[free] = found.clip(0.0).clip(max=self.upper[free])
+        missing = self.target[free] - self.tube * sign - F @ self.weights(out)
+        found = sign * ops.algebra.shortest_solution(F @ F.T, missing)
+        out[free] = sign * found.clip(0.0).clip(max=self.upper[free])
         after = self.at(out)
         return after if after.gap < gap else None
 

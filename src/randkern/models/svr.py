@@ -213,7 +213,9 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         ).fit(features.cached, y - self.intercept_, weight)
         self.n_iter_ = int(np.max(solver.n_iter_))
         upper = self.C * (np.ones(n) if weight is None else weight)
-        given = y - self.intercept_, upper, self.epsilon
+        # Where LIBLINEAR has converged, Newton's method would double the time.
+        gap = _GAP if self.n_iter_ >= self.max_iter else np.inf
+        given = y - self.intercept_, upper, self.epsilon, gap
         coef = _polished(features, *given, solver.coef_)
         if not isinstance(features, GramFactor):
             self.coef_ = coef[:width]
@@ -230,12 +232,17 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
 
 def _polished(
-    features: FeatureArray, y: np.ndarray, upper: np.ndarray, epsilon: float, w: Any
+    features: FeatureArray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    epsilon: float,
+    gap: float,
+    w: np.ndarray,
 ) -> np.ndarray:
-    """Return the optimum to rounding, given weights near it; or those weights.
+    """Return weights nearer to the optimum, or those given if there are none.
 
-    If the signs of residuals stay those of the given weights, only one side of the
-    tube counts for each row: the margin problem with the least margins ±y − ε.
+    They are the optimum to rounding if the given weights tell which dual variables are
+    within their bounds, or if the duality gap is to be at most `gap`.
     """
 
     def value(w: np.ndarray, scores: np.ndarray) -> float:
@@ -243,17 +250,15 @@ def _polished(
 
     scores, longest = scores_of(features, w[None])
     residual = y - scores[:, 0]
-    sign, excess = np.where(residual < 0, -1.0, 1.0), abs(residual) - epsilon
+    excess = abs(residual) - epsilon
     near = abs(excess) < _NEAR * abs(y).max(initial=0.0)
     if near.sum() > _MOST_FREE or not longest:
         return w
     used = np.flatnonzero(upper)
     part = features if len(used) == len(y) else features.part(used)
-    start = upper * np.where(near, 0.5, excess > 0)
-    bounds = sign[used], upper[used], _GAP, longest, start[used]
-    found = solve_box(part, *bounds, (sign * y - epsilon)[used])
-    dual = np.zeros((len(y), 1))
-    dual[used, 0] = found.alpha * sign[used]
-    better = combined(features, dual)[0]
+    start = np.sign(residual) * upper * np.where(near, 0.5, excess > 0)
+    bounds = np.ones(len(used)), upper[used], gap, longest, start[used]
+    found = solve_box(part, *bounds, y[used], epsilon)
+    better = combined(part, found.alpha[:, None])[0]
     after, _ = scores_of(features, better[None])
     return better if value(better, after[:, 0]) < value(w, scores[:, 0]) else w
