@@ -174,13 +174,14 @@ def bounds(
     mean_square: float,
     variance: float,
     scale_range: float,
+    given: dict[str, Any],
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
     """Return the least and the largest value of every entry of θ, around a start.
 
     A scale may change by `scale_range`, also from the mean square and the variance of
     the targets if there is a noise. Numbers named in `signed` may have both signs, and
-    the size of the targets.
+    the size of the targets. Bounds that the user has given replace these.
     """
     # Targets that are all equal do not determine their scale.
     level, spread = (
@@ -206,33 +207,18 @@ def bounds(
             around = [start, *targets] if is_scale else [start]
             reach = math.log(scale_range if is_scale else _LENGTHSCALE_RANGE)
             out.append((min(around) - reach, max(around) + reach))
-    return out
-
-
-def given_bounds(
-    limits: list[tuple[float, float]],
-    theta: np.ndarray,
-    names: list[str],
-    given: dict[str, Any] | None,
-    signed: Collection[str] = (),
-) -> list[tuple[float, float]]:
-    """Return the bounds, replaced by those that the user has given.
-
-    `signed` are the names of numbers that may be negative.
-    """
-    limits = list(limits)
     for key, pair in _general_first(given, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
-                limits[place] = (float(theta[place]),) * 2
+                out[place] = (float(theta[place]),) * 2
                 continue
             positive = names[place] not in signed
             low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", positive)
             if low > high:
                 raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
             unit = math.log if positive else math.asinh
-            limits[place] = (unit(low), unit(high))
-    return limits
+            out[place] = (unit(low), unit(high))
+    return out
 
 
 def with_priors(

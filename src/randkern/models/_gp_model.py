@@ -46,7 +46,6 @@ from randkern.models._gp_learning import (
     coarse_rows,
     few_features,
     first_starts,
-    given_bounds,
     learning_rows,
     maximise,
     most_learning_rows,
@@ -383,7 +382,7 @@ class GaussianProcess(FeatureModel):
         if self._is_laplace:
             affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
             most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
-            check_laplace_memory(plan, rows, k, min(n, most), limit, joined)
+            check_laplace_memory(plan, rows, min(n, most), limit, joined)
         else:
             learned = 0
             if self._learning_plan is None:
@@ -568,8 +567,10 @@ class GaussianProcess(FeatureModel):
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
         signed = self._given(hyper.signed_names)
-        limits = bounds(names, theta, square, spread, self._scale_range, signed)
-        limits = given_bounds(limits, theta, names, self._all_bounds, signed)
+        limits = bounds(
+            *(names, theta, square, spread, self._scale_range),
+            *(self._all_bounds, signed),
+        )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)

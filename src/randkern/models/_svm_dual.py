@@ -16,6 +16,7 @@ variables lie within their bounds (Mangasarian 2002, "A finite Newton method for
 classification"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
 Lagrangian method for solving Lasso problems"), and the number of steps hardly depends
 on U. Once these rows are those of the solution, a linear system gives it to rounding.
+In regression, targets stand in place of 1, and a tube around them costs nothing.
 
 For each column y of signs
 

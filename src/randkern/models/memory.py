@@ -280,11 +280,8 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, here, block = (
-            plan.n_components,
-            min(n, SUMMED_ROWS),
-            feature_block_rows(plan, 8),
-        )
+        D, here = plan.n_components, min(n, SUMMED_ROWS)
+        block = feature_block_rows(plan, 8)
         needed = 8 * D**2 * (1 + copies)
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)
@@ -299,19 +296,14 @@ def check_process_memory(
 
 
 def check_laplace_memory(
-    plan: Plan | None,
-    rows: Any,
-    n_problems: int,
-    learned: int,
-    limit: int,
-    joined: bool = False,
+    plan: Plan | None, rows: Any, learned: int, limit: int, joined: bool
 ) -> None:
     """Raise if fitting by Laplace's approximation takes more than the limit.
 
-    Hyperparameters are learned from `learned` rows, for all problems together if they
-    are joined.
+    Hyperparameters are learned from `learned` rows, for all columns of targets together
+    if they are joined.
     """
-    k, n = n_problems, rows.n_rows
+    k, n = rows.n_targets, rows.n_rows
     if plan is None:
         needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
         advice = "Use random features (for instance n_components=1_000)"
