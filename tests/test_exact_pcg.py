@@ -10,6 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 import randkern as rk
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.models import linear_operators, memory
 from randkern.models.linear_operators import KernelOperator
@@ -148,9 +149,8 @@ def test_any_number_of_tiles_is_kept(kept, table, rng):
     X, _ = table
     kernel, V = KERNELS["gaussian"], rng.normal(size=(N, 3))
     nbytes = 8 * 64**2
-    operator = KernelOperator(
-        kernel, X, np.ones(N), False, Stream(1), kept * nbytes + nbytes // 2
-    )
+    rows, kept_bytes = ArrayRows(X, np.zeros((N, 1))), kept * nbytes + nbytes // 2
+    operator = KernelOperator(kernel, rows, False, Stream(1), kept_bytes)
     for _ in range(3):  # the first product keeps tiles, the others use them
         np.testing.assert_allclose(operator.product(V), kernel(X) @ V, atol=1e-11)
     assert len(operator._cached) == min(kept, 10)
@@ -190,7 +190,9 @@ def test_products_are_those_of_the_matrix(center, dtype, table, weight, rng):
     centring = np.eye(N) - np.outer(np.ones(N), share)
     root = np.sqrt(weight)[:, None]
     matrix = root * (centring @ kernel(X.astype(float)) @ centring.T) * root.T
-    operator = KernelOperator(kernel, X, weight, center, Stream(1), 0)
+    rows = ArrayRows(X, np.zeros((N, 1)), weight)
+    operator = KernelOperator(kernel, rows, center, Stream(1), 0)
+    matrix /= operator.weight_unit
     error = np.abs(operator.matmat(V) - matrix @ V).max() / np.abs(matrix @ V).max()
     assert error < (1e-5 if dtype == np.float32 else 1e-12)
     values, vectors = operator.leading_eigenpairs(30)

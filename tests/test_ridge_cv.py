@@ -24,6 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
 from randkern.kernels.draw import fit_plan
 from randkern.models import alpha_search
@@ -347,7 +348,8 @@ def test_a_held_out_row_that_outweighs_all_others_leaves_no_trace(data, heavy, k
     plan = fit_plan(kernel, X, None, n_components, Stream(0))
     matrix = 8 * n_components**2
     spare = {"folds": 12 * matrix, "halves": 6 * matrix, "nothing": 0}[kept]
-    search = alpha_search.PrimalSearch(plan, X, y[:, None], weights, ALPHAS, True, 0)
+    rows = ArrayRows(X, y[:, None], weights)
+    search = alpha_search.PrimalSearch(plan, rows, ALPHAS, True, 0)
     search.spare = spare
     sums = list(search._training(splits))
     for (train, test), found in zip(splits, sums, strict=True):

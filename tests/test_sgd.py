@@ -256,10 +256,8 @@ def test_sorted_targets_are_shuffled_across_blocks(
 ):
     # A sixth of the rows is in memory at a time.
     monkeypatch.setattr("randkern.data.out_of_core._POOLED_BATCHES", 5)
-    monkeypatch.setattr(
-        "randkern.models.iterative_ridge.FeatureBatches",
-        lambda operator, *_: FeatureBatches(operator, 0),
-    )
+    none = property(lambda self: 0, lambda self, n_bytes: None)
+    monkeypatch.setattr(FeatureBatches, "spare_bytes", none)
     X, y = sorted_rows
     expected = stochastic().fit(X, y).score(X, y)
     rows = SOURCES[source](X, y, tmp_path)

@@ -405,8 +405,9 @@ def test_narrow_margins(gap, d, n_components, recwarn):
             model.fit(X, signs)
         return
     if n_components is None and gap == 1e-6:
-        with pytest.warns(ConvergenceWarning, match="gap of the hard margin"):
+        with pytest.warns(ConvergenceWarning, match="gap of the hard margin") as caught:
             model.fit(X, signs)
+        assert [each.filename for each in caught] == [__file__]  # the call of fit
         return
     model.fit(X, signs)
     assert n_components is None or not recwarn.list

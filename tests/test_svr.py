@@ -87,6 +87,19 @@ def test_the_objective_is_least(rng, n_components, weighted):
     assert 0.5 * size + C * (w * slack).sum() == pytest.approx(least, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
+@pytest.mark.parametrize("n_components", [128, None])
+def test_few_passes_end_at_the_optimum(rng, n_components):
+    """Newton's method continues where LIBLINEAR is far from it."""
+    X, y = data(rng, 300)
+    y[::17] += 3
+    found = []
+    for max_iter in (1000, 50):
+        model = rk.KernelSVR(KERNEL, 100.0, n_components, max_iter=max_iter)
+        found.append(model.set_params(random_state=0).fit(X, y).predict(X))
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
 def test_close_to_scikit_learn(rng):
     """Whose intercept is free: the kernel is smooth, and the mean is near it."""
     X, y = data(rng, 300)

@@ -194,10 +194,6 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         elif moved and is_tensor(weights):
             X = X.to(weights.device)
         check_same_device(X, weights)
-        return self._values_by(X, weights)
-
-    def _values_by(self, X: Rows, weights: Any) -> Any:
-        """Return the values for weights on the device of the rows."""
         if self.plan_ is not None:
             weights = weights.T if weights.ndim == 2 else weights
             out = predict_by_features(self.plan_, weights, X)

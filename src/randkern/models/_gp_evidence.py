@@ -6,7 +6,9 @@ matrix K = ZZᵀ of features or of the exact kernel,
     log p(y) = −½[yᵀ(K + σ²W⁻¹)⁻¹y + log det(I + W^½KW^½/σ²) + N log 2πσ²],
 
 whose determinant is also that of I + ZᵀWZ/σ²; yᵀ(K + σ²W⁻¹)⁻¹y is the minimum of
-(Σ w_i(y_i − z_i·b)² + σ²‖b‖²)/σ². Targets of several outputs are independent.
+(Σ w_i(y_i − z_i·b)² + σ²‖b‖²)/σ². Where weights are precisions, a row has the noise
+σ²/w: the quadratic form is the same, but N is the number of rows, and Σ log w is
+subtracted from the determinant. Targets of several outputs are independent.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from randkern.models.memory import (
 )
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Outcome, Solution
+from randkern.solvers import Cholesky, Outcome
 
 _ROWS = 1024
 # If the noise is a larger share of the variance of the process, products of features in
@@ -60,55 +62,42 @@ _N_PROBES = 128
 _LEAST_ESTIMATED = 4
 
 
+def size_of(weight: Any, precisions: bool) -> np.ndarray:
+    """Return Σ w and 0, or, of precisions, the number of rows of w > 0 and Σ log w."""
+    if not precisions:
+        return np.array([float(weight.sum()), 0.0])
+    weight = ops_of(weight).to_host(weight)
+    weight = weight[weight > 0]
+    return np.array([float(len(weight)), np.log(weight).sum()])
+
+
 def posterior_sums(
-    rows: TrainingData, plan: Plan, weight_unit: float, single: bool = False
-) -> tuple[NormalEquations, float]:
-    """Return the normal equations of rows, and the weighted squares of all targets.
+    rows: TrainingData,
+    plan: Plan,
+    weight_unit: float,
+    precisions: bool = False,
+    single: bool = False,
+) -> tuple[NormalEquations, float, np.ndarray]:
+    """Return normal equations, the weighted squares of targets, and the rows' size.
 
     For ``rows.reduce``. Features are float64, as the errors of float32 features would
     be large relative to a small noise; with `single` they are float32.
     """
     like = _converted(rows.like, single)
     D, k = plan.n_components, rows.n_targets
-    total, squares = NormalEquations.empty(D, k, weight_unit, like), 0.0
+    total = NormalEquations.empty(D, k, weight_unit, like)
+    squares, size = 0.0, np.zeros(2)
     for block in rows.blocks(SUMMED_ROWS):
         total.add(plan, _converted(block.X, single), block.Y, block.weight)
-        row_squares = (block.Y**2).sum(axis=1)
-        if block.weight is not None:
-            row_squares = block.weight * row_squares
-        squares += float(row_squares.sum())
-    return total, squares
+        _, weight = block.targets()
+        squares += float((weight * (block.Y**2).sum(axis=1)).sum())
+        size += size_of(weight, precisions)
+    return total, squares, size
 
 
 def _converted(X: Rows, single: bool) -> Rows:
     ops = ops_of(X)
     return ops.xp.astype(X, ops.xp.float32) if single else ops.as_float64(X)
-
-
-def precision_sums(rows: TrainingData) -> np.ndarray:
-    """Return Σ(w − 1) and Σ log w over the rows of positive weight w.
-
-    For ``rows.reduce``; the argument of :func:`of_precisions`.
-    """
-    total = np.zeros(2)
-    for block in rows.blocks(SUMMED_ROWS):
-        if block.weight is not None:
-            ops = ops_of(block.weight)
-            weight = ops.to_host(block.weight)
-            weight = weight[weight > 0]
-            total += (weight - 1).sum(), np.log(weight).sum()
-    return total
-
-
-def of_precisions(sums: np.ndarray, n_targets: int, noise: float) -> float:
-    """Return the change of the log likelihood if weights divide the noise of rows.
-
-    y_i ~ N(f_i, σ²/w_i) has the quadratic form of w_i equal rows, but the determinant
-    of one: −½[n log 2πσ² − Σ log w] instead of −½ Σw·log 2πσ².
-    """
-    surplus, logarithms = sums
-    noise_part = float(surplus) * math.log(2 * math.pi * noise)
-    return 0.5 * n_targets * (noise_part + float(logarithms))
 
 
 def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
@@ -146,19 +135,13 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
 
 @dataclass(frozen=True)
 class WeightPosterior:
-    """A normal posterior of the weights of features given targets.
+    """A normal posterior of the weights of features given targets."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (D, k) or (D,)
-    factor : ndarray of shape (D, D)
-        Lower triangular Cholesky factor of the precision.
-    evidence : float
-        The log marginal likelihood, or an approximation.
-    """
-
+    # (D, k) or (D,).
     mean: np.ndarray
+    # The lower triangular Cholesky factor of the precision, (D, D).
     factor: np.ndarray
+    # The log marginal likelihood, or an approximation.
     evidence: float
 
     def half(self, Z: np.ndarray) -> np.ndarray:
@@ -166,39 +149,42 @@ class WeightPosterior:
         ops = ops_of(Z)
         return ops.algebra.triangular_solve(self.factor, ops.as_float64(Z).T)
 
+    def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of f at rows of features."""
+        ops, half = ops_of(Z), self.half(Z)
+        variance = ops.algebra.column_products(half, half)
+        return ops.as_float64(Z) @ self.mean, variance
+
 
 class FeaturePosterior(WeightPosterior):
     """The posterior given real targets, with the precision I + ZᵀWZ/σ²."""
 
     @classmethod
     def of(
-        cls, statistics: NormalEquations, target_squares: float, noise: float
+        cls, sums: tuple[NormalEquations, float, np.ndarray], noise: float
     ) -> FeaturePosterior:
         """Return the posterior given :func:`posterior_sums`, which are overwritten."""
+        statistics, target_squares, size = sums
         unit = statistics.weight_unit or 1.0
         shift = noise / unit
         scale = float(statistics.gram.diagonal().mean())
-        solution, factor = _solved(
-            statistics.gram, shift, scale, statistics.cross, noise
-        )
-        mean = solution.value
+        mean, factor = _solved(statistics.gram, shift, scale, statistics.cross, noise)
         D, k = mean.shape
         determinant = ops_of(factor).algebra.log_determinant(factor)
         determinant -= D * math.log(shift)
         # The sums are in float64, and so is their difference.
         quadratic = target_squares / unit - float((mean * statistics.cross).sum())
-        evidence = _evidence(
-            max(quadratic, 0.0) / shift,
-            determinant,
-            statistics.weight_sum * unit,
-            k,
-            noise,
-        )
+        quadratic = max(quadratic, 0.0) / shift
         factor /= math.sqrt(shift)
-        return cls(mean, factor, evidence)
+        return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
 
     def given(
-        self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
+        self,
+        Z: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        noise: float,
+        precisions: bool,
     ) -> FeaturePosterior:
         """Return the posterior given more rows of features: O(D²) operations per row.
 
@@ -212,83 +198,52 @@ class FeaturePosterior(WeightPosterior):
             rows = root * Z[part]
             residual = root * (Y[part] - Z[part] @ mean)
             half = algebra.triangular_solve(factor, rows.T)
-            law = _Normal.of(half.T @ half, residual)
+            size = size_of(weight[part], precisions)
+            _, solved, more = _normal(half.T @ half, residual, size, noise)
             mean = mean + algebra.triangular_solve(
-                factor, half @ law.solved, transposed=True
+                factor, half @ solved, transposed=True
             )
-            factor = algebra.extended_factor(factor, rows)
-            total = float(weight[part].sum())
-            evidence += law.evidence(total, noise)
+            factor, evidence = algebra.extended_factor(factor, rows), evidence + more
         return FeaturePosterior(mean, factor, evidence)
 
 
 @dataclass(frozen=True)
-class _Normal:
-    """Residuals (m, k) with the covariance I + C, and (I + C)⁻¹ times them."""
-
-    residual: np.ndarray
-    solved: np.ndarray
-    factor: np.ndarray
-
-    @classmethod
-    def of(cls, covariance: np.ndarray, residual: np.ndarray) -> _Normal:
-        """Factorise I + C, overwriting `covariance`, C."""
-        algebra = ops_of(covariance).algebra
-        algebra.add_to_diagonal(covariance, 1.0)
-        factor = algebra.lower_factor(covariance)
-        return cls(residual, algebra.factor_solve(factor, residual), factor)
-
-    def evidence(self, total: float, noise: float) -> float:
-        """Return the log density of the targets."""
-        quadratic = float((self.residual * self.solved).sum())
-        determinant = ops_of(self.factor).algebra.log_determinant(self.factor)
-        k = self.residual.shape[1]
-        return _evidence(quadratic, determinant, total, k, noise)
-
-
-@dataclass(frozen=True)
 class RowPosterior:
-    """The posterior of a process with an exact kernel, given targets.
+    """The posterior of a process with an exact kernel, given targets."""
 
-    Attributes
-    ----------
-    inner : ndarray of shape (n, k)
-        B⁻¹SY, with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
-    factor : ndarray of shape (n, n)
-        Lower triangular Cholesky factor of B.
-    root : ndarray of shape (n,)
-        √w/σ.
-    noise : float
-        σ².
-    evidence : float
-    """
-
+    # B⁻¹SY, (n, k), with S = diag(√w/σ), B = I + SKS; S times it is (K + σ²W⁻¹)⁻¹Y.
     inner: np.ndarray
+    # The lower triangular Cholesky factor of B, (n, n).
     factor: np.ndarray
+    # √w/σ, (n,).
     root: np.ndarray
+    # σ².
     noise: float
     evidence: float
 
     @classmethod
     def of(
-        cls, K: np.ndarray, Y: np.ndarray, weight: np.ndarray, noise: float
+        cls,
+        K: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        size: np.ndarray,
+        noise: float,
     ) -> RowPosterior:
         """Return the posterior given the Gram matrix, which is overwritten."""
         root = (weight / noise) ** 0.5
         K *= root[:, None]
         K *= root
         right = root[:, None] * Y
-        solution, factor = _solved(K, 1.0, float(K.diagonal().mean()), right, noise)
-        inner = solution.value
+        inner, factor = _solved(K, 1.0, float(K.diagonal().mean()), right, noise)
         determinant = ops_of(factor).algebra.log_determinant(factor)
         quadratic = float((right * inner).sum())
-        total = float(weight.sum())
-        evidence = _evidence(quadratic, determinant, total, Y.shape[1], noise)
+        evidence = _evidence(quadratic, determinant, size, Y.shape[1], noise)
         return cls(inner, factor, root, noise, evidence)
 
     @property
-    def dual(self) -> np.ndarray:
-        """Weights of the rows, (n, k): the mean at x is Σ_i k(x, x_i)·dual_i."""
+    def mean(self) -> np.ndarray:
+        """Weights of the rows, (n, k): the mean at x is Σ_i k(x, x_i)·mean_i."""
         return self.root[:, None] * self.inner
 
     def half(self, K: np.ndarray) -> np.ndarray:
@@ -299,8 +254,18 @@ class RowPosterior:
         right = self.root[:, None] * K.T
         return ops_of(right).algebra.triangular_solve(self.factor, right)
 
+    def moments(self, K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean of f at new rows, and its variance minus the prior's."""
+        half = self.half(K)
+        return K @ self.mean, -ops_of(K).algebra.column_products(half, half)
+
     def given(
-        self, cross: np.ndarray, own: np.ndarray, Y: np.ndarray, weight: np.ndarray
+        self,
+        cross: np.ndarray,
+        own: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        precisions: bool,
     ) -> RowPosterior:
         """Return the posterior given more rows, by extending the factor.
 
@@ -315,30 +280,32 @@ class RowPosterior:
         # L⁻¹SY of the old targets, from B⁻¹SY.
         before = self.factor.T @ self.inner
         right = root[:, None] * Y - below.T @ before
-        law = _Normal.of(own - below.T @ below, right)
+        size = size_of(weight, precisions)
+        corner, _, more = _normal(own - below.T @ below, right, size, noise)
         above = ops.zeros(below.shape, below)
         factor = ops.concatenate(
-            [ops.hstack([self.factor, above]), ops.hstack([below.T, law.factor])]
+            [ops.hstack([self.factor, above]), ops.hstack([below.T, corner])]
         )
-        after = ops.algebra.triangular_solve(law.factor, right)
+        after = ops.algebra.triangular_solve(corner, right)
         inner = ops.algebra.triangular_solve(
             factor, ops.concatenate([before, after]), transposed=True
         )
-        evidence = self.evidence + law.evidence(float(weight.sum()), noise)
         roots = ops.concatenate([self.root, root])
-        return RowPosterior(inner, factor, roots, noise, evidence)
+        return RowPosterior(inner, factor, roots, noise, self.evidence + more)
 
-    def slopes(self) -> tuple[np.ndarray, float]:
-        """Return the derivatives of the evidence in K, (n, n), and in log σ²."""
+    def slopes(self, total: float) -> tuple[np.ndarray, float]:
+        """Return the derivatives of the evidence in K, (n, n), and in log σ².
+
+        `total` is the number of rows, or the sum of their weights.
+        """
         n, k = self.inner.shape
         inverse = ops_of(self.factor).algebra.inverse_by_factor(self.factor)
-        total = self.noise * float((self.root**2).sum())
         # The first term gives ‖B⁻¹SY‖², the determinant k(n − tr B⁻¹).
         by_noise = float((self.inner**2).sum())
         by_noise += k * (n - float(inverse.diagonal().sum()) - total)
         inverse *= self.root[:, None]
         inverse *= self.root
-        dual = self.dual
+        dual = self.mean
         return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
 
 
@@ -418,7 +385,7 @@ class Evidence(LikelihoodOfRows):
         precisions: bool = False,
     ):
         super().__init__(rows, hyper, plan)
-        self._sums = precision_sums(rows) if precisions else np.zeros(2)
+        self._size = size_of(self._weight, precisions)
         self._sample = rows.X[:: max(1, rows.n_rows // _SAMPLED_ROWS)]
         self._are_centred = _are_centred(self._sample)
 
@@ -426,22 +393,15 @@ class Evidence(LikelihoodOfRows):
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not requested)."""
-        value, slopes = self._of_counts(theta, gradient)
-        k = self.rows.n_targets
-        value += of_precisions(self._sums, k, math.exp(theta[-1]))
-        if gradient:
-            slopes[-1] += 0.5 * k * self._sums[0]
-        return value, slopes
-
-    def _of_counts(self, theta: np.ndarray, gradient: bool) -> tuple[float, np.ndarray]:
         hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
             return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
         out = np.zeros(hyper.size + 1)
         K, add_gradient = self._covariance(hyper)
-        posterior = RowPosterior.of(K, self.rows.Y, self._weight, noise)
+        given = self.rows.Y, self._weight, self._size
+        posterior = RowPosterior.of(K, *given, noise)
         if gradient:
-            slopes, out[-1] = posterior.slopes()
+            slopes, out[-1] = posterior.slopes(float(self._size[0]))
             add_gradient(slopes, out[:-1])
         return posterior.evidence, out
 
@@ -458,8 +418,9 @@ class Evidence(LikelihoodOfRows):
         """Evaluate with a D × D matrix, computing features block by block."""
         rows, weight, out = self.rows, self._weight, np.zeros(hyper.size + 1)
         single = self._is_single(hyper.kernel, noise)
-        sums = posterior_sums(rows, plan, rows.survey().weight_unit, single)
-        posterior = FeaturePosterior.of(*sums, noise)
+        unit = rows.survey().weight_unit
+        statistics, squares, _ = posterior_sums(rows, plan, unit, single=single)
+        posterior = FeaturePosterior.of((statistics, squares, self._size), noise)
         if not gradient:
             return posterior.evidence, out
         D, k = posterior.mean.shape
@@ -480,7 +441,7 @@ class Evidence(LikelihoodOfRows):
             G = ops_of(G).as_float64(G)
             add_feature_gradient(hyper, plan, part.X, Z, G, out[:-1])
         out[-1] = residual_squares / noise
-        out[-1] += k * (D - trace - float(weight.sum()))
+        out[-1] += k * (D - trace - float(self._size[0]))
         out[-1] *= 0.5
         return posterior.evidence, out
 
@@ -527,18 +488,36 @@ def _signs(n: int) -> np.ndarray:
 
 
 def _evidence(
-    quadratic: float, determinant: float, total: float, k: int, noise: float
+    quadratic: float, determinant: float, size: np.ndarray, k: int, noise: float
 ) -> float:
-    constant = total * math.log(2 * math.pi * noise)
+    total, logarithms = size.tolist()
+    constant = total * math.log(2 * math.pi * noise) - logarithms
     return -0.5 * (quadratic + k * (determinant + constant))
+
+
+def _normal(
+    covariance: np.ndarray, residual: np.ndarray, size: np.ndarray, noise: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the factor of I + C, (I + C)⁻¹ times residuals (m, k), and their evidence.
+
+    That is the log density of targets; `covariance`, C, is overwritten.
+    """
+    algebra = ops_of(covariance).algebra
+    algebra.add_to_diagonal(covariance, 1.0)
+    factor = algebra.lower_factor(covariance)
+    solved = algebra.factor_solve(factor, residual)
+    quadratic = float((residual * solved).sum())
+    determinant = algebra.log_determinant(factor)
+    k = residual.shape[1]
+    return factor, solved, _evidence(quadratic, determinant, size, k, noise)
 
 
 def _solved(
     matrix: np.ndarray, shift: float, scale: float, right: np.ndarray, noise: float
-) -> tuple[Solution, np.ndarray]:
-    """Solve a system, overwriting it; also return its lower triangular factor.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the solution of a system, and its lower triangular factor.
 
-    Warns in terms of the noise if digits are lost.
+    The matrix is overwritten. Warns in terms of the noise if digits are lost.
     """
     solver = Cholesky()
     with warnings.catch_warnings():
@@ -553,4 +532,4 @@ def _solved(
             IllConditionedWarning,
             stacklevel=2,
         )
-    return solution, state.lower_factor()
+    return solution.value, state.lower_factor()

@@ -239,6 +239,18 @@ class Problem(ABC):
     def step(self) -> tuple[np.ndarray, float]:
         """Return the step of Newton's method from the point, and its predicted gain."""
 
+    def evidence(self) -> float:
+        """Return the log marginal likelihood, after a step from the mode."""
+        raise NotImplementedError
+
+    def slopes(self) -> np.ndarray:
+        """Return the derivatives of the evidence in K, a symmetric matrix."""
+        raise NotImplementedError
+
+    def noise_slope(self) -> float:
+        """Return the derivative in log σ², after `slopes`, for W independent of f."""
+        raise NotImplementedError
+
     def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the point of larger value: another K may have moved f far away."""
         self.go_to(one)
@@ -310,12 +322,6 @@ class LaplacePosterior(WeightPosterior):
         evidence = problem.value - 0.5 * ops.algebra.log_determinant(factor)
         return cls(mode, factor, evidence)
 
-    def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of f at rows of features."""
-        ops, half = ops_of(Z), self.half(Z)
-        variance = ops.algebra.column_products(half, half)
-        return ops.as_float64(Z) @ self.mean, variance
-
 
 def _weighted_terms(
     likelihood: Likelihood, f: np.ndarray, y: np.ndarray, weight: np.ndarray | None
@@ -383,8 +389,9 @@ class LaplaceEvidence(LikelihoodOfRows):
     """The approximate log p(y | θ) of some rows, and its gradient.
 
     It is the sum over the columns of targets, which share one kernel (for several
-    classes, each against the rest). Evaluated with n × n matrices. If the likelihood
-    has a noise, the last entry of θ is its logarithm.
+    classes, each against the rest); without a likelihood these are ±1, one column per
+    class, and have that of the softmax jointly. Evaluated with n × n matrices. If the
+    likelihood has a noise, the last entry of θ is its logarithm.
     """
 
     def __init__(
@@ -392,32 +399,37 @@ class LaplaceEvidence(LikelihoodOfRows):
         rows: ArrayRows,
         hyper: Hyperparameters,
         plan: Plan | None,
-        likelihood: Likelihood,
+        likelihood: Likelihood | None,
     ):
         super().__init__(rows, hyper, plan)
         self.likelihood = likelihood
         # Newton's method starts from the mode at the last θ.
-        self._modes = ops_of(rows.Y).zeros((rows.n_targets, rows.n_rows), rows.Y)
+        columns = [rows.Y] if likelihood is None else rows.Y.T
+        self._modes = [0.0 * targets for targets in columns]
 
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the evidence at θ and its gradient (zeros if not requested)."""
         size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
-        if likelihood.noise is not None:
+        if len(theta) > size and likelihood is not None:
             likelihood = likelihood.at(math.exp(theta[-1]))
-        hyper = self.hyper.at(theta[:size])
-        K, add_gradient = self._covariance(hyper)
+        K, add_gradient = self._covariance(self.hyper.at(theta[:size]))
+        problems: list[Problem]
+        if likelihood is None:
+            problems = [_ClassProblem(K, self.rows.Y, self._weight)]
+        else:
+            problems = [
+                _RowProblem(K, likelihood, y, self._weight) for y in self.rows.Y.T
+            ]
         total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
-        for t, y in enumerate(self.rows.Y.T):
-            problem = _RowProblem(K, likelihood, y, self._weight)
-            start = problem.better_of(self._modes[t], 0 * self._modes[t])
-            self._modes[t] = newton(problem, start, DECREMENT)
-            problem.end()
-            total += problem.evidence
+        for i, problem in enumerate(problems):
+            start = problem.better_of(self._modes[i], 0 * self._modes[i])
+            self._modes[i] = newton(problem, start, DECREMENT)
+            total += problem.evidence()
             if gradient:
                 slopes += problem.slopes()
-                if likelihood.noise is not None:
+                if len(theta) > size:
                     out[-1] += problem.noise_slope()
         if gradient:
             add_gradient(slopes, out[:size])
@@ -454,17 +466,10 @@ class _RowProblem(Problem):
         algebra.add_to_diagonal(B, 1.0)
         self.factor = algebra.lower_factor(B)
 
-    def end(self) -> None:
-        """Set the evidence at the current point, the mode."""
+    def evidence(self) -> float:
         self._factorise(self.terms.curvature)
         determinant = ops_of(self.K).algebra.log_determinant(self.factor)
-        self.evidence = self.value - 0.5 * determinant
-
-    def _half_solved(self, right: np.ndarray) -> np.ndarray:
-        """Return R·right for R = W^½B⁻¹W^½."""
-        root = self.root if right.ndim == 1 else self.root[:, None]
-        algebra = ops_of(right).algebra
-        return root * algebra.factor_solve(self.factor, root * right)
+        return self.value - 0.5 * determinant
 
     def _shrunk(self, right: np.ndarray) -> np.ndarray:
         """Return (I − RK)·right = W^½B⁻¹W^-½·right.
@@ -476,10 +481,13 @@ class _RowProblem(Problem):
         return self.root * algebra.factor_solve(self.factor, right / self.root)
 
     def slopes(self) -> np.ndarray:
-        """Return the derivatives of the evidence in K, a symmetric matrix."""
         # At the mode, a is ∇log p, which has fewer correct digits if K is large.
         K, slope, ops = self.K, self.at, ops_of(self.K)
-        R = self._half_solved(ops.algebra.identity(len(K), K))
+        # R = W^½B⁻¹W^½.
+        root = self.root[:, None]
+        R = root * ops.algebra.factor_solve(
+            self.factor, root * ops.algebra.identity(len(K), K)
+        )
         # The diagonal of the symmetric K − KRK, or, if K is large, of the then smaller
         # difference W^-½(I − B⁻¹)W^-½.
         W = self.root**2
@@ -492,7 +500,6 @@ class _RowProblem(Problem):
         return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
 
     def noise_slope(self) -> float:
-        """Return the derivative in log σ², after `slopes`, for W independent of f."""
         by_log, by_curvature = self.likelihood.noise_slopes(self.f, self.y)
         determinant = float(self.terms.curvature @ self.variance) * by_curvature
         return float(self.weight @ by_log) - 0.5 * determinant
@@ -504,13 +511,6 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     By Gauss-Hermite quadrature up to variance 1; above, where the logistic function is
     narrower than the normal density, by the trapezoidal rule for E[Φ((mean − u)/σ)]
     over a logistic variable u.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models._gp_laplace import mean_probability
-    >>> mean_probability(np.array([0.0, 2.0]), np.array([9.0, 0.0])).round(4)
-    array([0.5   , 0.8808])
     """
     ops = ops_of(mean)
     out = ops.zeros(len(mean), mean)
@@ -535,31 +535,6 @@ _MOST_PRODUCTS = 1000
 # Number of points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512
 _ROWS_OF_CLASSES = 256
-
-
-class SoftmaxEvidence(LikelihoodOfRows):
-    """The approximate log p(y | θ) of some rows, and its gradient.
-
-    Targets are ±1, one column per class. Evaluated with n × n matrices.
-    """
-
-    def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
-        super().__init__(rows, hyper, plan)
-        self._start = 0 * rows.Y
-
-    def __call__(
-        self, theta: np.ndarray, gradient: bool = True
-    ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not requested)."""
-        hyper, out = self.hyper.at(theta), np.zeros(self.hyper.size)
-        K, add_gradient = self._covariance(hyper)
-        problem = _ClassProblem(K, self.rows.Y, self._weight)
-        # Newton's method starts from the mode at the last θ.
-        start = problem.better_of(self._start, 0 * self._start)
-        self._start = newton(problem, start, DECREMENT)
-        if gradient:
-            add_gradient(problem.slopes(), out)
-        return problem.evidence, out
 
 
 class _ClassProblem(Problem):
@@ -587,22 +562,24 @@ class _ClassProblem(Problem):
         return step, promise
 
     def _factorise(self) -> None:
-        """Set E_c, Σ_c E_c and the evidence, which is valid at a mode."""
+        """Set E_c, and the factor of Σ_c E_c and the determinant of I + KW."""
         K, algebra = self.K, ops_of(self.K).algebra
-        self.E, determinant = [], -float(ops_of(K).xp.log(self.weight).sum())
+        self.E, self.determinant = [], -float(ops_of(K).xp.log(self.weight).sum())
         for curvature in (self.weight * self.chance).T:
             root = curvature**0.5
             B = K * root[:, None] * root
             algebra.add_to_diagonal(B, 1.0)
             factor = algebra.lower_factor(B)
-            determinant += algebra.log_determinant(factor)
+            self.determinant += algebra.log_determinant(factor)
             E = algebra.inverse_by_factor(factor)
             E *= root[:, None]
             E *= root
             self.E.append(E)
         self.factor = algebra.lower_factor(sum(self.E[1:], self.E[0] + 0.0))
-        determinant += algebra.log_determinant(self.factor)
-        self.evidence = self.value - 0.5 * determinant
+        self.determinant += algebra.log_determinant(self.factor)
+
+    def evidence(self) -> float:
+        return self.value - 0.5 * self.determinant
 
     def _product(self, right: np.ndarray) -> np.ndarray:
         """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
@@ -617,7 +594,6 @@ class _ClassProblem(Problem):
         )
 
     def slopes(self) -> np.ndarray:
-        """Return the derivatives of the evidence in K, a symmetric matrix."""
         K, chance, algebra = self.K, self.chance, ops_of(self.K).algebra
         product = algebra.column_products
         halves = [algebra.triangular_solve(self.factor, E) for E in self.E]
@@ -674,15 +650,7 @@ def _softmax(values: Any) -> Any:
 
 
 def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models._gp_laplace import mean_softmax
-    >>> mean_softmax(np.array([[0.0, 0.0, 9.0]]), np.ones((1, 3))).round(2)
-    array([[0., 0., 1.]])
-    """
+    """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3."""
     ops, k = ops_of(means), means.shape[1]
     points = norm.ppf(qmc.Sobol(k, rng=0).random(_POINTS))
     points = ops.float64_like(points, means)

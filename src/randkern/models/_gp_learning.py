@@ -151,14 +151,14 @@ def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
     return _uniform_sample(rows, most, stream)
 
 
-def few_features(n_components: int) -> int:
-    """Return the number of features to learn with first: all if they are few."""
-    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
-
-
 def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
     """Return a uniform sample that is small enough for the exact kernel."""
     return _uniform_sample(rows, _SMOOTH_ROWS, stream)
+
+
+def few_features(n_components: int) -> int:
+    """Return the number of features to learn with first: all if they are few."""
+    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
 
 
 def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
@@ -174,19 +174,21 @@ def bounds(
     mean_square: float,
     variance: float,
     scale_range: float,
+    given: dict[str, Any],
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
     """Return the least and the largest value of every entry of θ, around a start.
 
     A scale may change by `scale_range`, also from the mean square and the variance of
     the targets if there is a noise. Numbers named in `signed` may have both signs, and
-    the size of the targets.
+    the size of the targets. Bounds that the user has given replace these.
     """
     # Targets that are all equal do not determine their scale.
     level, spread = (
         math.log(size) if size > 0 else 0.0 for size in (mean_square, variance)
     )
-    sizes = [math.exp(size / 2) for size in (level, spread) if "noise" in names]
+    targets = [level, spread] if "noise" in names else []
+    sizes = [math.exp(size / 2) for size in targets]
     sizes += [
         abs(math.sinh(start))
         for name, start in zip(names, theta, strict=True)
@@ -200,42 +202,23 @@ def bounds(
         elif name == "noise":
             low, high = (math.log(share) + level for share in _NOISE_SHARES)
             out.append((min(start, low), max(start, high)))
-        elif name.rpartition("__")[2].partition("[")[0] in _SCALES:
-            reach = math.log(scale_range)
-            sizes_of_scales = [start]
-            if "noise" in names:
-                sizes_of_scales += [level, spread]
-            out.append((min(sizes_of_scales) - reach, max(sizes_of_scales) + reach))
         else:
-            reach = math.log(_LENGTHSCALE_RANGE)
-            out.append((start - reach, start + reach))
-    return out
-
-
-def given_bounds(
-    limits: list[tuple[float, float]],
-    theta: np.ndarray,
-    names: list[str],
-    given: dict[str, Any] | None,
-    signed: Collection[str] = (),
-) -> list[tuple[float, float]]:
-    """Return the bounds, replaced by those that the user has given.
-
-    `signed` are the names of numbers that may be negative.
-    """
-    limits = list(limits)
+            is_scale = name.rpartition("__")[2].partition("[")[0] in _SCALES
+            around = [start, *targets] if is_scale else [start]
+            reach = math.log(scale_range if is_scale else _LENGTHSCALE_RANGE)
+            out.append((min(around) - reach, max(around) + reach))
     for key, pair in _general_first(given, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
-                limits[place] = (float(theta[place]),) * 2
+                out[place] = (float(theta[place]),) * 2
                 continue
             positive = names[place] not in signed
             low, high = _pair(key, pair, "bounds", "(low, high), or 'fixed'", positive)
             if low > high:
                 raise ValueError(f"bounds of {key!r} must ascend, got {pair!r}.")
             unit = math.log if positive else math.asinh
-            limits[place] = (unit(low), unit(high))
-    return limits
+            out[place] = (unit(low), unit(high))
+    return out
 
 
 def with_priors(

@@ -8,9 +8,11 @@ d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative a
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -28,12 +30,13 @@ from randkern.data.sample import stacked
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel, Linear, Scaled
 from randkern.kernels.draw import fit_plan
-from randkern.kernels.hyperparameters import with_kernel
+from randkern.kernels.hyperparameters import Hyperparameters, with_kernel
 from randkern.landmarks import choose_landmarks, landmark_plan
 from randkern.models._feature_model import (
     FeatureModel,
     check_same_device,
     predict_by_features,
+    predict_by_rows,
 )
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
@@ -43,15 +46,20 @@ from randkern.models._gp_learning import (
     coarse_rows,
     few_features,
     first_starts,
-    given_bounds,
+    learning_rows,
     maximise,
+    most_learning_rows,
     places,
     smooth_rows,
     with_priors,
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import GramFactor
-from randkern.models.memory import float64_block_rows
+from randkern.models.memory import (
+    check_laplace_memory,
+    check_process_memory,
+    float64_block_rows,
+)
 from randkern.plan import Plan, evaluate
 
 # The prior variance of a mean function at the smallest column, over the mean square of
@@ -237,6 +245,10 @@ def new_noise(model: Any, include_noise: Any, X: Any) -> Any:
     return model.noise_ / weight
 
 
+#: Values of draws of f at rows, (n, columns).
+Draws = Callable[[Rows], Any]
+
+
 def conditioned_paths(
     kernel: Kernel,
     rows: Rows,
@@ -244,45 +256,43 @@ def conditioned_paths(
     columns: int,
     generator: np.random.Generator,
     random_state: Any,
-) -> tuple[tuple[Plan, np.ndarray], np.ndarray]:
-    """Return draws of the prior, and row weights that condition them on targets 0.
+) -> list[Draws]:
+    """Return draws of the prior, and what conditions them on targets 0.
 
-    −(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
+    −k(x, X)(K + σ²W⁻¹)⁻¹(f(X) + ε), Matheron's rule.
     """
     prior = _prior_paths(kernel, rows, columns, random_state)
     ops, root = ops_of(posterior.factor), posterior.root[:, None]
     noise = generator.normal(size=(len(root), columns))
     # In the units of B⁻¹, where the noise of a row has the variance 1.
-    right = root * predict_by_features(*prior, rows)
-    right += ops.float64_like(noise, posterior.factor)
-    return prior, -root * ops.algebra.factor_solve(posterior.factor, right)
+    right = root * prior(rows) + ops.float64_like(noise, posterior.factor)
+    dual = -root * ops.algebra.factor_solve(posterior.factor, right)
+    return [prior, partial(predict_by_rows, kernel, rows, dual)]
 
 
 def left_paths(
     kernel: Kernel, plan: Plan, columns: int, random_state: Any
-) -> list[tuple[Plan, np.ndarray]]:
-    """Return parts whose sum is a draw of the part of the prior that landmarks omit.
+) -> tuple[Draws, np.ndarray]:
+    """Return draws of the prior, and weights of φ(x) whose values are to be subtracted.
 
-    It is a draw of the prior minus its part in the landmarks' span,
-    k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L), where φ(x) = T⁻¹k(L, x).
+    Those are their part in the landmarks' span, k(x, L)K(L, L)⁻¹f(L) = φ(x)·T⁻¹f(L),
+    where φ(x) = T⁻¹k(L, x): the rest is a draw of the part that landmarks omit.
     """
     landmarks = landmarks_of(plan)
     prior = _prior_paths(kernel, landmarks, columns, random_state)
-    return [prior, (plan, -plan.solve(predict_by_features(*prior, landmarks)))]
+    return prior, plan.solve(prior(landmarks))
 
 
-def _prior_paths(
-    kernel: Kernel, rows: Rows, columns: int, random_state: Any
-) -> tuple[Plan, np.ndarray]:
-    """Return random features of the kernel, and weights of draws of the prior."""
+def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) -> Draws:
+    """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
     widths = [term.most_columns(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
-    weights = stream.child("weights").generator()
-    drawn = weights.normal(size=(plan.n_components, columns))
-    return plan, ops_of(rows).float64_like(drawn, rows)
+    generator = stream.child("weights").generator()
+    drawn = generator.normal(size=(plan.n_components, columns))
+    return partial(predict_by_features, plan, ops_of(rows).float64_like(drawn, rows))
 
 
 # The largest and smallest number of rows for learning with Laplace's approximation;
@@ -327,6 +337,9 @@ class GaussianProcess(FeatureModel):
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
+    # Whether the posterior is that of Laplace's approximation.
+    _is_laplace: bool = True
+
     @property
     def _process_kernel(self) -> Kernel:
         """The kernel without the term of the mean function."""
@@ -358,6 +371,29 @@ class GaussianProcess(FeatureModel):
         """The features for learning hyperparameters; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
+    def _rows_to_learn_from(
+        self, rows: TrainingData, stream: Stream, limit: int, joined: bool = False
+    ) -> ArrayRows:
+        """Return the sample for learning; raise if the fit takes more than the limit.
+
+        With `joined`, all columns of targets are one problem.
+        """
+        plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
+        if self._is_laplace:
+            affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
+            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
+            check_laplace_memory(plan, rows, min(n, most), limit, joined)
+        else:
+            learned = 0
+            if self._learning_plan is None:
+                most = self._most_exact_rows
+            if self.optimizer is not None:
+                learned = n
+                if plan is not None:
+                    learned = min(n, most or most_learning_rows(plan.n_components))
+            check_process_memory(plan, rows, learned, limit)
+        return learning_rows(rows, plan, stream.child("sample"), most)
+
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
@@ -375,8 +411,10 @@ class GaussianProcess(FeatureModel):
         """Return the variance to add to that of features Z of rows.
 
         k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
-        they lack far from the data.
+        they lack far from the data. For the exact kernel that of the prior.
         """
+        if self.plan_ is None and not self._is_laplace:
+            return self.kernel_._diag(X)
         if self.plan_ is None or self.features == "nystrom":
             return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
         if self._reach is None:
@@ -411,12 +449,17 @@ class GaussianProcess(FeatureModel):
         ]
 
     def _features_of(self, X: Rows) -> np.ndarray:
-        """Return features of rows; for the exact kernel, those of its pivots."""
+        """Return features of float64 rows.
+
+        For the exact kernel, under Laplace's approximation those of its pivots, else
+        the kernel values with the rows of the fit.
+        """
         if self.plan_ is not None:
             return evaluate(self.plan_, X)
-        ops = ops_of(X)
-        K = self.kernel_._gram(ops.as_float64(X), self.X_fit_)
-        return ops.algebra.triangular_solve(self._triangle, K.T).T
+        K = self.kernel_._gram(X, self.X_fit_)
+        if not self._is_laplace:
+            return K
+        return ops_of(X).algebra.triangular_solve(self._triangle, K.T).T
 
     def _mapped(
         self,
@@ -433,28 +476,32 @@ class GaussianProcess(FeatureModel):
         """
 
         def there(rows: Any) -> Any:
-            to_host = ops_of(rows).to_host
+            to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
             made = function(rows.to(like.device) if is_tensor(like) else to_host(rows))
-            several = made if isinstance(made, tuple) else (made,)
-            back = tuple(ops_of(rows).float64_like(each, rows) for each in several)
-            return back if isinstance(made, tuple) else back[0]
+            if isinstance(made, tuple):
+                return tuple(back(each, rows) for each in made)
+            return back(made, rows)
 
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
 
-    def _laplace_moments(
-        self, X: Rows, posteriors: list[LaplacePosterior]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and variances of every f at checked rows, (n, k)."""
-        check_same_device(X, posteriors[0].mean)
-        ops, width = ops_of(X), len(posteriors[0].mean)
-        means = ops.zeros((X.shape[0], len(posteriors)), X)
-        variances = ops.zeros(means.shape, X)
-        for rows in row_blocks(len(means), float64_block_rows(width)):
-            Z = self._features_of(X[rows])
-            for t, posterior in enumerate(posteriors):
-                means[rows, t], variance = posterior.moments(Z)
-                variances[rows, t] = variance + self._left_out(X[rows], Z, variance)
+    def _moments(self, X: Rows, posteriors: Sequence[Any]) -> tuple[Any, Any]:
+        """Return means of every f at checked rows, (n, k), and their variances.
+
+        The latter have one column per posterior.
+        """
+        factor, mean = posteriors[0].factor, posteriors[0].mean
+        check_same_device(X, factor)
+        ops, k = ops_of(X), len(posteriors)
+        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.zeros((X.shape[0], k), X)
+        for rows in row_blocks(len(means), float64_block_rows(len(factor))):
+            part = ops.as_float64(X[rows])
+            Z = self._features_of(part)
+            found, spread = zip(*(each.moments(Z) for each in posteriors), strict=True)
+            means[rows] = ops.hstack([each.reshape(len(Z), -1) for each in found])
+            for t, variance in enumerate(spread):
+                variances[rows, t] = variance + self._left_out(part, Z, variance)
         return means, variances
 
     @abstractmethod
@@ -486,19 +533,16 @@ class GaussianProcess(FeatureModel):
         hyperparameters other than those of the kernel.
         """
         self._learned_from = (sample.X, sample.Y, sample.weight)
-        plan = self._learning_plan
-        evidence = self._evidence(sample, plan)
-        hyper = evidence.hyper
+        hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
-        held = _OF_MEAN.values()
-        learned = [n for n in self._given(self.hyperparameters_) if n not in held]
+        names, held = self._given(self.hyperparameters_), _OF_MEAN.values()
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
-                places(key, learned, what)
+                places(key, [name for name in names if name not in held], what)
         theta = np.append(hyper.theta, list(extra.values()))
         if self.optimizer is not None and len(theta):
-            theta = self._maximised(sample, evidence, theta, stream, report)
+            theta = self._maximised(sample, hyper, theta, names, stream, report)
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if plan is not None:
                 self.plan_ = with_kernel(plan, before, self.kernel_)
@@ -507,30 +551,31 @@ class GaussianProcess(FeatureModel):
     def _maximised(
         self,
         sample: ArrayRows,
-        evidence: LikelihoodOfRows,
+        hyper: Hyperparameters,
         theta: np.ndarray,
+        names: list[str],
         stream: Stream,
         report: FitReport,
     ) -> np.ndarray:
         """Return θ that maximises the likelihood of the sample."""
-        names = self.hyperparameters_
         rescaling = np.zeros(len(theta))
-        rescaling[: evidence.hyper.size] = evidence.hyper.rescaling()
+        rescaling[: hyper.size] = hyper.rescaling()
         square = spread = 1.0  # for labels
         if "noise" in names:
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
-        signed = evidence.hyper.signed_names
-        usual = bounds(names, theta, square, spread, self._scale_range, signed)
-        given, free = self._given(names), self._given(signed)
-        limits = given_bounds(usual, theta, given, self._all_bounds, free)
+        signed = self._given(hyper.signed_names)
+        limits = bounds(
+            *(names, theta, square, spread, self._scale_range),
+            *(self._all_bounds, signed),
+        )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
         return maximise(
-            self._stages(sample, stream),
+            self._stages(sample, names, signed, stream),
             names,
             first_starts(names, theta, square, variance, rescaling),
             limits,
@@ -539,43 +584,37 @@ class GaussianProcess(FeatureModel):
             report.step,
         )
 
-    def _stages(self, sample: ArrayRows, stream: Stream) -> list[Stage]:
+    def _stages(
+        self, sample: ArrayRows, names: list[str], signed: list[str], stream: Stream
+    ) -> list[Stage]:
         """Return the stages of learning, with few rows, more, and all.
 
         The likelihood of fixed draws has spurious maxima along lengthscales. The exact
         kernel's likelihood of few rows is therefore maximised first, then that of few
         features, which profit from short lengthscales no more than many do.
         """
-        plan = self._learning_plan
+        plan = few = self._learning_plan
         coarse = coarse_rows(sample, stream.child("coarse"))
         fewest = smooth_rows(coarse, stream.child("smooth"))
-        smooth = any("lengthscale" in name for name in self.hyperparameters_)
-        first = None if smooth else plan
-        few = plan
+        smooth = any("lengthscale" in name for name in names)
         if plan is not None and few_features(plan.n_components) < plan.n_components:
-            size = few_features(plan.n_components)
-            few = self._plan_of(coarse, size, stream.child("few"))
-        ladder = [(fewest, first), (coarse, few), (sample, plan)]
+            few = fit_plan(
+                *(self.kernel_, coarse.X, coarse.weight),
+                *(few_features(plan.n_components), stream.child("few")),
+                projection=self.projection,
+                fourier=self.fourier,
+            )
+        ladder = [(fewest, None if smooth else plan), (coarse, few), (sample, plan)]
         stages: list[Stage] = []
         exact = False
-        given = self._given(self.hyperparameters_)
         for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
             if (rows, features) != later:
                 evidence = self._evidence(rows, features)
-                signed = self._given(evidence.hyper.signed_names)
-                objective = with_priors(evidence, given, self.priors, signed)
+                objective = with_priors(evidence, names, self.priors, signed)
                 fewer = exact and features is not None
                 stages.append(Stage.of(evidence, objective, later is None, fewer))
                 exact = features is None
         return stages
-
-    def _plan_of(self, rows: ArrayRows, n_components: int, stream: Stream) -> Plan:
-        """Draw new features of the kernel with the options of the model."""
-        return fit_plan(
-            *(self.kernel_, rows.X, rows.weight, n_components, stream),
-            projection=self.projection,
-            fourier=self.fourier,
-        )
 
     @property
     def theta_(self) -> np.ndarray:
@@ -612,9 +651,3 @@ class GaussianProcess(FeatureModel):
             theta, eval_gradient
         )
         return (value, gradient) if eval_gradient else value
-
-
-def laplace_rows(n_targets: int) -> int:
-    """Return the largest number of rows for learning with Laplace's approximation."""
-    affordable = round((_LAPLACE_OPERATIONS / n_targets) ** (1 / 3))
-    return max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))

@@ -118,7 +118,7 @@ def separate(
             "narrow a margin; use a finite C, more components, or a shorter "
             "lengthscale.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=6,  # the call of fit, within two decorators
         )
     return found
 

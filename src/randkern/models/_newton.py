@@ -41,17 +41,6 @@ def descend_whitened(
     about LLᵀ, those in u = Lᵀw are about the identity, and few iterations suffice.
     `factor` is the lower triangular L, (D, D), and `start` has shape (k·D,). `report`
     is called with the vector of each iteration and returns whether to stop.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models._newton import descend_whitened
-    >>> def function(x):
-    ...     return float(x[0] ** 2 + 1e6 * x[1] ** 2), np.array([2.0, 2e6]) * x
-    >>> L, start = np.diag([2.0, 2e6]) ** 0.5, np.ones(2)
-    >>> x, n_iter = descend_whitened(function, L, start, 9, 5, lambda x: False)
-    >>> bool(abs(x).max() < 1e-9), n_iter < 5
-    (True, True)
     """
     ops, D = ops_of(start), len(factor)
     solve = ops.algebra.triangular_solve
@@ -87,18 +76,6 @@ def descend(
     Those are products with the second derivative, at most `most_products`. `reached`
     returns whether to stop, given the value and the gradient; so does `report`, called
     with the vector of each step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models._newton import descend
-    >>> sizes = np.array([1.0, 1e6])
-    >>> def function(x):
-    ...     return float(sizes @ (x - 1) ** 2), 2 * sizes * (x - 1)
-    >>> def reached(value, gradient):
-    ...     return abs(gradient).max() < 1e-9
-    >>> descend(function, lambda x: lambda v: 2 * sizes * v, np.zeros(2), reached, 99)
-    (array([1., 1.]), 3)
     """
     ops = ops_of(start)
     at, (value, gradient), n_products = start, function(start), 0

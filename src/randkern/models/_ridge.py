@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -24,14 +23,7 @@ from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
-from randkern.models.iterative_ridge import (
-    Problem,
-    StreamingFit,
-    exact_system,
-    pcg_system,
-    sgd_system,
-    solve_iteratively,
-)
+from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -48,7 +40,7 @@ from randkern.solvers import PCG, SGD, Checkpoint, Solution
 _FEATURE_BLOCK = 2048
 
 
-class KernelRidge(FeatureModel):
+class KernelRidge(IterativeRidge):
     """Base class of the regressor and the classifier: fits weights to targets."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -61,8 +53,6 @@ class KernelRidge(FeatureModel):
     }
 
     _needs_sums_alone = True
-    # Whether the targets are labels coded as ±1.
-    _labelled: ClassVar[bool] = False
     _statistics: NormalEquations
     _streaming: StreamingFit
     # Subtracted from the targets.
@@ -109,8 +99,7 @@ class KernelRidge(FeatureModel):
         if self.checkpoint is not None:
             checkpoint = Checkpoint(self.checkpoint)
             checkpoint.check_writable()
-            types = {"key": np.uint64, "memory": np.int64}
-            continued = checkpoint.load_integers(types)
+            continued = checkpoint.load_integers(["key", "memory"])
             if limit is None:
                 limit = continued.get("memory") or None
             if self.random_state is None and "key" in continued:
@@ -133,14 +122,21 @@ class KernelRidge(FeatureModel):
     ) -> None:
         """Solve for the weights of checked rows."""
         rows = self._shifted(rows)
-        if self.plan_ is None:
-            self._fit_exact(rows.whole(), limit, stream, report)
-        elif self._iterates(rows, limit):
-            self._fit_iteratively(rows, limit, stream, report)
-        elif rows.in_memory and self._plan.n_components > rows.n_rows:
+        if self._iterates(rows, limit):
+            if self.plan_ is None:
+                self.X_fit_ = rows.whole().X
+            solution, intercept = self._iterated(rows, limit, stream, report)
+            self._store(solution, solution.value, intercept)
+        elif self._is_dual(rows):
             self._fit_dual(rows.whole(), limit)
         else:
             self._fit_directly(rows, limit)
+
+    def _is_dual(self, rows: TrainingData) -> bool:
+        """Return whether the direct system has an equation per row."""
+        if self.plan_ is None:
+            return True
+        return rows.in_memory and self.plan_.n_components > rows.n_rows
 
     def _shifted(self, rows: Any) -> Any:
         """Return the rows with targets shifted near 0, if an intercept is fitted."""
@@ -209,60 +205,15 @@ class KernelRidge(FeatureModel):
         """
         if self.solver != "auto":
             return self.solver != "cholesky"
-        n, D, k = rows.n_rows, self._plan.n_components, rows.n_targets
-        if D <= n or not rows.in_memory:
-            needed = self._primal_bytes(rows)
-        else:
-            needed = self._dual_bytes(rows)
-        iterations = 15 if self._labelled else 30
-        return needed > limit or min(n, D) >= 2 * iterations * (4 * k + 60)
-
-    def _fit_iteratively(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
-    ) -> None:
-        """Solve the normal equations without forming them, or the dual system."""
-        checkpoint = None
-        if self.checkpoint is not None:
-            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
-            checkpoint = Checkpoint(self.checkpoint, kept)
-        problem = Problem(
-            rows=rows,
-            alpha=float(self.alpha),
-            center=self.fit_intercept,
-            memory_limit=limit,
-            stream=stream.child("solver"),
-            error_of=self._error_of,
-            labels=self._labelled,
-            report=report,
-            attributes_of=self._fitted,
-            checkpoint=checkpoint,
-        )
-        system_of: Any = pcg_system
-        solver = self._iterative_solver()
-        args: tuple[Any, Any] = (self.plan_, solver)
+        n, k, is_dual = rows.n_rows, rows.n_targets, self._is_dual(rows)
+        if (self._dual_bytes if is_dual else self._primal_bytes)(rows) > limit:
+            return True
         if self.plan_ is None:
-            if isinstance(solver, SGD):
-                raise ValueError(
-                    "solver='sgd' needs random features; with n_components=None use "
-                    "'pcg', 'cholesky' or 'auto'."
-                )
-            self.X_fit_ = rows.whole().X
-            system_of, args = exact_system, (self.kernel_, solver)
-        elif isinstance(solver, SGD):
-            system_of = sgd_system
-        solution, intercept = solve_iteratively(problem, system_of, *args)
-        self._store(solution, solution.value, intercept)
-
-    def _iterative_solver(self) -> PCG | SGD:
-        """Return the solver for `solver`, with checked arguments."""
-        solver = self.solver
-        if isinstance(solver, str):
-            solver = SGD() if solver == "sgd" else PCG()
-        solver._validate_params()
-        return solver
+            return n > MOST_EXACT_ROWS
+        iterations = 15 if self._labelled else 30
+        return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the fitted attributes for weights of features, or of rows."""
         constant = self._intercepts(intercept)
         if self.plan_ is None:
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
@@ -273,8 +224,11 @@ class KernelRidge(FeatureModel):
         self.__dict__.update(self._fitted(weights, intercept))
 
     def _dual_bytes(self, rows: TrainingData) -> int:
-        product = feature_gram_bytes(self._plan, rows.n_rows, rows.dtype.itemsize)
-        return dual_bytes(rows.n_rows, rows.n_targets, rows.like) + product
+        needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
+        if self.plan_ is None:
+            return needed
+        itemsize = rows.dtype.itemsize
+        return needed + feature_gram_bytes(self.plan_, rows.n_rows, itemsize)
 
     def _primal_bytes(self, rows: TrainingData) -> int:
         here = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
@@ -315,37 +269,23 @@ class KernelRidge(FeatureModel):
         self._store(solution, solution.value, intercept)
         return solution, intercept
 
+    def _gram(self, X: Rows) -> Any:
+        """Return the upper triangle of the Gram matrix, exact or of features."""
+        if self.plan_ is None:
+            return exact_gram(self.kernel_, X)
+        return feature_gram(self.plan_, X)
+
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
-        """Solve an n × n system if there are more features than rows."""
-        n, D = rows.n_rows, self._plan.n_components
-        check_memory(
-            self._dual_bytes(rows),
-            limit,
-            f"the {n} x {n} dual system of n_components={D} on {n} rows",
-            "Use fewer components than rows",
-        )
-        self._solve_dual(rows, lambda X: feature_gram(self._plan, X))
-
-    def _fit_exact(
-        self, rows: ArrayRows, limit: int, stream: Stream, report: FitReport
-    ) -> None:
-        """Solve the system of the exact kernel."""
-        n = rows.n_rows
-        needed = dual_bytes(n, rows.n_targets, rows.X)
-        large = needed > limit or n > MOST_EXACT_ROWS
-        if self.solver not in ("auto", "cholesky") or (self.solver == "auto" and large):
-            self._fit_iteratively(rows, limit, stream, report)
-            return
-        check_memory(
-            needed,
-            limit,
-            f"the exact {n} x {n} Gram matrix (n_components=None) in float64",
-            "Use solver='pcg', or random features (for instance n_components=10_000)",
-        )
-        self._solve_dual(rows, lambda X: exact_gram(self.kernel_, X))
-
-    def _solve_dual(self, rows: ArrayRows, gram_of: Callable[[Rows], Any]) -> None:
+        """Solve the system of the exact kernel, or of more features than rows."""
         given, ops, n = rows, ops_of(rows.Y), rows.n_rows
+        what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
+        advice = (
+            "Use solver='pcg', or random features (for instance n_components=10_000)"
+        )
+        if self.plan_ is not None:
+            D, advice = self.plan_.n_components, "Use fewer components than rows"
+            what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
+        check_memory(self._dual_bytes(rows), limit, what, advice)
         chosen = self._left_out_of(rows)
         left_out = np.arange(n - len(chosen), n)
         order = None
@@ -357,7 +297,7 @@ class KernelRidge(FeatureModel):
             rows = rows.take(order)
         sample = rows.take(left_out)
         solution, intercept, left = solve_dual(
-            *(gram_of(rows.X), rows.Y, rows.weight),
+            *(self._gram(rows.X), rows.Y, rows.weight),
             *(float(self.alpha), self.fit_intercept, left_out),
             self._share_of(sample),
         )

@@ -16,6 +16,7 @@ variables lie within their bounds (Mangasarian 2002, "A finite Newton method for
 classification"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
 Lagrangian method for solving Lasso problems"), and the number of steps hardly depends
 on U. Once these rows are those of the solution, a linear system gives it to rounding.
+In regression, targets stand in place of 1, and a tube around them costs nothing.
 
 For each column y of signs
 
@@ -35,6 +36,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -82,25 +84,18 @@ def solve_box(
     tol: float,
     longest: float,
     start: np.ndarray | None = None,
+    target: Any = 1.0,
+    tube: float | None = None,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
     Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
     of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
-    leave no more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.models.feature_matrix import FeatureArray
-    >>> from randkern.models._svm_dual import solve_box
-    >>> Z, signs = np.zeros((2, 64)), np.array([1.0, -1.0])
-    >>> Z[:, 0] = 1.0, -2.0
-    >>> found = solve_box(FeatureArray(Z), signs, np.full(2, 10.0), 1e-10, 2.0)
-    >>> found.alpha.round(6)
-    array([1., 0.])
+    leave no more. Values below `target`, (n,) or a number, cost `upper` per unit; with
+    a `tube`, those further from it than this on either side, and dual variables may be
+    negative.
     """
-    problem = _Problem(features, signs, upper, longest)
+    problem = _Problem(features, signs, upper, longest, target, tube)
     if start is None:
         at = problem.at(problem.ops.zeros(len(signs), signs))
     else:
@@ -147,12 +142,16 @@ class _Problem:
         signs: np.ndarray,
         upper: np.ndarray,
         longest: float,
+        target: Any,
+        tube: float | None,
     ):
         # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.square, self.factors = unit**2, signs / unit
         self.features, self.upper = features, self.square * upper
-        self.ops = ops_of(signs)
+        self.ops, self.target = ops_of(signs), target + 0.0 * signs
+        self.lower = 0.0 * upper if tube is None else -self.upper
+        self.tube = tube or 0.0
 
     def weights(self, alpha: np.ndarray) -> np.ndarray:
         """Return Mᵀa."""
@@ -181,8 +180,10 @@ class _Problem:
     def at(self, alpha: np.ndarray) -> _Point:
         weights = self.weights(alpha)
         values = self.values(weights)
-        square, total = float(weights @ weights), float(alpha.sum())
-        primal = 0.5 * square + float(self.upper @ (1.0 - values).clip(0.0))
+        square, missing = float(weights @ weights), self.target - values
+        primal = 0.5 * square + float(self.upper @ (missing - self.tube).clip(0.0))
+        primal -= float(self.lower @ (-missing - self.tube).clip(0.0))
+        total = float(alpha @ self.target) - self.tube * float(abs(alpha).sum())
         dual = total - 0.5 * square
         return _Point(alpha, weights, values, (primal - dual) / (primal or 1.0))
 
@@ -192,12 +193,13 @@ class _Problem:
         before, length = None, 0.0
         for n_steps in range(_MOST_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
-            # At the lower bound (0), free (1), or at the upper bound (2).
+            # Zero (0), free (1), or at the upper bound (2); or negative like that.
             state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
+            state -= where(alpha < 0, 1, 0) + where(alpha <= -self.upper, 1, 0)
             if length == 1.0 and bool((state == before).all()):
                 break
             gradient = weights - self.weights(alpha)
-            step = self._newton_step(state == 1, weight, gradient)
+            step = self._newton_step(abs(state) == 1, weight, gradient)
             change = self.values(step)
             length = self._length(at, weight, (weights, values), (step, change))
             if length == 0.0:
@@ -207,7 +209,9 @@ class _Problem:
         return self.at(alpha), n_steps
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
-        return (at.alpha + weight * (1.0 - values)).clip(0.0).clip(max=self.upper)
+        alpha, reach = at.alpha + weight * (self.target - values), weight * self.tube
+        alpha = alpha - alpha.clip(-reach, reach)
+        return alpha.clip(self.lower).clip(max=self.upper)
 
     def _newton_step(
         self, free: np.ndarray, weight: float, gradient: np.ndarray
@@ -251,15 +255,16 @@ class _Problem:
 
         None if their gap is not below `gap`, or if too many rows are free.
         """
-        ops, full = self.ops, alpha >= self.upper
-        free = ops.flatnonzero((alpha > 0) & ~full)
+        ops, full = self.ops, abs(alpha) >= self.upper
+        free = ops.flatnonzero((alpha != 0) & ~full)
         if not 0 < len(free) <= min(_MOST_FREE, self.features.width):
             return None
-        F = self.take(free)
+        F, sign = self.take(free), ops.xp.where(alpha[free] < 0, -1.0, 1.0)
         out = ops.xp.where(full, alpha, 0.0)
         # Among equal rows the variable is shared: the shortest solution.
-        found = ops.algebra.shortest_solution(F @ F.T, 1.0 - F @ self.weights(out))
-        out[free] = found.clip(0.0).clip(max=self.upper[free])
+        missing = self.target[free] - self.tube * sign - F @ self.weights(out)
+        found = sign * ops.algebra.shortest_solution(F @ F.T, missing)
+        out[free] = sign * found.clip(0.0).clip(max=self.upper[free])
         after = self.at(out)
         return after if after.gap < gap else None
 
@@ -287,18 +292,6 @@ class SVMDual:
 
     Features that are tensors must be float64; the bounds `upper`, (n,), of the dual
     variables may be 0. Newton's method takes at most `spare_bytes` for its matrices.
-
-    Attributes
-    ----------
-    alpha : ndarray of shape (n, k)
-        The dual variables, between 0 and their bounds.
-    weights : ndarray of shape (k, width)
-    gap : ndarray of shape (k,)
-        P − D, relative to P.
-    n_rounds : int
-        Passes over all rows, or steps of Newton's method for tensors.
-    is_stopped : bool
-        Whether a report stopped the last solution.
     """
 
     def __init__(
@@ -313,10 +306,14 @@ class SVMDual:
         self.features, self.signs, self.upper = features, signs, upper
         self.cache_bytes, self.spare_bytes = cache_bytes, spare_bytes
         self.ops = ops = ops_of(signs)
+        # The dual variables, (n, k), the weights (k, width), and P − D relative to P.
         self.alpha = ops.zeros(signs.shape, signs)
         self.weights = ops.zeros((signs.shape[1], features.width), signs)
         self.gap = ops.zeros(signs.shape[1], signs) + np.inf
-        self.n_rounds, self.is_stopped = 0, False
+        # Passes over all rows, or steps of Newton's method for tensors.
+        self.n_rounds = 0
+        # Whether a report stopped the last solution.
+        self.is_stopped = False
 
     def solve(
         self,
@@ -329,11 +326,6 @@ class SVMDual:
 
         The stream determines the order of rows. `report` is called with the number of
         each pass, or, for tensors, of each column of signs; it returns whether to stop.
-
-        Warns
-        -----
-        sklearn.exceptions.ConvergenceWarning
-            If `max_iter` passes do not reach `tol`, or rounding errors prevent it.
         """
         if is_tensor(self.signs):
             self._update(self.weights)
@@ -466,14 +458,12 @@ class SVMDual:
         Not if features are recomputed in every pass: that would double the passes.
         """
         Z = self.features.cached
-        if Z is None or self._is_precise() or 2 * Z.nbytes > self.cache_bytes:
+        is_precise = self.features.dtype.itemsize == 8
+        if Z is None or is_precise or 2 * Z.nbytes > self.cache_bytes:
             return
         if (self.gap > tol).any():
             self.features = self.features.in_float64(self.cache_bytes)
             self._update(self.weights)
-
-    def _is_precise(self) -> bool:
-        return self.features.dtype.itemsize == 8
 
     # -- Newton's method ---------------------------------------------------------------
 
@@ -482,7 +472,7 @@ class SVMDual:
         free = (self.alpha > 0) & (self.alpha < self.upper[:, None])
         return (
             self.features.cached is not None
-            and self._is_precise()
+            and self.features.dtype.itemsize == 8
             and int(free.sum(axis=0).max()) <= _MOST_FREE
             and newton_bytes(*self.features.cached.shape) <= self.spare_bytes
             and bool((self.gap > _EXACT).any())

@@ -44,11 +44,22 @@ class RealTargets:
     """Mixin for real targets: reads `y` at once or in blocks."""
 
     _n_outputs: int | None
+    _values: Callable[[Any], np.ndarray]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions, (n,) or (n, n_targets).
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Dask collections give Dask arrays, and tensors give tensors.
+        """
+        return self._values(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² of the predictions for rows.
@@ -64,14 +75,14 @@ class RealTargets:
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(r2_score(y, predictions, sample_weight=weight))
 
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return targets (n, k) and weights of rows in memory, learning from them."""
-        return self._check_targets(X, y, reset=True), check_weights(sample_weight, X)
+        y = self._checked(X, y)
+        self._n_outputs = None if y.ndim == 1 else y.shape[1]
+        return y.reshape(len(y), -1), check_weights(sample_weight, X)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> int | None:
-        y = self._targets_array(X, y)
+        y = self._checked(X, y)
         return None if y.ndim == 1 else y.shape[1]
 
     def _learn_from(self, seen: list[int | None]) -> int:
@@ -83,12 +94,17 @@ class RealTargets:
         self._n_outputs = seen[0]
         return self._n_outputs or 1
 
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._check_targets(X, y, reset=False), weight
+    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        y = self._checked(X, y)
+        n_outputs = None if y.ndim == 1 else y.shape[1]
+        if n_outputs != self._n_outputs:
+            raise ValueError(
+                f"y has {n_outputs or 1} targets, but earlier batches had "
+                f"{self._n_outputs or 1}."
+            )
+        return y.reshape(len(y), -1), weight
 
-    def _targets_array(self, X: Rows, y: Any) -> np.ndarray:
+    def _checked(self, X: Rows, y: Any) -> np.ndarray:
         check_given(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))
@@ -104,18 +120,6 @@ class RealTargets:
         if Y.ndim > 2:
             raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
         return Y
-
-    def _check_targets(self, X: Rows, y: Any, *, reset: bool) -> np.ndarray:
-        Y = self._targets_array(X, y)
-        n_outputs = None if Y.ndim == 1 else Y.shape[1]
-        if reset:
-            self._n_outputs = n_outputs
-        elif n_outputs != self._n_outputs:
-            raise ValueError(
-                f"y has {n_outputs or 1} targets, but earlier batches had "
-                f"{self._n_outputs or 1}."
-            )
-        return Y.reshape(len(Y), -1)
 
 
 def _without_missing(y: Any) -> Any:
@@ -198,20 +202,19 @@ class ClassLabels:
     _n_outputs: int | None
     _class_weights: np.ndarray | None
 
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return signs (n, k) and weights of rows in memory, learning the classes."""
-        y = self._check_labels(X, y)
-        self._set_classes(unique_labels(y))
-        return self._signs_like(X, y), self._weights(X, y, sample_weight)
+        y, weight = self._checked(X, y), check_weights(sample_weight, X)
+        classes = unique_labels(y)
+        self._set_classes(classes, self._totals(classes, X, y, weight))
+        Y, weight = self._signs_of(X, y, weight)
+        return Y, check_weights(weight, X)
 
     def _seen_in(self, X: Rows, y: Any, weight: Any) -> SeenLabels:
-        y = self._check_labels(X, y)
+        y = self._checked(X, y)
         values = ops_of(y).unique(y)
-        totals = dict(
-            zip(values.tolist(), _totals(values, X, y, weight).tolist(), strict=True)
-        )
+        sums = self._totals(values, X, y, weight).tolist()
+        totals = dict(zip(values.tolist(), sums, strict=True))
         if is_tensor(y):
             return SeenLabels(totals, None, y[:0])
         return SeenLabels(totals, values.dtype, None)
@@ -228,43 +231,25 @@ class ClassLabels:
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         like = seen[0].like
         placed = classes if like is None else ops_of(like).asarray(classes, like)
-        self._set_classes(placed)
-        self._class_weights = None
-        if self.class_weight is not None:
-            by_label = np.array([totals[label] for label in classes.tolist()])
-            self._class_weights = self._weights_by_class(by_label)
+        # Labels of several types have become text: blocks will tell which do not match.
+        found = [totals.get(label, 0.0) for label in classes.tolist()]
+        self._set_classes(placed, found)
         return self._n_outputs or 1
 
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        y = self._check_labels(X, y)
-        Y = self._signs_like(X, y)
-        if self._class_weights is not None:
-            by_row = self._by_row(self._class_weights, X, y)
-            weight = by_row if weight is None else weight * by_row
-        return Y, weight
+    def _totals(self, classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
+        """Return the total weights of classes, zeros if there is no `class_weight`."""
+        if self.class_weight is None:
+            return np.zeros(len(classes))
+        ops = ops_of(X)
+        position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
+        return ops.to_host(ops.bincount(position, weight, len(classes)))
 
-    def _check_labels(self, X: Rows, y: Any) -> np.ndarray:
-        check_given(self, y)
-        y = column_or_1d(read_labels(y), warn=True)
-        check_consistent_length(X, y)
-        check_classification_targets(y)
-        return y
+    def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        return self._signs_of(X, self._checked(X, y), weight)
 
-    def _set_classes(self, classes: np.ndarray) -> None:
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
-                f"{classes.tolist()}."
-            )
-        self.classes_ = classes
-        self._n_outputs = None if len(classes) == 2 else len(classes)
-
-    def _signs_like(self, X: Rows, y: np.ndarray) -> np.ndarray:
-        """Return labels as columns of ±1 on the device of the rows X."""
-        ops = ops_of(y)
-        position, known = _positions(self.classes_, y)
+    def _signs_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Return labels as columns of ±1 on the device of X, and weights of rows."""
+        ops, (position, known) = ops_of(y), _positions(self.classes_, y)
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
@@ -275,7 +260,33 @@ class ClassLabels:
         else:
             signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
             signs[ops.arange(len(y), y), position] = 1.0
-        return ops_of(X).float64_like(signs, X)
+        ops = ops_of(X)
+        if self._class_weights is not None:
+            by_class = ops.float64_like(self._class_weights, X)
+            by_row = by_class[ops.placed(position, ops.xp.int64, X)]
+            weight = by_row if weight is None else weight * by_row
+        return ops.float64_like(signs, X), weight
+
+    def _checked(self, X: Rows, y: Any) -> np.ndarray:
+        check_given(self, y)
+        y = column_or_1d(read_labels(y), warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        return y
+
+    def _set_classes(self, classes: Any, totals: Any = None) -> None:
+        """Set the classes and their weights, given the total weights of their rows."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
+                f"{classes.tolist()}."
+            )
+        self.classes_ = classes
+        self._n_outputs = None if len(classes) == 2 else len(classes)
+        self._class_weights = None
+        if self.class_weight is not None:
+            totals = np.ones(len(classes)) if totals is None else np.array(totals)
+            self._class_weights = self._weights_by_class(totals)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the labels of the largest values, shape (n,).
@@ -288,7 +299,7 @@ class ClassLabels:
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
             return lazily(self.predict, X, None, dtype)
-        return self._labels(self.decision_function(X))
+        return self._labels(self._class_values(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of the predictions for rows.
@@ -304,6 +315,10 @@ class ClassLabels:
         y, predictions, weight = predicted_rows(self, X, y, sample_weight)
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
+    def _class_values(self, X: Any) -> Any:
+        """Return the values whose largest one tells the class."""
+        return self.decision_function(X)
+
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """Return the labels of the largest values, on the device of the values.
 
@@ -314,27 +329,9 @@ class ClassLabels:
             position = xp.astype(values > 0, xp.int64)
         else:
             position = values.argmax(axis=1)
-        return self._labels_at(position)
-
-    def _labels_at(self, position: Any) -> Any:
-        """Return labels by their positions, on the device of these."""
         if is_tensor(position):
             return ops_of(position).entries_at(self.classes_, position)
         return ops_of(self.classes_).to_host(self.classes_)[position]
-
-    def _weights(self, X: Rows, y: np.ndarray, sample_weight: Any) -> np.ndarray | None:
-        weights = check_weights(sample_weight, X)
-        if self.class_weight is None:
-            return weights
-        by_class = self._weights_by_class(_totals(self.classes_, X, y, weights))
-        by_row = self._by_row(by_class, X, y)
-        return check_weights(by_row if weights is None else weights * by_row, X)
-
-    def _by_row(self, by_class: np.ndarray, X: Rows, y: Any) -> Any:
-        """Return the weight of the class of every row, on the device of X."""
-        position = _positions(self.classes_, y)[0]
-        ops = ops_of(X)
-        return ops.float64_like(by_class, X)[ops.placed(position, ops.xp.int64, X)]
 
     def _weights_by_class(self, totals: np.ndarray) -> np.ndarray:
         """Return the weight of each class, given the total weights of their rows."""
@@ -359,13 +356,6 @@ class ClassLabels:
         return by_class
 
 
-def _totals(classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
-    """Return the total weights of the rows of each class, on the host."""
-    ops = ops_of(X)
-    position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
-    return ops.to_host(ops.bincount(position, weight, len(classes)))
-
-
 class TargetsOrLabels:
     """Reads labels (text, booleans, or a few different integers), or real targets.
 
@@ -375,9 +365,7 @@ class TargetsOrLabels:
     _labelled: bool
     _reader: Any
 
-    def _read_targets(
-        self, X: Rows, y: Any, sample_weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_targets(self, X: Rows, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         self._learn_from([self._seen_in(X, y, check_weights(sample_weight, X))])
         return self._reader._read_targets(X, y, sample_weight)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
 from typing import Any
@@ -94,25 +93,21 @@ class _LabelPredictor(ClassifierMixin, BaseEstimator):
 class PrimalSearch:
     """The normal equations of D features at every penalty.
 
-    Weights are positive, and like Y, (n, k), on the device of X. `spare` bytes are for
-    cached features, in addition to :func:`primal_search_bytes`.
+    Weights are positive. `spare` bytes are for cached features, in addition to
+    :func:`primal_search_bytes`.
     """
 
     def __init__(
         self,
         plan: Plan,
-        X: Rows,
-        Y: Any,
-        weight: Any,
+        rows: ArrayRows,
         alphas: np.ndarray,
         fit_intercept: bool,
         spare: int,
     ):
-        self.Y = Y
-        self.weight = weight
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
-        self.unit = unit_of_weights(weight)
+        X, self.Y, self.weight = rows.X, rows.Y, rows.weight
+        self.alphas, self.fit_intercept = alphas, fit_intercept
+        self.unit = unit_of_weights(rows.weight)
         # Cached, plus a copy for the rows of a fold.
         kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
         if kept_bytes <= spare:
@@ -242,16 +237,17 @@ def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
 # -- more features than rows, or the exact kernel ---------------------------------
 
 
-@dataclass(eq=False)
 class DualSearch:
-    """An n × n system at every penalty."""
+    """An n × n system at every penalty.
 
-    # The upper triangle of the Gram matrix, (n, n); overwritten by the search.
-    gram: Any
-    Y: Any
-    weight: Any
-    alphas: np.ndarray
-    fit_intercept: bool
+    `gram` is the upper triangle of the Gram matrix; the search overwrites it.
+    """
+
+    def __init__(
+        self, gram: Any, rows: ArrayRows, alphas: np.ndarray, fit_intercept: bool
+    ):
+        self.gram, self.Y, self.weight = gram, rows.Y, rows.weight
+        self.alphas, self.fit_intercept = alphas, fit_intercept
 
     def leave_one_out(self) -> Predictions:
         """Yield the prediction for each row by a fit without it."""

@@ -120,27 +120,14 @@ def temperature_of(
 ) -> float:
     """Return the divisor of logits that minimises the log loss.
 
-    A share of 1/(n + 1) of each label is spread over all classes, as if one more row
-    had been seen: even if all these rows are classified correctly, others may not be.
-
-    Parameters
-    ----------
-    logits : array of shape (n, k)
-        Logits of rows that were left out of the fit; k = 1: of the second of two
-        classes, those of the first being 0.
-    of_class : array of shape (n, k), bool
-        One-hot encoding of the classes of the rows.
-    weight : array of shape (n,), optional
-    n_units : float, optional
-        Used in place of n if rows are repeated.
-    optimism : float, default=0.0
-        By how much the log loss at temperature 1 is estimated to be too small, because
-        the same rows have chosen the model; assumed to be proportional to the scale of
-        the logits.
-
-    References
-    ----------
-    Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern neural networks".
+    `logits`, (n, k), are those of rows that were left out of the fit; k = 1: of the
+    second of two classes, those of the first being 0. `of_class`, (n, k), says which
+    class is theirs. A share of 1/(n + 1) of each label is spread over all classes, as
+    if one more row had been seen: even if all these rows are classified correctly,
+    others may not be. `n_units` replaces n if rows are repeated (Guo, Pleiss, Sun &
+    Weinberger 2017, "On calibration of modern neural networks"). `optimism` is by how
+    much the log loss at temperature 1 is estimated to be too small, because the same
+    rows have chosen the model; it is assumed to be proportional to the scale of logits.
     """
     ops, n = ops_of(logits), len(logits)
     if not n or (weight is not None and not float(weight.sum())):

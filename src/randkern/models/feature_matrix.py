@@ -51,10 +51,11 @@ def products(Z: Any, weights: Any) -> Any:
 
 def add_combinations(Z: Any, factors: Any, out: Any) -> None:
     """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
-    ops = ops_of(out)
-    size, part = ops.largest(abs(factors)) or 1.0, ops.zeros(out.shape, out)
-    ops.skinny_gemm.add_transposed(Z, ops.asarray(factors / size, Z), part)
-    out += size * part
+    ops, thin = ops_of(out), ops_of(out).skinny_gemm
+    sizes = ops.largest_sizes(factors)
+    sizes, part = sizes + (sizes == 0), ops.zeros(out.shape, out)
+    thin.add_transposed(Z, thin.pack(factors / sizes, Z), part)
+    out += sizes[:, None] * part
 
 
 def combined(features: FeatureMatrix, factors: Any) -> Any:
@@ -84,27 +85,11 @@ class FeatureMatrix:
     precision is enough. The others are recomputed in every pass. Shards are summed in
     place (:meth:`reduce`), each as a separate matrix.
 
-    Parameters
-    ----------
-    rows : TrainingData
-    plan : Plan
-    cache_bytes : int, default=0
-        Memory for features.
-    precise : bool, default=False
-        Whether features are float64, whatever the dtype of the rows.
-    compress : bool, default=False
-        Whether features of arrays may be cached in 16 bits.
-    weight_unit : float, default=1
-        Weights of blocks are divided by it.
-    block_rows : int, optional
-        Number of rows computed at a time.
-
-    Attributes
-    ----------
-    n_rows, n_targets, n_components, width : int
-        The width is the number of components plus padding with zeros.
-    like : array
-        An array in the dtype and on the device of the features.
+    `cache_bytes` is the memory for features; with `precise` they are float64, whatever
+    the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
+    Weights of blocks are divided by `weight_unit`. `block_rows` rows are computed at a
+    time. The `width` is the number of components plus padding with zeros, and `like` an
+    array in the dtype and on the device of the features.
     """
 
     def __init__(
@@ -163,7 +148,7 @@ class FeatureMatrix:
         scales = ops.empty(n_cached, like)
         weights = ops.ones(n_cached, like)
         targets = ops.zeros((n_cached, self.n_targets), like)
-        for block in self._computed(0):
+        for block in self.computed(self.rows):
             stop = min(block.rows.stop, n_cached)
             here, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
@@ -187,12 +172,15 @@ class FeatureMatrix:
             for part in row_blocks(n_cached, cached_rows):
                 yield cache.part(part)
         if n_cached < self.n_rows:
-            yield from self._computed(n_cached)
+            yield from self.computed(self.rows, n_cached)
 
-    def _computed(self, start: int) -> Iterator[FeatureBlock]:
-        """Yield rows from `start` on, computed in the same array."""
-        buffer = self._empty(min(self.block_rows, self.n_rows))
-        for block in self.rows.blocks(self.block_rows, start):
+    def computed(
+        self, rows: TrainingData, start: int = 0, buffer: Any = None
+    ) -> Iterator[FeatureBlock]:
+        """Yield features of rows from `start` on, computed in the same array."""
+        if buffer is None:
+            buffer = self.empty(min(self.block_rows, rows.n_rows))
+        for block in rows.blocks(len(buffer), start):
             values = buffer[: block.n_rows]
             self._evaluate(block.X, values)
             weight = None if block.weight is None else block.weight / self.weight_unit
@@ -204,7 +192,7 @@ class FeatureMatrix:
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out
 
-    def _empty(self, n_rows: int) -> Any:
+    def empty(self, n_rows: int) -> Any:
         """Return an array for rows, with zeros as padding."""
         out = self._gemm.empty_padded(n_rows, self.plan.n_components, self.like)
         out[:, self.plan.n_components :] = 0
@@ -218,7 +206,7 @@ class FeatureMatrix:
         """Return the features of these ascending row numbers."""
         if self.cached is not None:
             return self.cached[numbers]
-        Z = self._empty(len(numbers))
+        Z = self.empty(len(numbers))
         if len(numbers):
             X = self.rows.take(numbers).X
             for part in row_blocks(len(numbers), self.block_rows):

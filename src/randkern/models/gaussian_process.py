@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -27,7 +26,6 @@ from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import (
     check_same_device,
     predict_by_features,
-    predict_by_rows,
 )
 from randkern.models._gp_evidence import (
     Evidence,
@@ -36,9 +34,8 @@ from randkern.models._gp_evidence import (
     RowPosterior,
     check_correction,
     fitc_rows,
-    of_precisions,
     posterior_sums,
-    precision_sums,
+    size_of,
 )
 from randkern.models._gp_laplace import (
     LaplaceEvidence,
@@ -46,11 +43,9 @@ from randkern.models._gp_laplace import (
     Likelihood,
     likelihood_of,
 )
-from randkern.models._gp_learning import learning_rows, most_learning_rows
 from randkern.models._gp_model import (
     GaussianProcess,
     conditioned_paths,
-    laplace_rows,
     left_paths,
     new_noise,
     units_of,
@@ -60,9 +55,6 @@ from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import (
     SUMMED_ROWS,
-    check_laplace_memory,
-    check_process_memory,
-    float64_block_rows,
 )
 from randkern.plan import Plan, evaluate
 
@@ -349,8 +341,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         rows = rows.rescaled(self._target_mean, self._target_scale)
         kernel = with_mean(self._given_kernel, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
-        most = self._most_learning_rows()
-        self._check_memory(rows, most, limit)
         self.intercept_ = 0.0
         self._likelihood = likelihood_of(
             self.likelihood,
@@ -359,7 +349,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             counted=self.weights == "counts",
             normalized=self.normalize_y,
         )
-        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
+        sample = self._rows_to_learn_from(rows, stream, limit)
         extra = {"noise": math.log(self.noise)}
         if self.likelihood == "poisson":
             extra = {}
@@ -387,17 +377,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
                 self.coef_ = mean
         elif self.plan_ is None:
             K = self.kernel_._gram(sample.X, None)
-            by_rows = RowPosterior.of(K, *sample.targets(), self.noise_)
-            self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.dual)
-            self._posterior = self._with_precisions(by_rows, sample)
+            Y, weight = sample.targets()
+            size = size_of(weight, self._has_precisions)
+            by_rows = RowPosterior.of(K, Y, weight, size, self.noise_)
+            self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.mean)
+            self._posterior = by_rows
         else:
             if self.correction == "fitc":
                 rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
                 unit = rows.survey().weight_unit
-            statistics, squares = rows.reduce(posterior_sums, self._plan, unit)
-            posterior = FeaturePosterior.of(statistics, squares, self.noise_)
-            self.coef_ = self._transposed(posterior.mean)
-            self._posterior = self._with_precisions(posterior, rows)
+            sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
+            self._posterior = FeaturePosterior.of(sums, self.noise_)
+            self.coef_ = self._transposed(self._posterior.mean)
 
     @property
     def _process_kernel(self) -> Kernel:
@@ -409,29 +400,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return (self.bounds or {}) | held
 
     @property
+    def _is_laplace(self) -> bool:  # type: ignore[override]
+        return self._likelihood is not None
+
+    @property
     def _scale_range(self) -> float:  # type: ignore[override]
         """The largest factor by which learning may change a scale."""
         return 1e2 if self.likelihood == "poisson" else 1e10
-
-    def _most_learning_rows(self) -> int:
-        """Return the largest number of rows to learn from; 0: as many as affordable."""
-        if self.likelihood != "gaussian":
-            return laplace_rows(1)
-        return 0 if self._learning_plan else self._most_exact_rows
-
-    def _check_memory(self, rows: TrainingData, most: int, limit: int) -> None:
-        """Raise before a fit that takes more than the limit."""
-        if self.likelihood != "gaussian":
-            learned = min(rows.n_rows, most)
-            check_laplace_memory(self.plan_, rows, 1, learned, limit)
-            return
-        learned = 0
-        if self.optimizer is not None:
-            learned = rows.n_rows
-            if self.plan_ is not None:
-                affordable = most_learning_rows(self.plan_.n_components)
-                learned = min(learned, most or affordable)
-        check_process_memory(self.plan_, rows, learned, limit)
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
@@ -439,15 +414,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return LaplaceEvidence(rows, hyper, plan, self._likelihood)
         return Evidence(rows, hyper, plan, self.weights == "precision")
 
-    def _with_precisions(
-        self, posterior: FeaturePosterior | RowPosterior, rows: TrainingData
-    ) -> Any:
-        """Return the posterior with its evidence corrected for precisions."""
-        if self.weights == "counts" and self.correction == "dtc":
-            return posterior
-        sums = rows.reduce(precision_sums)
-        more = of_precisions(sums, rows.n_targets, self.noise_)
-        return replace(posterior, evidence=posterior.evidence + more)
+    @property
+    def _has_precisions(self) -> bool:
+        """Whether weights divide the noise of rows."""
+        return self.weights == "precision" or self.correction == "fitc"
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -535,9 +505,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
-        assert isinstance(self._posterior, LaplacePosterior) and self._likelihood
-        X = ops_of(X).as_float64(X)
-        means, variances = self._laplace_moments(X, [self._posterior])
+        assert self._likelihood is not None
+        means, variances = self._moments(X, [self._posterior])
         mean, variance = self._likelihood.moments(
             means[:, 0], variances[:, 0], include_noise
         )
@@ -567,23 +536,14 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _variance(self, X: Rows) -> np.ndarray:
         """Return Var f at every row, for targets in units of the fit."""
-        out = ops_of(X).zeros(X.shape[0], X)
-        width = self._posterior.factor.shape[0]
-        for rows in row_blocks(len(out), float64_block_rows(width)):
-            part = ops_of(X).as_float64(X[rows])
-            Z = None if self.plan_ is None else evaluate(self._plan, part)
-            half = self._half(part, Z)
-            out[rows] = ops_of(X).algebra.column_products(half, half)
-            if self.plan_ is None:
-                out[rows] = self.kernel_._diag(part) - out[rows]
-            else:
-                out[rows] += self._left_out(part, Z, out[rows])
-        return out.clip(0.0)
+        return self._moments(X, [self._posterior])[1][:, 0].clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
+        """Return the covariance of f at all rows, in units of the fit."""
+        check_same_device(X, self._posterior.factor)
         X = ops_of(X).as_float64(X)
-        Z: Any = None if self.plan_ is None else evaluate(self.plan_, X)
-        half = self._half(X, Z)
+        Z = self._features_of(X)
+        half = self._posterior.half(Z)
         covariance = half.T @ half
         if self.plan_ is None:
             return self.kernel_._gram(X, None) - covariance
@@ -594,19 +554,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             covariance += share[:, None] * self._reach.left_covariance(X) * share
         return covariance
 
-    def _half(self, X: Rows, Z: np.ndarray | None) -> np.ndarray:
-        """Return the half of the posterior for float64 rows X with features Z."""
-        check_same_device(X, self._posterior.factor)
-        if Z is None:
-            Z = self.kernel_._gram(X, self.X_fit_)
-        return self._posterior.half(Z)
-
     def _share_left(self, X: Rows) -> np.ndarray:
         """Return the factors of draws of the part that landmarks omit, (n,)."""
         assert self._reach is not None
-        Z = evaluate(self._plan, X)
-        half = self._half(X, Z)
-        variance = ops_of(X).algebra.column_products(half, half)
+        Z = self._features_of(X)
+        _, variance = self._posterior.moments(Z)
         left = self._reach.left_over(X)
         return (self._left_out(X, Z, variance) / (left + (left == 0))) ** 0.5
 
@@ -683,48 +635,35 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._gaussian("sample_paths")
         generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
-        ops = ops_of(posterior.factor)
-        if isinstance(posterior, FeaturePosterior):
-            factor = posterior.factor
-            drawn = generator.normal(size=(len(factor), columns))
-            drawn = ops.float64_like(drawn, factor)
-            weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
-            left: list[tuple[Plan, np.ndarray]] = []
-            if self.features == "nystrom":
-                prior, (_, apart) = left_paths(
-                    self.kernel_, self._plan, columns, random_state
-                )
-                parts = [(self._plan, weights + apart), prior]
-                return partial(self._path_values, parts, None, left)
-            if self._reach is not None:
-                left = left_paths(
-                    self._reach.kernel, self._reach.plan, columns, random_state
-                )
-            return partial(self._path_values, [(self._plan, weights)], None, left)
-        prior, dual = conditioned_paths(
-            self.kernel_, self.X_fit_, posterior, columns, generator, random_state
-        )
-        return partial(self._path_values, [prior], dual, [])
+        if isinstance(posterior, RowPosterior):
+            given = self.kernel_, self.X_fit_, posterior, columns, generator
+            return partial(self._path_values, conditioned_paths(*given, random_state))
+        factor, parts = posterior.factor, []
+        ops = ops_of(factor)
+        drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
+        weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
+        if self.features == "nystrom":
+            prior, known = left_paths(self.kernel_, self._plan, columns, random_state)
+            weights, parts = weights - known, [prior]
+        elif self._reach is not None:
+            plan = self._reach.plan
+            prior, known = left_paths(self._reach.kernel, plan, columns, random_state)
+            parts = [partial(self._left_values, prior, known)]
+        parts.append(partial(predict_by_features, self._plan, weights))
+        return partial(self._path_values, parts)
 
-    def _path_values(
-        self,
-        parts: list[tuple[Plan, np.ndarray]],
-        dual: np.ndarray | None,
-        left: list[tuple[Plan, np.ndarray]],
-        X: Any,
-    ) -> np.ndarray:
-        """Return values of draws, including the posterior mean."""
+    def _left_values(self, prior: Any, known: np.ndarray, X: Rows) -> np.ndarray:
+        """Return values of draws of the part that landmarks omit."""
+        assert self._reach is not None
+        left = prior(X) - predict_by_features(self._reach.plan, known, X)
+        return self._share_left(X)[:, None] * left
+
+    def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
+        """Return values of draws, the sums of functions, with the posterior mean."""
         X = validate_rows(self, X, reset=False)
         check_same_device(X, self._posterior.factor)
         rows = ops_of(X).as_float64(X)
-        draws: Any = sum(predict_by_features(*part, rows) for part in parts)
-        if left:
-            draws += self._share_left(rows)[:, None] * sum(
-                predict_by_features(*part, rows) for part in left
-            )
-        if dual is not None:
-            draws += predict_by_rows(self.kernel_, self.X_fit_, dual, rows)
-        return self._about_the_mean(X, draws)
+        return self._about_the_mean(X, sum(part(rows) for part in parts))
 
     def _about_the_mean(self, X: Rows, draws: np.ndarray) -> np.ndarray:
         """Return draws (n, n_targets·m) in units of the targets, plus the mean."""
@@ -771,28 +710,29 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         posterior = self._gaussian("condition_on")
         X = validate_rows(self, X, reset=False)
         check_same_device(X, posterior.factor)
-        rows = ArrayRows(
-            ops_of(X).as_float64(X),
-            self._check_targets(X, y, reset=False),
-            check_weights(sample_weight, X),
-        ).rescaled(self._target_mean, self._target_scale)
+        Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+        rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
+        rows = rows.rescaled(self._target_mean, self._target_scale)
         if self.correction == "fitc" and self.plan_ is not None:
             rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         Y, weight = rows.targets()
         out = copy(self)
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
-            out._posterior = posterior.given(Z, Y, weight, self.noise_)
+            out._posterior = posterior.given(
+                *(Z, Y, weight, self.noise_), self._has_precisions
+            )
             out.coef_ = self._transposed(out._posterior.mean)
             if self._reach is not None:
                 out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
-            out._posterior = posterior.given(cross, own, Y, weight)
+            out._posterior = posterior.given(
+                *(cross, own, Y, weight), self._has_precisions
+            )
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
-            out.dual_coef_ = self._shaped(out._posterior.dual)
-        out._posterior = self._with_precisions(out._posterior, rows)
+            out.dual_coef_ = self._shaped(out._posterior.mean)
         return out
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -14,7 +14,6 @@ from randkern._random import root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import read
-from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -22,15 +21,12 @@ from randkern.models._gp_evidence import LikelihoodOfRows
 from randkern.models._gp_laplace import (
     Bernoulli,
     LaplaceEvidence,
-    SoftmaxEvidence,
     mean_probability,
     mean_softmax,
 )
-from randkern.models._gp_learning import learning_rows
-from randkern.models._gp_model import GaussianProcess, laplace_rows
+from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
 from randkern.models.callbacks import with_callbacks
-from randkern.models.memory import check_laplace_memory
 from randkern.plan import Plan
 
 
@@ -189,17 +185,11 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
         self._draw(*drawn_from, stream)
-        limit, k = self._memory_for(rows), rows.n_targets
-        most = laplace_rows(k)
-        learned = min(rows.n_rows, most)
-        check_laplace_memory(
-            self.plan_, rows, k, learned, limit, joined=self._is_softmax
-        )
-        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
+        limit = self._memory_for(rows)
+        sample = self._rows_to_learn_from(rows, stream, limit, self._is_softmax)
         self._learn(sample, {}, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
-        likelihood = None if self._is_softmax else Bernoulli()
-        self._posteriors = self._laplace(rows, sample, likelihood, limit)
+        self._posteriors = self._laplace(rows, sample, self._likelihood, limit)
         report.end()
         return self
 
@@ -207,10 +197,14 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def _is_softmax(self) -> bool:
         return self.multi_class == "softmax" and self._many_targets
 
+    @property
+    def _likelihood(self) -> Bernoulli | None:
+        """The likelihood of each column of targets; None: the softmax, of all."""
+        return None if self._is_softmax else Bernoulli()
+
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
-        if self._is_softmax:
-            return SoftmaxEvidence(rows, Hyperparameters(self.kernel_), plan)
-        return LaplaceEvidence(rows, Hyperparameters(self.kernel_), plan, Bernoulli())
+        hyper = Hyperparameters(self.kernel_)
+        return LaplaceEvidence(rows, hyper, plan, self._likelihood)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -218,18 +212,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         check_is_fitted(self)
         return sum(posterior.evidence for posterior in self._posteriors)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable labels, shape (n,).
-
-        Parameters
-        ----------
-        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
-        """
-        if is_dask(X):
-            return super().predict(X)
-        probabilities = self.predict_proba(X)
-        return self._labels_at(probabilities.argmax(axis=1))
+    def _class_values(self, X: Any) -> Any:
+        return self.predict_proba(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes).
@@ -246,7 +230,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
-        return self._mean_probabilities(*self._laplace_moments(X, self._posteriors))
+        return self._mean_probabilities(*self._moments(X, self._posteriors))
 
     def _mean_probabilities(self, means: Any, variances: Any) -> Any:
         """Return probabilities given means and variances of every f, (n, k)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,119 +17,71 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.kernels import Kernel
-from randkern.models._feature_model import predict_by_features
+from randkern.models._feature_model import FeatureModel, predict_by_features
 from randkern.models.callbacks import FitReport
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
-from randkern.plan import Plan, evaluate
+from randkern.plan import Plan
 from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
 
 # Memory of the features of sampled rows for estimating the step size.
 _SAMPLED_BYTES = 64 * 10**6
 
 
-class FeatureBatches:
-    """The matrix of a :class:`FeatureOperator`, with rows in batches.
+class FeatureBatches(FeatureOperator):
+    """The matrix of features, with its rows in batches.
 
-    Features, targets and gradients are on the device of the rows. Spare memory is for
-    sampled features, then for the pool of streamed rows that batches are drawn from.
+    Spare memory is for sampled features, then for the pool of streamed rows that
+    batches are drawn from.
     """
 
-    def __init__(
-        self, operator: FeatureOperator, spare_bytes: int = 3 * _SAMPLED_BYTES
-    ):
-        self._operator = operator
-        self._plan, self._rows = operator.features.plan, operator.features.rows
-        self._spare_bytes = spare_bytes
-        self._at_once = operator.features.block_rows
-        self.size, self.n_targets = operator.size, self._rows.n_targets
-        self.weight_unit = operator.weight_unit
-        self.weight_sum = operator.weight_sum
-        self.center = (
-            operator.feature_sum / self.weight_sum if operator.center else None
-        )
-        self.leading_eigenpairs = operator.leading_eigenpairs
+    spare_bytes = 3 * _SAMPLED_BYTES
+
+    @property
+    def n_targets(self) -> int:
+        return self.features.n_targets
 
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the square root of its weight."""
-        n_bytes = self.size * self._rows.dtype.itemsize
+        features = self.features
+        n_bytes = self.size * features.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
-        most = min(_SAMPLED_BYTES, self._spare_bytes // 3) // n_bytes
-        n = min(self._rows.n_rows, max(1, self._at_once // 2, most))
-        generator = self._operator.stream.child("step").generator()
-        numbers = np.sort(generator.choice(self._rows.n_rows, n, replace=False))
-        block = self._rows.take(numbers)
-        Z = evaluate(self._plan, block.X)
-        asarray = ops_of(Z).asarray
-        if self.center is not None:
-            Z -= asarray(self.center, Z)
-        if block.weight is not None:
-            Z *= asarray((block.weight / self.weight_unit) ** 0.5, Z)[:, None]
-        return Z
+        most = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
+        n = min(features.n_rows, max(1, features.block_rows // 2, most))
+        generator = self.stream.child("step").generator()
+        numbers = np.sort(generator.choice(features.n_rows, n, replace=False))
+        return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
 
-    def batches(self, n_rows: int, epoch: int) -> Iterator[_Batch]:
+    def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
         """Yield all rows in batches."""
-        generator = self._operator.stream.child("epoch", epoch).generator()
-        most = min(self._at_once, n_rows, self._rows.n_rows)
-        like = self._rows.like
-        buffer = ops_of(like).skinny_gemm.empty_padded(most, self.size, like)
-        for block in self._rows.batches(n_rows, generator, self._spare_bytes):
-            yield _Batch(self, buffer, block)
+        features = self.features
+        generator = self.stream.child("epoch", epoch).generator()
+        most = min(features.block_rows, n_rows, features.n_rows)
+        self._buffer = features.empty(most)
+        yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
-    def features_of(self, block: ArrayRows, buffer: Any) -> Any:
-        """Return the features of some rows, computed in the buffer."""
-        values = buffer[: len(block.Y)]
-        evaluate(self._plan, block.X, out=values[:, : self.size])
-        if self.center is not None:
-            values[:, : self.size] -= ops_of(values).asarray(self.center, values)
-        return values
+    def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
+        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
 
-    def targets_of(self, block: ArrayRows) -> Any:
-        """Return the targets, centred if there is an intercept."""
-        return block.Y - ops_of(block.Y).float64_like(self._operator.means, block.Y)
-
-    def weights_of(self, block: ArrayRows) -> Any:
-        """Return the weights of some rows, divided by their unit."""
-        if block.weight is None:
-            return ops_of(block.Y).ones(len(block.Y), block.Y)
-        return block.weight / self.weight_unit
-
-
-class _Batch:
-    """Some rows, whose features are computed a part at a time."""
-
-    def __init__(self, source: FeatureBatches, buffer: Any, rows: ArrayRows):
-        self._source, self._buffer, self._rows = source, buffer, rows
-
-    @property
-    def weight(self) -> float:
-        return float(self._source.weights_of(self._rows).sum())
-
-    def gradient(self, W: Any) -> tuple[Any, Any]:
-        """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
-        ops = ops_of(W)
-        thin, largest = ops.skinny_gemm, ops.largest
-        D, k = W.shape
-        at_once, width = self._buffer.shape
-        size = largest(abs(W)) or 1.0
-        right = thin.empty_padded(k, D, self._buffer)
-        right[:, :D] = (W / size).T
-        loss = ops.zeros(k, W)
-        gradient = ops.zeros((k, width), W)
-        for rows in row_blocks(len(self._rows.Y), at_once):
-            part = self._rows.part(rows.start, rows.stop)
-            Z = self._source.features_of(part, self._buffer)
-            weight = self._source.weights_of(part)
-            residual = thin.multiply(Z, right) * size - self._source.targets_of(part)
+        Of shapes (D, k) and (k,).
+        """
+        ops, (D, k) = ops_of(W), W.shape
+        weights, total = self.features.padded(W.T), 0.0
+        means = ops.float64_like(self.means, W)
+        gradient, loss = ops.zeros(weights.shape, W), ops.zeros(k, W)
+        for block in self.features.computed(batch, buffer=self._buffer):
+            if self.center:
+                center = self.feature_sum / self.weight_sum
+                block.values[:, :D] -= ops.asarray(center, block.values)
+            weight = block.weight
+            if weight is None:
+                weight = ops.ones(len(block.Y), W)
+            residual = products(block.values, weights) - (block.Y - means)
             loss += weight @ residual**2
-            residual *= weight[:, None]
-            unit = largest(abs(residual)) or 1.0
-            out = ops.zeros((k, width), W)
-            thin.add_transposed(Z, thin.pack(residual / unit, Z), out)
-            gradient += out * unit
-        return ops.contiguous(gradient[:, :D].T), loss
+            add_combinations(block.values, residual * weight[:, None], gradient)
+            total += float(weight.sum())
+        return ops.contiguous(gradient[:, :D].T), loss, total
 
 
 # Predictions at the training rows differ from those of the solution by at most this
@@ -147,138 +100,198 @@ _PROBE_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Ridge regression on features of some rows."""
-
-    rows: TrainingData
-    alpha: float
-    # Whether there is an unpenalised intercept.
-    center: bool
-    memory_limit: int
-    stream: Stream
-    # The error of predictions, given targets, these, both (n, k), and weights or None.
-    error_of: Callable[[Any, Any, Any], float]
-    # Whether targets are ±1, whose signs are right long before their values.
-    labels: bool
-    report: FitReport
-    # Of the model, for weights and intercepts.
-    attributes_of: Callable[[Any, Any], dict[str, Any]]
-    checkpoint: Checkpoint | None = None
-
-
-@dataclass(frozen=True)
 class System:
-    """A linear system for a solver, and the weights that its solutions give."""
+    """A linear system for a solver."""
 
     solver: Any
     operator: Any
-    shift: float
     rhs: Any
-    # Returns the model's weights and intercepts for a solution.
-    weights_of: Callable[[Any], tuple[Any, Any]]
     # Further arguments of the solver, for its stopping criterion.
     stopping: dict[str, Any] = field(default_factory=dict)
 
 
-def solve_iteratively(
-    problem: Problem, system_of: Callable[..., System], *args: Any
-) -> tuple[Solution, Any]:
-    """Solve ``system_of(problem, *args)``; return the weights and the intercepts.
+class IterativeRidge(FeatureModel):
+    """Kernel ridge regression by iterative solvers."""
 
-    Targets are rescaled if their squares leave the range of floats.
-    """
-    scale = problem.rows.survey().target_scale
-    if np.any(scale != 1.0):
-        rows = problem.rows.rescaled(np.zeros_like(scale), scale)
-        problem = replace(problem, rows=rows)
+    alpha: float
+    fit_intercept: bool
+    solver: Any
+    checkpoint: Any
+    # Whether the targets are labels coded as ±1.
+    _labelled: ClassVar[bool] = False
+    _key: int
 
-    def weights_of(value: Any) -> tuple[Any, Any]:
-        weights, intercept = system.weights_of(value)
-        size = ops_of(weights).float64_like(scale, weights)
-        return weights * size, intercept * size
+    @abstractmethod
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
+        """Return the error of predictions, (n, k), for validation."""
 
-    problem.report.begin(lambda value: problem.attributes_of(*weights_of(value)))
-    try:
-        system = system_of(problem, *args)
-        solution = system.solver.solve(
-            system.solver.init(system.operator, system.shift),
-            system.rhs,
-            callback=problem.report,
-            checkpoint=problem.checkpoint,
-            **system.stopping,
-        )
-    finally:
-        problem.report.iterations_end()
-    weights, intercept = weights_of(solution.value)
-    return replace(solution, value=weights), intercept
+    @abstractmethod
+    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
+        """Return the fitted attributes for weights of features, or of rows."""
 
+    def _iterative_solver(self) -> PCG | SGD:
+        """Return the solver for `solver`, with checked arguments."""
+        solver = self.solver
+        if isinstance(solver, str):
+            solver = SGD() if solver == "sgd" else PCG()
+        solver._validate_params()
+        return solver
 
-def pcg_system(problem: Problem, plan: Plan, solver: PCG) -> System:
-    """Return the normal equations of features for conjugate gradients."""
-    rows, limit = problem.rows, problem.memory_limit
-    fixed, at_once = operator_memory(plan, rows, solver, limit)
-    block: Any = None
-    if solver.validation_fraction is not None:
-        if not rows.in_one_place:
-            raise ValueError(
-                "validation_fraction needs rows in one place, not on a cluster or on "
-                "several devices."
+    def _iterated(
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+    ) -> tuple[Solution, Any]:
+        """Return weights and intercepts, solved for without forming a matrix.
+
+        Targets are rescaled if their squares leave the range of floats.
+        """
+        checkpoint = None
+        if self.checkpoint is not None:
+            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
+            checkpoint = Checkpoint(self.checkpoint, kept)
+        scale = rows.survey().target_scale
+        if np.any(scale != 1.0):
+            rows = rows.rescaled(np.zeros_like(scale), scale)
+
+        def weights_of(value: Any) -> tuple[Any, Any]:
+            weights, intercept = system.operator.weights_of(value)
+            size = ops_of(weights).float64_like(scale, weights)
+            return weights * size, intercept * size
+
+        report.begin(lambda value: self._fitted(*weights_of(value)))
+        try:
+            system = self._system(rows, limit, stream.child("solver"), checkpoint)
+            solver, operator = system.solver, system.operator
+            solution = solver.solve(
+                solver.init(operator, float(self.alpha) / operator.weight_unit),
+                system.rhs,
+                callback=report,
+                checkpoint=checkpoint,
+                **system.stopping,
             )
-        held_out, block = _held_out(rows, solver.validation_fraction, problem.stream)
-        rows = rows.without(held_out)
-    statistics = rows.survey()
-    features = FeatureMatrix(
-        rows,
-        plan.raw,
-        limit - fixed,
-        compress=solver.is_coarse,
-        weight_unit=statistics.weight_unit,
-        block_rows=at_once,
-    )
-    operator = FeatureOperator(
-        features, statistics, problem.center, problem.stream, plan
-    )
-    rhs, unit = operator.right_hand_side(), operator.weight_unit
-    stopping: dict[str, Any] = {
-        "loss": Loss(
+        finally:
+            report.iterations_end()
+        weights, intercept = weights_of(solution.value)
+        return replace(solution, value=weights), intercept
+
+    def _system(
+        self,
+        rows: TrainingData,
+        limit: int,
+        stream: Stream,
+        checkpoint: Checkpoint | None,
+    ) -> System:
+        solver = self._iterative_solver()
+        if isinstance(solver, SGD):
+            return self._sgd_system(rows, limit, stream, solver)
+        if self.plan_ is None:
+            return self._exact_system(rows.whole(), limit, stream, solver, checkpoint)
+        return self._pcg_system(rows, limit, stream, solver)
+
+    def _pcg_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: PCG
+    ) -> System:
+        """Return the normal equations of features for conjugate gradients."""
+        plan = self._plan
+        fixed, at_once = operator_memory(plan, rows, solver, limit)
+        block: Any = None
+        if solver.validation_fraction is not None:
+            if not rows.in_one_place:
+                raise ValueError(
+                    "validation_fraction needs rows in one place, not on a cluster or "
+                    "on several devices."
+                )
+            held_out, block = _held_out(rows, solver.validation_fraction, stream)
+            rows = rows.without(held_out)
+        statistics = rows.survey()
+        features = FeatureMatrix(
+            rows,
+            plan.raw,
+            limit - fixed,
+            compress=solver.is_coarse,
+            weight_unit=statistics.weight_unit,
+            block_rows=at_once,
+        )
+        center = self.fit_intercept
+        operator = FeatureOperator(features, statistics, center, stream, plan)
+        rhs, unit = operator.right_hand_side(), operator.weight_unit
+        loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread / unit,
-            most=_most_loss(statistics, problem.center) / unit,
-            **(_FOR_LABELS if problem.labels else {}),
+            most=_most_loss(statistics, center) / unit,
+            **(_FOR_LABELS if self._labelled else {}),
         )
-    }
-    if block is not None:
+        if block is None:
+            return System(solver, operator, rhs, {"loss": loss})
 
         def error(weights: Any) -> float:
             """Return the validation error of weights."""
             predictions = predict_by_features(plan, weights, block.X)
             predictions = predictions + operator.intercept(weights)
-            return problem.error_of(block.Y, predictions, block.weight)
+            return self._error_of(block.Y, predictions, block.weight)
 
-        stopping["validate"] = error
-    shift = problem.alpha / unit
-    return System(solver, operator, shift, rhs, operator.weights_of, stopping)
+        return System(solver, operator, rhs, {"loss": loss, "validate": error})
 
-
-def sgd_system(problem: Problem, plan: Plan, solver: SGD) -> System:
-    """Return features in batches of rows for stochastic gradients."""
-    rows, limit = problem.rows, problem.memory_limit
-    if not rows.in_one_place:
-        raise ValueError(
-            "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
-            "several devices."
+    def _sgd_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: SGD
+    ) -> System:
+        """Return features in batches of rows for stochastic gradients."""
+        if self.plan_ is None:
+            raise ValueError(
+                "solver='sgd' needs random features; with n_components=None use "
+                "'pcg', 'cholesky' or 'auto'."
+            )
+        if not rows.in_one_place:
+            raise ValueError(
+                "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
+                "several devices."
+            )
+        needed, at_once = operator_memory(self.plan_, rows, solver, limit)
+        statistics = rows.survey()
+        features = FeatureMatrix(
+            rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
         )
-    needed, at_once = operator_memory(plan, rows, solver, limit)
-    statistics = rows.survey()
-    features = FeatureMatrix(
-        rows, plan, weight_unit=statistics.weight_unit, block_rows=at_once
-    )
-    operator = FeatureOperator(features, statistics, problem.center, problem.stream)
-    if problem.center:
-        operator.right_hand_side()  # a pass for the means of the features
-    batches = FeatureBatches(operator, limit - needed)
-    shift = problem.alpha / operator.weight_unit
-    return System(solver, batches, shift, batches, operator.weights_of)
+        operator = FeatureBatches(features, statistics, self.fit_intercept, stream)
+        operator.spare_bytes = limit - needed
+        if self.fit_intercept:
+            operator.right_hand_side()  # a pass for the means of the features
+        return System(solver, operator, operator)
+
+    def _exact_system(
+        self,
+        rows: ArrayRows,
+        limit: int,
+        stream: Stream,
+        solver: PCG,
+        checkpoint: Checkpoint | None,
+    ) -> System:
+        """Return the dual system of the exact kernel.
+
+        The residual r of the dual system bounds the difference of predictions at the
+        training rows from those of the solution, K(K + αI)⁻¹r.
+        """
+        if solver.validation_fraction is not None:
+            raise ValueError(
+                "validation_fraction needs random features; with the exact kernel "
+                "(n_components=None) set tol."
+            )
+        statistics = rows.survey()
+        sizes = _most_loss(statistics, self.fit_intercept)
+        if solver.tol is None:
+            solver = copy.copy(solver)
+            solver.tol = _DUAL_TOL_OF_LABELS if self._labelled else _DUAL_TOL
+            # Relative to the deviations of the targets, not to their means.
+            sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
+        solver, iterating = _dual_solver(solver, rows, limit)
+        spare = limit - iterating
+        operator = KernelOperator(self.kernel_, rows, self.fit_intercept, stream, spare)
+        if checkpoint is not None:
+            # The right-hand side does not depend on the kernel.
+            probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
+            gram = self.kernel_._gram(probe, None)
+            checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
+            checkpoint.identity["rows"] = _fingerprint(rows.X)
+        stopping = {"sizes": np.sqrt(sizes / operator.weight_unit)}
+        return System(solver, operator, operator.right_hand_side(), stopping)
 
 
 class StreamingFit:
@@ -298,9 +311,7 @@ class StreamingFit:
 
     def _batches(self, rows: ArrayRows, statistics: TargetStatistics) -> FeatureBatches:
         features = FeatureMatrix(rows, self._plan, weight_unit=statistics.weight_unit)
-        return FeatureBatches(
-            FeatureOperator(features, statistics, False, self._stream)
-        )
+        return FeatureBatches(features, statistics, False, self._stream)
 
     def continued(self, rows: ArrayRows) -> tuple[StreamingFit, Solution]:
         """Return the fit after steps on new rows."""
@@ -311,52 +322,6 @@ class StreamingFit:
         total = self._state.weight_sum + statistics.weight_sum / self._unit
         fit._state = replace(self._state, weight_sum=total)
         return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
-
-
-def exact_system(problem: Problem, kernel: Kernel, solver: PCG) -> System:
-    """Return the dual system of the exact kernel.
-
-    The residual r of the dual system bounds the difference of predictions at the
-    training rows from those of the solution, K(K + αI)⁻¹r.
-    """
-    rows, limit, center = problem.rows.whole(), problem.memory_limit, problem.center
-    if solver.validation_fraction is not None:
-        raise ValueError(
-            "validation_fraction needs random features; with the exact kernel "
-            "(n_components=None) set tol."
-        )
-    n, k = rows.n_rows, rows.n_targets
-    statistics = rows.survey()
-    sizes = _most_loss(statistics, center)
-    if solver.tol is None:
-        solver = copy.copy(solver)
-        solver.tol = _DUAL_TOL_OF_LABELS if problem.labels else _DUAL_TOL
-        # Relative to the deviations of the targets, not to their means.
-        sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
-    solver, iterating = _dual_solver(solver, rows, limit)
-    unit, ops = statistics.weight_unit, ops_of(rows.X)
-    weight = ops.ones(n, rows.X) if rows.weight is None else rows.weight / unit
-    operator = KernelOperator(
-        kernel, rows.X, weight, center, problem.stream, limit - iterating
-    )
-    mean = ops.float64_like(statistics.target_mean if center else np.zeros(k), rows.X)
-
-    def weights_of(value: Any) -> tuple[Any, Any]:
-        dual = operator.dual(value)
-        if center:
-            return dual, mean - operator.share @ operator.product(dual)
-        return dual, mean
-
-    if problem.checkpoint is not None:
-        # The right-hand side does not depend on the kernel.
-        probe = rows.X[:: max(1, n // _PROBE_ROWS)]
-        gram = kernel._gram(probe, None)
-        problem.checkpoint.identity["gram"] = ops.to_host(gram)
-        problem.checkpoint.identity["rows"] = _fingerprint(rows.X)
-
-    rhs = operator.root[:, None] * (rows.Y - mean)
-    stopping = {"sizes": np.sqrt(sizes / unit)}
-    return System(solver, operator, problem.alpha / unit, rhs, weights_of, stopping)
 
 
 def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.models.feature_matrix import FeatureMatrix
+from randkern.models.feature_matrix import FeatureMatrix, add_combinations
 from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
@@ -44,58 +44,34 @@ class FeatureOperator:
         stream: Stream,
         plan: Plan | None = None,
     ):
-        self.features = features
+        self.features, self.center, self.stream = features, center, stream
         self.plan = features.plan if plan is None else plan
-        self.statistics = statistics
-        self.center = center
-        self.stream = stream
+        self._is_raw = self.plan is not features.plan
         like = features.like
         # vᵀAv is a sum of squares, each rounded relative to the largest.
         self.rounding = float(np.finfo(ops_of(like).numpy_dtype(like)).eps)
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_unit = statistics.weight_unit
+        self.weight_sum = statistics.weight_sum / self.weight_unit
+        self.size = features.plan.n_components
         self.feature_sum = ops_of(like).zeros(self.size, like)
-
-    @property
-    def size(self) -> int:
-        return self.features.plan.n_components
-
-    @property
-    def weight_sum(self) -> float:
-        return self.statistics.weight_sum / self.weight_unit
-
-    @property
-    def means(self) -> np.ndarray:
-        """The means ȳ that are subtracted from the targets, (k,)."""
-        mean = self.statistics.target_mean
-        return mean if self.center else np.zeros_like(mean)
-
-    @property
-    def loss_without_features(self) -> np.ndarray:
-        """Σ w_i (y_i − ȳ)², (k,): the loss of W = 0."""
-        statistics = self.statistics
-        squares = (
-            statistics.target_squares if self.center else statistics.moments.all_squares
-        )
-        return squares / self.weight_unit
+        # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
+        # loss of W = 0, (k,).
+        self.means, squares = statistics.target_mean, statistics.target_squares
+        if not center:
+            squares = statistics.moments.all_squares
+            self.means = np.zeros_like(self.means)
+        self.loss_without_features = squares / self.weight_unit
 
     def right_hand_side(self) -> Any:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
 
         Also sets the sum of features, which centring needs: call it first.
         """
-        sizes = np.sqrt(self.loss_without_features / max(self.weight_sum, 1e-300))
-        sizes[sizes == 0] = 1.0
-        cross = self.features.reduce(_cross, self.means, sizes)
-        cross = self._solved(cross.T).T
+        cross = self._solved(self.features.reduce(_cross, self.means).T)
         ops = ops_of(cross)
-        self.feature_sum = ops.copy(cross[-1])
-        sizes = ops.float64_like(sizes, cross)
-        return ops.contiguous((cross[:-1] * sizes[:, None]).T)
-
-    @property
-    def _is_raw(self) -> bool:
-        return self.plan is not self.features.plan
+        self.feature_sum = ops.copy(cross[:, -1])
+        return ops.contiguous(cross[:, :-1])
 
     def _solved(self, columns: Any) -> Any:
         """Return sums over features, given those over raw columns."""
@@ -139,30 +115,23 @@ class FeatureOperator:
         """
         n = self.features.n_rows
         n_samples = min(n, ROWS_PER_EIGENPAIR * rank)
-        if n_samples < n:
-            generator = self.stream.child("sample").generator()
-            rows = np.sort(generator.choice(n, n_samples, replace=False))
-        else:
-            rows = np.arange(n)
-        features, weight = self._sampled(rows)
-        like = features(slice(0, 1))
-        ops = ops_of(like)
-        if weight is None:
-            weight = ops.ones(n_samples, like)
-        root = ops.asarray(weight**0.5, like)[:, None]
+        generator = self.stream.child("sample").generator()
+        rows = np.sort(generator.choice(n, n_samples, replace=False))
+        features, weight = self.sampled(rows)
+        like, ops = self.features.like, ops_of(self.features.like)
         gram = ops.zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
-            ops.add_gram(self._scaled(features(columns), columns, root).T, gram)
+            ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
         # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
-            Z = self._scaled(features(columns), columns, root)
+            Z = self.scaled_features(features, weight, columns)
             basis[columns] = Z.T @ transform
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
-    def _sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
+    def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
         """Return a function for columns of some rows, and the weights of the rows."""
         features, weight = self.features.sample(rows)
         if not self._is_raw:
@@ -172,30 +141,30 @@ class FeatureOperator:
         values = ops.asarray(self.plan.solve(values.T).T, values)
         return lambda columns: ops.copy(values[:, columns]), weight
 
-    def _scaled(self, Z: Any, columns: slice, root: Any) -> Any:
-        """Centre some columns of sampled features, and weight their rows."""
+    def scaled_features(
+        self, features: Callable[[slice], Any], weight: Any, columns: slice
+    ) -> Any:
+        """Return some columns of sampled features, centred, with weighted rows."""
+        Z = features(columns)
+        asarray = ops_of(Z).asarray
         if self.center:
-            Z -= ops_of(Z).asarray(self.feature_sum[columns] / self.weight_sum, Z)
-        Z *= root
+            Z -= asarray(self.feature_sum[columns] / self.weight_sum, Z)
+        if weight is not None:
+            Z *= asarray(weight**0.5, Z)[:, None]
         return Z
 
 
-def _cross(features: FeatureMatrix, means: np.ndarray, sizes: np.ndarray) -> Any:
-    """Return Σ w_i z_i ((y_i − means)/sizes, 1), transposed: shape (k + 1, D).
-
-    The sizes bring the targets into the range of float32.
-    """
+def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
+    """Return Σ w_i z_i (y_i − means, 1), transposed: shape (k + 1, D)."""
     like, D = features.like, features.plan.n_components
-    ops, thin = ops_of(like), ops_of(like).skinny_gemm
+    ops, center = ops_of(like), ops_of(like).float64_like(means, like)
     out = ops.zeros((len(means) + 1, features.width), like)
-    center, unit = ops.float64_like(means, like), ops.float64_like(sizes, like)
     for block in features.blocks(features.block_rows):
-        targets = ops.ones((len(block.Y), len(means) + 1), like)
-        targets[:, :-1] = (block.Y - center) / unit
+        targets = ops.hstack([block.Y - center, ops.ones((len(block.Y), 1), like)])
         for factor in (block.weight, block.scales):
             if factor is not None:
                 targets *= factor[:, None]
-        thin.add_transposed(block.values, thin.pack(targets, block.values), out)
+        add_combinations(block.values, targets, out)
     return out[:, :D]
 
 
@@ -223,39 +192,39 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
 class KernelOperator:
     """The matrix S(I − 1sᵀ) K (I − s1ᵀ)S of the exact kernel, S = diag(√w).
 
-    s are the normalised weights w/Σw with an intercept, else 0. Only the upper triangle
-    of the symmetric K is computed, in tiles, in the dtype and on the device of the
-    rows. As many tiles as `kept_bytes` allow are cached, the others are recomputed for
-    every product. The stream seeds the sample of rows behind the preconditioner.
+    w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
+    with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
+    tiles, in the dtype and on the device of the rows. As many tiles as `kept_bytes`
+    allow are cached, the others are recomputed for every product. The stream seeds the
+    sample of rows behind the preconditioner.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        X: Rows,
-        weight: Any,
+        rows: ArrayRows,
         center: bool,
         stream: Stream,
         kept_bytes: int,
     ):
-        self.kernel = kernel
-        self.X = X
+        self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
+        X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
+        self.X, self.weight_unit = X, statistics.weight_unit
         ops = self._ops = ops_of(X)
+        weight = weight / self.weight_unit
         self.root = weight**0.5
         self.share = weight / weight.sum() if center else 0.0 * weight
-        self.stream = stream
+        mean = statistics.target_mean
+        self.means = ops.float64_like(mean if center else 0.0 * mean, X)
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
-        self._buffer = self._room()
+        self.size = X.shape[0]
+        self._buffer = self._empty_tile()
         self._cached: dict[tuple[int, int], Any] = {}
         self._n_cached = kept_bytes // (self._side**2 * X.dtype.itemsize)
 
-    @property
-    def size(self) -> int:
-        return self.X.shape[0]
-
-    def _room(self) -> Any:
+    def _empty_tile(self) -> Any:
         return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
 
     def _tiles(self) -> Iterator[tuple[int, int, Any]]:
@@ -266,7 +235,7 @@ class KernelOperator:
                 if tile is None:
                     tile = self._buffer
                     if len(self._cached) < self._n_cached:
-                        tile = self._cached[i, j] = self._room()
+                        tile = self._cached[i, j] = self._empty_tile()
                     columns = self._ranges[j]
                     other = None if i == j else self.X[columns]
                     values = self.kernel._gram(self.X[rows], other, precise=False)
@@ -295,6 +264,17 @@ class KernelOperator:
             out[rows] = part[:, :n].T
         out *= size
         return out
+
+    def right_hand_side(self) -> Any:
+        """Return S(Y − ȳ), (n, k)."""
+        return self.root[:, None] * (self.rows.Y - self.means)
+
+    def weights_of(self, value: Any) -> tuple[Any, Any]:
+        """Return the weights of rows and the intercepts of a solution."""
+        dual = self.dual(value)
+        if not self.center:
+            return dual, self.means
+        return dual, self.means - self.share @ self.product(dual)
 
     def dual(self, V: Any) -> Any:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""

@@ -196,7 +196,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         report.begin(lambda flat: self._fitted(rows, features, flat))
         used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
         spare = limit - used - per_feature * features.n_components
-        weights = self._minimise(loss, report, spare)
+        # Second derivatives are computed after so many iterations, if they fit.
+        D, row_bytes = features.n_components, features.width * features.dtype.itemsize
+        patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
+        if curvature_bytes(D, row_bytes) > spare:
+            patience = 0
+        weights = self._minimise(loss, report, patience)
         self.__dict__.update(self._fitted(rows, features, weights))
         report.end()
         return self
@@ -218,11 +223,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         return 1.0
 
     def _minimise(
-        self, loss: LogisticLoss, report: FitReport, spare: int
+        self, loss: LogisticLoss, report: FitReport, patience: int
     ) -> np.ndarray:
         """Return the minimiser of the loss, or the weights when a callback stops.
 
-        `spare` is the memory for second derivatives.
+        After `patience` iterations second derivatives are computed, never if it is 0.
         """
         ops = ops_of(loss.features.like)
         start = ops.zeros(loss.size, loss.features.like)
@@ -252,7 +257,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             steepest = max(self.tol, rounding) * largest / unit
             return 0.5 * length**2 <= self.tol * value and left <= steepest
 
-        patience = _patience(loss.features, spare)
         first = min(patience or most, most)
         flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, first, _PAIRS, tell)
         before = np.inf
@@ -293,17 +297,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             ConvergenceWarning,
             stacklevel=6,  # the call of fit, within two decorators
         )
-
-
-def _patience(features: FeatureMatrix, spare: int) -> int | None:
-    """Return the number of iterations before second derivatives are computed.
-
-    None if these do not fit the spare memory.
-    """
-    D = features.n_components
-    if curvature_bytes(D, features.width * features.dtype.itemsize) > spare:
-        return None
-    return max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
 
 
 class LogisticLoss:

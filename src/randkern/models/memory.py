@@ -160,12 +160,8 @@ def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
 def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
     """Return the bytes that an iterative solver takes on features without a cache.
 
-    Also the rows per block of features: fewer if memory is short.
-
-    Raises
-    ------
-    randkern.exceptions.MemoryLimitError
-        If the smallest blocks take too much.
+    Also the rows per block of features: fewer if memory is short. Raises if even the
+    smallest blocks take too much.
     """
     D, itemsize, k = plan.n_components, rows.dtype.itemsize, rows.n_targets
     stored, padded = plan.stored_bytes(itemsize), ops_of(rows.like).skinny_gemm.padded
@@ -227,13 +223,8 @@ def feature_cache_bytes(
 ) -> int:
     """Return the memory for cached features: at most half of the limit.
 
-    `per_row` and `per_feature` are the bytes that the solver needs for each.
-
-    Raises
-    ------
-    randkern.exceptions.MemoryLimitError
-        If the limit is too small for a few rows of features at a time, or for the exact
-        Gram matrix and its factor.
+    `per_row` and `per_feature` are the bytes that the solver needs for each. Raises if
+    there is no room for a few rows at a time, or for the exact Gram matrix.
     """
     if plan is None:
         check_memory(
@@ -289,11 +280,8 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, here, block = (
-            plan.n_components,
-            min(n, SUMMED_ROWS),
-            feature_block_rows(plan, 8),
-        )
+        D, here = plan.n_components, min(n, SUMMED_ROWS)
+        block = feature_block_rows(plan, 8)
         needed = 8 * D**2 * (1 + copies)
         needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
         needed += 8 * D * min(here, block)
@@ -308,19 +296,14 @@ def check_process_memory(
 
 
 def check_laplace_memory(
-    plan: Plan | None,
-    rows: Any,
-    n_problems: int,
-    learned: int,
-    limit: int,
-    joined: bool = False,
+    plan: Plan | None, rows: Any, learned: int, limit: int, joined: bool
 ) -> None:
     """Raise if fitting by Laplace's approximation takes more than the limit.
 
-    Hyperparameters are learned from `learned` rows, for all problems together if they
-    are joined.
+    Hyperparameters are learned from `learned` rows, for all columns of targets together
+    if they are joined.
     """
-    k, n = n_problems, rows.n_rows
+    k, n = rows.n_targets, rows.n_rows
     if plan is None:
         needed, what = 8 * n**2 * (k + 7), f"the exact process of {n} rows"
         advice = "Use random features (for instance n_components=1_000)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -169,19 +168,12 @@ class KernelRidgeRegressor(
         if first:
             self._validate_params()
         X = validate_rows(self, X, reset=first)
-        Y = self._check_targets(X, y, reset=first)
-        self._partial_fit_targets(X, Y, check_weights(sample_weight, X), solve)
+        if first:
+            Y, weight = self._read_targets(X, y, sample_weight)
+        else:
+            Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
+        self._partial_fit_targets(X, Y, weight, solve)
         return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,) or (n, n_targets).
-
-        Parameters
-        ----------
-        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
-        """
-        return self._values(X)
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
         self._left_out_sizes = abs(residuals)
@@ -334,28 +326,24 @@ class KernelRidgeClassifier(
         first = not self._has_begun
         if first:
             self._validate_params()
-            if self.class_weight == "balanced":
-                raise ValueError(
-                    "class_weight='balanced' needs all labels at once; pass "
-                    "partial_fit a dict of weights, or use fit."
-                )
             if classes is None and not hasattr(self, "classes_"):
                 raise ValueError("the first call of partial_fit needs classes=.")
-        X = validate_rows(self, X, reset=first)
-        y = self._check_labels(X, y)
-        if first:
-            self._set_classes(
-                self.classes_ if classes is None else unique_labels(classes)
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all labels at once; pass partial_fit a "
+                "dict of weights, or use fit."
             )
-        elif classes is not None and not np.array_equal(
-            self.classes_, unique_labels(classes)
-        ):
+        X = validate_rows(self, X, reset=first)
+        weight = check_weights(sample_weight, X)
+        given = self.classes_ if classes is None else unique_labels(classes)
+        if not first and given.tolist() != self.classes_.tolist():
             raise ValueError(
                 f"classes={classes!r} are not those of the first call, "
                 f"{self.classes_.tolist()}."
             )
-        weights = self._weights(X, y, sample_weight)
-        self._partial_fit_targets(X, self._signs_like(X, y), weights, solve)
+        self._set_classes(given)
+        Y, weight = self._targets_of(X, y, weight)
+        self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:

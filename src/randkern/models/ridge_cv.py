@@ -18,7 +18,6 @@ from sklearn.utils.metaestimators import available_if
 
 from randkern._memory import check_memory
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import are_in_memory
 from randkern.data.target_statistics import SQUARABLE
@@ -34,7 +33,6 @@ from randkern.models.alpha_search import (
     squared_error,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.dual import exact_gram, feature_gram
 from randkern.models.memory import (
     dual_search_bytes,
     feature_gram_bytes,
@@ -98,11 +96,10 @@ class _ChoosesAlpha(KernelRidge):
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Choose the penalty, then solve for the weights."""
-        given = rows.whole()
-        X, Y, sample_weight = given.X, given.Y, given.weight
+        whole = rows.whole()
+        X, weight, ops = whole.X, whole.weight, ops_of(whole.X)
         if isinstance(self.cv, np.ndarray):  # has no truth value
             raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
-        ops = ops_of(X)
         alphas = _checked_alphas(self.alphas)
         if self.cv == "gcv" and self.scoring is not None:
             raise ValueError(
@@ -110,35 +107,35 @@ class _ChoosesAlpha(KernelRidge):
                 "cv=None (leave-one-out) or folds with it."
             )
         self._check_scoring()
-        splits = self._splits(X, Y, sample_weight)
+        splits = self._splits(whole)
         kept: Any = slice(None)
-        if sample_weight is not None and not (sample_weight != 0).all():
+        given = whole
+        if weight is not None and not (weight != 0).all():
             # Rows of weight 0 are excluded from fits and scores.
-            kept = ops.flatnonzero(sample_weight)
+            kept = ops.flatnonzero(weight)
             splits = [_among(_on_host(kept), split) for split in splits]
-            Y, sample_weight = Y[kept], sample_weight[kept]
-        if len(Y) < 2:
+            given = ArrayRows(X[kept], whole.Y[kept], weight[kept])
+        if given.n_rows < 2:
             raise ValueError(
-                f"choosing alpha needs rows to leave out, got n_samples = {len(Y)}; "
-                "expected at least 2 rows of positive weight."
+                "choosing alpha needs rows to leave out, got n_samples = "
+                f"{given.n_rows}; expected at least 2 rows of positive weight."
             )
         # The same scale for all targets, which preserves the mean of their errors.
-        scale = _scale_of(Y)
-        Y = Y / scale
-        used = self._shifted(ArrayRows(X[kept], Y, sample_weight))
+        scale = _scale_of(given.Y)
+        given = given.rescaled(0.0, scale)
+        used = self._shifted(given)
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
             if lengthscale is not None:
-                self._draw(X, given.weight, stream, Gaussian(lengthscale))
-            return self._search(used.X, used.Y, sample_weight, alphas, limit)
+                self._draw(X, weight, stream, Gaussian(lengthscale))
+            return self._search(used, alphas, limit)
 
         lengthscales, results = self._lengthscales(), []
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
-            both = self._scores(search, used.Y, Y, scale, sample_weight, splits)
-            results.append(both)
+            results.append(self._scores(search, used, given.Y, scale, splits))
         best = self._choose(results, alphas, lengthscales)
         if best < len(lengthscales) - 1:
             search = None
@@ -148,7 +145,7 @@ class _ChoosesAlpha(KernelRidge):
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
-            dual = ops.zeros((X.shape[0], Y.shape[1]), X)
+            dual = ops.zeros((X.shape[0], used.n_targets), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
@@ -185,15 +182,10 @@ class _ChoosesAlpha(KernelRidge):
             )
 
     def _search(
-        self,
-        X: Rows,
-        Y: Any,
-        weight: Any,
-        alphas: np.ndarray,
-        limit: int,
+        self, rows: ArrayRows, alphas: np.ndarray, limit: int
     ) -> PrimalSearch | DualSearch:
         """Return the search with the smaller system; raise if it exceeds the memory."""
-        n, k, n_alphas = X.shape[0], Y.shape[1], len(alphas)
+        X, n, k, n_alphas = rows.X, rows.n_rows, rows.n_targets, len(alphas)
         advice = "Use fewer components"
         predictions = 8 * n_alphas * n * k if self.scoring or self.cv else 0
         if self.plan_ is not None and self.plan_.n_components <= n:
@@ -201,9 +193,8 @@ class _ChoosesAlpha(KernelRidge):
             needed = predictions + primal_search_bytes(self.plan_, X, k, n_alphas)
             what = f"decomposing the {D} x {D} normal equations of n_components={D}"
             check_memory(needed, limit, what, advice)
-            return PrimalSearch(
-                self.plan_, X, Y, weight, alphas, self.fit_intercept, limit - needed
-            )
+            spare = limit - needed
+            return PrimalSearch(self.plan_, rows, alphas, self.fit_intercept, spare)
         needed = predictions + dual_search_bytes(n, k, n_alphas)
         what = f"decomposing the exact {n} x {n} Gram matrix (n_components=None)"
         if self.plan_ is None:
@@ -212,12 +203,7 @@ class _ChoosesAlpha(KernelRidge):
             needed += feature_gram_bytes(self.plan_, n, X.dtype.itemsize)
             what = f"decomposing the {n} x {n} dual system of {n} rows"
         check_memory(needed, limit, what, advice)
-        gram = (
-            exact_gram(self.kernel_, X)
-            if self.plan_ is None
-            else feature_gram(self.plan_, X)
-        )
-        return DualSearch(gram, Y, weight, alphas, self.fit_intercept)
+        return DualSearch(self._gram(X), rows, alphas, self.fit_intercept)
 
     def _lengthscales(self) -> list[float] | list[None]:
         """Return the lengthscales to choose from, or None for the kernel as drawn.
@@ -235,18 +221,18 @@ class _ChoosesAlpha(KernelRidge):
     def _scores(
         self,
         search: PrimalSearch | DualSearch,
-        Y: Any,
+        rows: ArrayRows,
         given: Any,
         scale: float,
-        weight: Any,
         splits: list[Split],
     ) -> np.ndarray:
         """Return the scores of every penalty, (2, n_splits, n_alphas).
 
-        `Y` are the fitted targets, `given` the user's targets divided by `scale`.
+        The rows have fitted targets, `given` are the user's, divided by `scale`.
         Scores of the latter, which cannot overflow, determine the choice and come
         first; scores of the user's targets are reported.
         """
+        Y, weight = rows.Y, rows.weight
         # The score of enormous targets may be infinite.
         with np.errstate(over="ignore"):
             squares = np.array([[1.0], [np.square(scale)]])
@@ -327,17 +313,16 @@ class _ChoosesAlpha(KernelRidge):
         # Ratios of squares that overflow, such as R², are those of rescaled targets.
         return np.array([chosen, np.where(np.isnan(reported), chosen, reported)])
 
-    def _splits(self, X: Rows, Y: Any, weight: Any) -> list[Split]:
+    def _splits(self, rows: ArrayRows) -> list[Split]:
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
         if self.cv is None or self.cv == "gcv":
             return []
-        y = self._as_given(Y)
-        numbers = np.arange(len(Y))
+        y, numbers = self._as_given(rows.Y), np.arange(rows.n_rows)
         try:
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
                 (numbers[np.asarray(train)], numbers[np.asarray(test)])
-                for train, test in cv.split(X, y)
+                for train, test in cv.split(rows.X, y)
             ]
             valid = all(part.ndim == 1 for split in splits for part in split)
         except (IndexError, TypeError):
@@ -345,13 +330,13 @@ class _ChoosesAlpha(KernelRidge):
         if not valid or not splits:
             raise ValueError(
                 "cv must give pairs (training rows, validation rows), each an array of "
-                f"numbers from 0 to {len(Y) - 1}, and one pair at least, got "
+                f"numbers from 0 to {len(y) - 1}, and one pair at least, got "
                 f"{self.cv!r}."
             )
-        used = np.ones(len(Y), bool) if weight is None else _on_host(weight) > 0
+        used = _on_host(rows.targets()[1]) > 0
         for train, test in splits:
-            for name, rows in (("training", train), ("validation", test)):
-                if not used[rows].any():
+            for name, part in (("training", train), ("validation", test)):
+                if not used[part].any():
                     raise ValueError(
                         f"a split of cv has no {name} row of positive weight; use "
                         "fewer folds, or shuffle them."

@@ -95,19 +95,7 @@ class PrimalPath:
     def of(
         cls, statistics: NormalEquations, alphas: Any, fit_intercept: bool
     ) -> PrimalPath:
-        """Decompose the normal equations, whose Gram matrix is **overwritten**.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randkern.models.normal_equations import NormalEquations
-        >>> from randkern.models.ridge_path import PrimalPath
-        >>> x = np.linspace(-1, 1, 9)[:, None]
-        >>> statistics = NormalEquations.of_features(x, 2 * x + 1)
-        >>> path = PrimalPath.of(statistics, np.array([1e-9, 1e9]), True)
-        >>> path.predict(x)[:, -1].round(6).tolist()
-        [[3.0], [1.0]]
-        """
+        """Decompose the normal equations, whose Gram matrix is **overwritten**."""
         gram, cross, mean, target_mean = statistics.centred(
             fit_intercept, overwrite=True
         )
@@ -168,18 +156,7 @@ class DualPath:
     def of(
         cls, gram: Any, Y: Any, weight: Any, alphas: Any, fit_intercept: bool
     ) -> DualPath:
-        """Decompose a Gram matrix, which is **overwritten**; all w_i are positive.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randkern.models.ridge_path import DualPath
-        >>> x = np.linspace(-1, 1, 9)[:, None]
-        >>> alphas = np.array([1e-9, 1e9])
-        >>> path = DualPath.of(x @ x.T, 2 * x + 1, None, alphas, True)
-        >>> path.predict(x @ x.T)[:, -1].round(6).tolist()
-        [[3.0], [1.0]]
-        """
+        """Decompose a Gram matrix, which is **overwritten**; all w_i are positive."""
         n, ops = len(gram), ops_of(gram)
         system = DualSystem.of(gram, Y, weight, fit_intercept)
         shifts = ops.float64_like(alphas / system.unit, gram)

@@ -19,17 +19,20 @@ from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
+from randkern.models._svm_dual import solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import GramFactor
+from randkern.models.feature_matrix import (
+    FeatureArray,
+    GramFactor,
+    combined,
+    scores_of,
+)
 from randkern.plan import evaluate
 
-# Largest number of dual variables within their bounds for a direct solve, and its
-# steps.
-_MOST_FREE = 1000
-_STEPS = 30
-# Residuals this close to ε, relative to the targets, may belong to such a variable.
-_NEAR = 1e-3
+# Residuals this close to ε, relative to the targets, may belong to dual variables
+# within their bounds; the largest number of these for Newton's method, and its gap.
+_NEAR, _MOST_FREE, _GAP = 1e-3, 1000, 1e-12
 
 
 class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
@@ -191,8 +194,12 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             "Use fewer components, or random features",
         )
         X = ops_of(rows.X).as_float64(rows.X)
-        factor = GramFactor(self.kernel_._gram(X, None)) if exact else None
-        Z = evaluate(self._plan, X) if factor is None else factor.factor
+        if exact:
+            features: FeatureArray = GramFactor(self.kernel_._gram(X, None))
+        else:
+            Z = ops_of(X).skinny_gemm.empty_padded(n, width, np.empty(0))
+            evaluate(self._plan, X, out=Z[:, :width])
+            features = FeatureArray(Z)
         y, weight = rows.Y[:, 0], rows.weight
         self.intercept_ = float(np.average(y, weights=weight))
         solver = LinearSVR(
@@ -203,25 +210,19 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             max_iter=int(self.max_iter),
             dual=True,
             random_state=int(stream.child("solver").generator().integers(2**31)),
-        ).fit(Z, y - self.intercept_, weight)
+        ).fit(features.cached, y - self.intercept_, weight)
         self.n_iter_ = int(np.max(solver.n_iter_))
         upper = self.C * (np.ones(n) if weight is None else weight)
-        coef = _polished(Z, y - self.intercept_, upper, self.epsilon, solver.coef_)
-        if factor is None:
-            self.coef_ = coef
+        # Where LIBLINEAR has converged, Newton's method would double the time.
+        gap = _GAP if self.n_iter_ >= self.max_iter else np.inf
+        given = y - self.intercept_, upper, self.epsilon, gap
+        coef = _polished(features, *given, solver.coef_)
+        if not isinstance(features, GramFactor):
+            self.coef_ = coef[:width]
             return
-        numbers, dual = factor.rows_of(coef[None])
+        numbers, dual = features.rows_of(coef[None])
         self.X_fit_ = rows.X[numbers]
         self.dual_coef_ = dual[:, 0]
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (n,).
-
-        Parameters
-        ----------
-        X : array, CSR matrix or dataframe of shape (n, d)
-        """
-        return self._values(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -231,45 +232,33 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
 
 def _polished(
-    Z: np.ndarray, y: np.ndarray, upper: np.ndarray, epsilon: float, w: np.ndarray
+    features: FeatureArray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    epsilon: float,
+    gap: float,
+    w: np.ndarray,
 ) -> np.ndarray:
-    """Return the optimum to rounding, given weights near it; or those weights.
+    """Return weights nearer to the optimum, or those given if there are none.
 
-    With w = Σ β_i z_i, |β_i| ≤ u_i, the residual of a row exceeds ε if β_i is at its
-    bound, is less than ε if it is 0, and is ±ε if it is between: a linear system for
-    the latter, once they are known.
+    They are the optimum to rounding if the given weights tell which dual variables are
+    within their bounds, or if the duality gap is to be at most `gap`.
     """
 
-    def value(w: np.ndarray) -> float:
-        slack = np.maximum(abs(y - Z @ w) - epsilon, 0.0)
-        return float(0.5 * w @ w + upper @ slack)
+    def value(w: np.ndarray, scores: np.ndarray) -> float:
+        return float(0.5 * w @ w + upper @ (abs(y - scores) - epsilon).clip(0.0))
 
-    size = abs(y).max(initial=0.0) or 1.0
-    residual = y - Z @ w
-    sign = np.sign(residual)
-    near = abs(abs(residual) - epsilon) < _NEAR * size
-    free, bound = near, ~near & (abs(residual) > epsilon)
-    best, rounding = w, 1e-9 * size
-    for _ in range(_STEPS):
-        if free.sum() > _MOST_FREE:
-            return best
-        fixed = Z[bound].T @ (sign * upper)[bound]
-        right = (y - sign * epsilon)[free] - Z[free] @ fixed
-        beta = np.linalg.lstsq(Z[free] @ Z[free].T, right, rcond=None)[0] * sign[free]
-        w = fixed + Z[free].T @ (beta * sign[free])
-        if value(w) < value(best):
-            best = w
-        residual = y - Z @ w
-        share = np.zeros(len(y))
-        share[free] = beta / upper[free]
-        far = abs(residual) - epsilon
-        now_bound = (free & (share > 1)) | (
-            bound & (residual * sign > epsilon - rounding)
-        )
-        now_free = (free & (share >= 0) & (share <= 1)) | (bound & ~now_bound)
-        now_free |= ~free & ~bound & (far > rounding)
-        sign = np.where(free | bound, sign, np.sign(residual))
-        if (now_free == free).all() and (now_bound == bound).all():
-            break
-        free, bound = now_free, now_bound
-    return best
+    scores, longest = scores_of(features, w[None])
+    residual = y - scores[:, 0]
+    excess = abs(residual) - epsilon
+    near = abs(excess) < _NEAR * abs(y).max(initial=0.0)
+    if near.sum() > _MOST_FREE or not longest:
+        return w
+    used = np.flatnonzero(upper)
+    part = features if len(used) == len(y) else features.part(used)
+    start = np.sign(residual) * upper * np.where(near, 0.5, excess > 0)
+    bounds = np.ones(len(used)), upper[used], gap, longest, start[used]
+    found = solve_box(part, *bounds, y[used], epsilon)
+    better = combined(part, found.alpha[:, None])[0]
+    after, _ = scores_of(features, better[None])
+    return better if value(better, after[:, 0]) < value(w, scores[:, 0]) else w

@@ -191,18 +191,6 @@ class Iterate:
         shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
         return float(shares.max(initial=0.0))
 
-    def restarted(self, R: Any, residual: float) -> Iterate:
-        """Return the iterate with its true residual and without search directions."""
-        none = ops_of(R).zeros((len(R), 0), R)
-        return replace(
-            self,
-            R=R,
-            P=none,
-            Q=none,
-            before=self.iteration,
-            residual_then=residual,
-        )
-
     def arrays(self) -> dict[str, np.ndarray]:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: ops_of(value).to_host(value) for name, value in values.items()}
@@ -626,4 +614,6 @@ class _Run:
             if residual > _PROGRESS * float(now.residual_then):
                 self.outcome = Outcome.ROUNDED
             else:
-                self.now = now.restarted(R, residual)
+                none, before = ops_of(R).zeros((len(R), 0), R), now.iteration
+                restarted = replace(true, P=none, Q=none, before=before)
+                self.now = replace(restarted, residual_then=residual)

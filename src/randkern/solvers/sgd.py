@@ -24,7 +24,7 @@ from randkern.solvers.iteration import (
     Solution,
     iterate,
 )
-from randkern.solvers.pcg import PCG, SpectralPreconditioner
+from randkern.solvers.pcg import PCG, Operator, SpectralPreconditioner
 
 _LEAST_BATCH, _MOST_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
@@ -53,47 +53,29 @@ _DIVERGED = (
 )
 
 
-class Batch(Protocol):
-    """Some rows z_i with targets and weights."""
+class BatchOperator(Operator, Protocol):
+    """The matrix A = Σ w_i z_i z_iᵀ of D features, read in batches of rows."""
+
+    # Whether features and targets are centred.
+    center: bool
 
     @property
-    def weight(self) -> float:
-        """Sum of the weights."""
-
-    def gradient(self, W: Any) -> tuple[Any, Any]:
-        """Return Σ w_i z_i (z_i·W − y_i), (D, k), and Σ w_i (z_i·W − y_i)², (k,)."""
-
-
-class BatchOperator(Protocol):
-    """The matrix A = Σ w_i z_i z_iᵀ, read in batches of rows.
-
-    Features, and arrays of D rows, are NumPy arrays or tensors on a device.
-    """
+    def n_targets(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """The number D of features."""
-
-    @property
-    def n_targets(self) -> int:
-        """The number K of targets."""
-
-    @property
-    def weight_sum(self) -> float:
-        """Sum of all weights."""
-
-    @property
-    def center(self) -> Any:
-        """The mean features, None where targets are not centred."""
-
-    def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
-        """Return estimates of at most `rank` leading eigenpairs of A."""
+    def weight_sum(self) -> float: ...
 
     def sampled_features(self) -> Any:
         """Return features of some rows, each times the square root of its weight."""
 
-    def batches(self, n_rows: int, epoch: int) -> Iterator[Batch]:
+    def batches(self, n_rows: int, epoch: int) -> Iterator[Any]:
         """Yield all rows in batches, in an order that the epoch determines."""
+
+    def gradient(self, batch: Any, W: Any) -> tuple[Any, Any, float]:
+        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
+
+        Of shapes (D, k) and (k,).
+        """
 
 
 def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
@@ -160,14 +142,6 @@ class SGDState:
     initial: Any = 0.0
     heaviest: float = 0.0
 
-    def begin_epoch(self) -> None:
-        """Reset the average and the loss."""
-        ops = ops_of(self.W)
-        self.average = ops.zeros(self.W.shape, self.W)
-        self.loss = ops.zeros(self.W.shape[1], self.W)
-        self.n_averaged = self.batch = 0
-        self.heaviest = 0.0
-
     def length(self, weight: float) -> float:
         """Return the step length for a batch.
 
@@ -194,13 +168,12 @@ class SGDState:
             self.peak = peak
             self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
 
-    def step(self, batch: Batch) -> Any:
-        """Take one step along the preconditioned gradient of a batch.
+    def step(self, rows: BatchOperator, batch: Any) -> Any:
+        """Take one step along the preconditioned gradient of a batch of the rows.
 
         Returns the losses before it, (k,).
         """
-        gradient, loss = batch.gradient(self.W)
-        weight = batch.weight
+        gradient, loss, weight = rows.gradient(batch, self.W)
         if self.epoch == self.batch == 0 and weight > 0:
             self.initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
         self.heaviest = max(self.heaviest, weight)
@@ -377,7 +350,7 @@ class SGD(BaseEstimator):
             state.measure(operator.sampled_features())
         first = (0.0, 0.0)
         for batch in operator.batches(self.chosen_batch(state), state.epoch):
-            loss = float(state.step(batch).sum())
+            loss = float(state.step(operator, batch).sum())
             size = ops_of(state.W).algebra.norm(state.W)
             first = first if first[1] > 0 else (loss, size)
             grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
@@ -395,6 +368,12 @@ class SGD(BaseEstimator):
         )
 
 
+_COUNTS = ("n_averaged", "epoch", "batch")
+# Attributes on the device of the weights.
+_PLACED = ("W", "average", "loss")
+_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
+
+
 class _Epochs:
     """A run of stochastic gradients, as passes over the rows."""
 
@@ -408,8 +387,10 @@ class _Epochs:
         self.solver, self.state, self.rows = solver, state, rows
         self.checkpoint = checkpoint
         if checkpoint is not None:
-            checkpoint.identity |= _problem(state) | self._targets()
-            _resume(state, checkpoint)
+            names = ("tail", "peak", "shift", "weight_sum")
+            checkpoint.identity |= {name: getattr(state, name) for name in names}
+            checkpoint.identity |= self._targets() | {"shape": state.W.shape}
+            self._resume(checkpoint)
         self.outcome = self._judge()
 
     @property
@@ -425,20 +406,17 @@ class _Epochs:
 
     def advance(self) -> bool:
         """Take an epoch."""
-        self._run_epoch()
-        self.outcome = self._judge()
-        return True
-
-    def _run_epoch(self) -> None:
         state, checkpoint = self.state, self.checkpoint
         if state.batch == 0:
-            state.begin_epoch()
+            ops, W = ops_of(state.W), state.W
+            state.average, state.loss = ops.zeros(W.shape, W), ops.zeros(W.shape[1], W)
+            state.n_averaged, state.heaviest = 0, 0.0
         done = state.batch
         size = self.solver.chosen_batch(state)
         for number, batch in enumerate(self.rows.batches(size, state.epoch)):
             if number < done:
                 continue
-            state.step(batch)
+            state.step(self.rows, batch)
             state.average = state.average + state.W
             state.n_averaged += 1
             if checkpoint is not None and checkpoint.due:
@@ -447,6 +425,8 @@ class _Epochs:
         state.losses.append(ops_of(loss).to_host(loss).tolist())
         state.epoch += 1
         state.batch = 0
+        self.outcome = self._judge()
+        return True
 
     def _judge(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
@@ -468,70 +448,53 @@ class _Epochs:
         # A flat loss says nothing about directions that steps have not reached; they
         # matter little if hardly anything is left of the targets' spread.
         reached = state.followed(last) >= _FOLLOWED_LAST
-        fitted = self.rows.center is not None and bool(
+        fitted = self.rows.center and bool(
             np.all(now <= self.solver.tol * state.initial)
         )
         if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
             return Outcome.LOSS_CONVERGED
         return None
 
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        """Load the weights of a checkpoint, if there is one."""
+        arrays, state = checkpoint.load(), self.state
+        if arrays is None:
+            return
+        whole: tuple[int, ...] = tuple(state.W.shape)
+        each = whole[1:]
+        shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
+        shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
+        shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
+        checkpoint.check(arrays, shapes)
+        # By target, as their sizes may differ.
+        expected = checkpoint.identity
+        if np.any(
+            np.abs(arrays["squares"] - expected["squares"])
+            > _SAME_TARGETS * expected["squares"]
+        ):
+            raise CheckpointError(
+                f"{checkpoint.path} belongs to a fit on other targets: delete it to "
+                "start anew, or name another file."
+            )
+        for name in _SAVED:
+            value: Any = arrays[name]
+            if name in _COUNTS:
+                value = checkpoint.integer(value)
+            elif name in _PLACED:
+                value = ops_of(state.W).float64_like(value, state.W)
+            elif name == "losses":
+                value = value.tolist()
+            elif name == "heaviest":
+                value = float(value)
+            setattr(state, name, value)
+
     def _targets(self) -> dict[str, np.ndarray]:
         """Return arrays that identify the targets, from the first batch of an epoch."""
         state = self.state
-        k = state.W.shape[1]
-        squares, cross = np.zeros(k), np.zeros(k)
-        for batch in self.rows.batches(self.solver._most_rows(state.weight_sum), 0):
-            ops = ops_of(state.W)
-            gradient, loss = batch.gradient(ops.zeros(state.W.shape, state.W))
-            sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
-            squares, cross, sizes = (ops.to_host(each) for each in sums)
-            cross = cross / np.where(sizes > 0, sizes, 1.0)
-            break
-        return {"squares": squares, "cross": cross}
-
-
-_COUNTS = ("n_averaged", "epoch", "batch")
-# Attributes on the device of the weights.
-_PLACED = ("W", "average", "loss")
-_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
-
-
-def _problem(state: SGDState) -> dict[str, np.ndarray]:
-    """Return arrays that identify the fit."""
-    names = ("tail", "peak", "shift", "weight_sum")
-    numbers = {name: np.array(getattr(state, name)) for name in names}
-    return numbers | {"shape": np.array(state.W.shape)}
-
-
-def _resume(state: SGDState, checkpoint: Checkpoint) -> None:
-    """Load the weights of a checkpoint, if there is one."""
-    arrays = checkpoint.load()
-    if arrays is None:
-        return
-    whole: tuple[int, ...] = tuple(state.W.shape)
-    each = whole[1:]
-    shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
-    shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
-    shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
-    checkpoint.check(arrays, shapes)
-    # By target, as their sizes may differ.
-    expected = checkpoint.identity
-    if np.any(
-        np.abs(arrays["squares"] - expected["squares"])
-        > _SAME_TARGETS * expected["squares"]
-    ):
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to a fit on other targets: delete it to start "
-            "anew, or name another file."
-        )
-    for name in _SAVED:
-        value: Any = arrays[name]
-        if name in _COUNTS:
-            value = checkpoint.integer(value)
-        elif name in _PLACED:
-            value = ops_of(state.W).float64_like(value, state.W)
-        elif name == "losses":
-            value = value.tolist()
-        elif name == "heaviest":
-            value = float(value)
-        setattr(state, name, value)
+        ops, n_rows = ops_of(state.W), self.solver._most_rows(state.weight_sum)
+        batch = next(iter(self.rows.batches(n_rows, 0)))
+        zeros = ops.zeros(state.W.shape, state.W)
+        gradient, loss, _ = self.rows.gradient(batch, zeros)
+        sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
+        squares, cross, sizes = (ops.to_host(each) for each in sums)
+        return {"squares": squares, "cross": cross / np.where(sizes > 0, sizes, 1.0)}
