@@ -56,6 +56,7 @@ class Landmarks(Projection):
     """
 
     name = "landmarks"
+    writes_columns = True
 
     kernel: Kernel
     rows: Any

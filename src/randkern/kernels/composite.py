@@ -9,7 +9,7 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Leaf, Place
+from randkern.kernels.base import Leaf, Slopes
 from randkern.kernels.factor_draws import DrawSlopes
 
 
@@ -21,13 +21,12 @@ class Part(Leaf):
     composite: Composite
     row: int
 
-    def _add_feature_gradient(
-        self, place: Place, factors: Any, slopes: DrawSlopes, out: np.ndarray
-    ) -> None:
+    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
         attribute, sign = self.learned
         for value in self._feature_gradient(factors, slopes).values():
-            here = self.row * len(value) + np.arange(len(value))
-            out[place(self.composite, attribute)][here] += sign * value
+            whole = np.zeros(np.shape(getattr(self.composite, attribute)))
+            whole[self.row] = sign * value
+            yield self.composite, attribute, whole
 
 
 class Composite(Leaf):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
-from randkern.plan import Factor, Group
 from randkern.projections import Law
 from randkern.skeletons.builders import FullyConnected
 from randkern.skeletons.paths import (
@@ -156,7 +154,7 @@ class Compositional(Leaf):
                 "of a continuous law; use deduplicate='auto'."
             )
 
-    def _number_columns(self, n_features: int) -> tuple[int, ...]:
+    def _columns_of_numbers(self, n_features: int) -> tuple[int, ...]:
         selected = self._selected(n_features)
         read = self._skeleton(len(selected)).columns_of_numbers()
         return tuple(selected[column] for column in read)
@@ -206,23 +204,17 @@ class Compositional(Leaf):
         stream, skeleton = draws.stream(), self._skeleton()
         return SkeletonPaths(stream, n_draws, width, Law(), skeleton=skeleton)
 
-    def own_group(
-        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
-    ) -> Group | None:
-        """Return individually weighted columns, None if draws are independent."""
-        width = columns.stop - columns.start
-        if not self._weighs_columns(width, draws.fourier):
+    def own_projection(
+        self, draws: FactorDraws, n_columns: int, width: int
+    ) -> SkeletonColumns | None:
+        if not self._weighs_columns(n_columns, draws.fourier):
             return None
-        skeleton = self._skeleton()
-        drawn = SkeletonColumns(
-            *(draws.stream(), width, skeleton.n_features, Law()),
-            skeleton=skeleton,
+        return SkeletonColumns(
+            *(draws.stream(), n_columns, width, Law()),
+            skeleton=self._skeleton(),
             merged=self._merges(),
             analytic=self.constant == "analytic",
         )
-        factor = Factor(drawn, self.nonlinearity(), self.inputs(n_features))
-        root = math.sqrt(weight)
-        return Group((factor,), columns.start, columns.stop, root, "columns")
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier

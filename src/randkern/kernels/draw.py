@@ -115,10 +115,14 @@ def _term_groups(
     width = stop - start
     draws = FactorDraws(stream, projection, fourier)
     (leaf, *others) = term.leaves
-    if not others:
-        own = leaf.own_group(n_features, columns, term.weight, draws)
-        if own is not None:
-            return [own]
+    inputs = leaf.inputs(n_features)
+    own = None if others else leaf.own_projection(draws, width, inputs.width)
+    if own is not None:
+        factor = Factor(own, leaf.nonlinearity(), inputs)
+        if own.writes_columns:
+            return [Group((factor,), start, stop, math.sqrt(term.weight), "columns")]
+        weight = math.sqrt(term.weight / width)
+        return [Group((factor,), start, stop, weight, "amplitude")]
 
     def factors(n_draws: int) -> tuple[Factor, ...]:
         parts = (leaf.factors(n_features, n_draws, draws) for leaf in term.leaves)

@@ -238,6 +238,8 @@ class Projection(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether it writes columns of features by itself (:meth:`write_columns`).
+    writes_columns: ClassVar[bool] = False
 
     stream: Stream
     n_draws: int

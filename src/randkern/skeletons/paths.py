@@ -332,6 +332,7 @@ class SkeletonColumns(SkeletonPaths):
     """
 
     name: ClassVar[str] = "columns"
+    writes_columns: ClassVar[bool] = True
 
     merged: bool = True
     analytic: bool = True
