@@ -108,12 +108,12 @@ class Coregionalization(Leaf):
         return replace(self._input_map(n_features), categories=(outputs,))
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
-        drawn = draws.project(self.law(), n_draws, self._factor.shape[1], self)
-        return Loaded.of(drawn, self._factor)
+        L, law = self._factor, self.law()
+        drawn = draws.project(law, n_draws, L.shape[1], self)
+        return Loaded(drawn.stream, n_draws, 1, law, drawn=drawn, loadings=L)
 
-    def projection_like(self, projection: Projection) -> Loaded:
-        assert isinstance(projection, Loaded) and projection.drawn is not None
-        return Loaded.of(projection.drawn, self._factor)
+    def projection_like(self, projection: Any) -> Loaded:
+        return replace(projection, loadings=self._factor, _cache={})
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         # As for the linear kernel, of the rows of L.
@@ -164,26 +164,18 @@ class Coregionalization(Leaf):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Loaded(Projection):
     """Draws of another projection, applied to the row of L of each row's output."""
 
     name = "loaded"
-    drawn: Projection | None = None
-    loadings: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, drawn: Projection, loadings: np.ndarray) -> Loaded:
-        """Return `drawn` for rows L_t."""
-        same = drawn.stream, drawn.n_draws, 1, drawn.law
-        return cls(*same, drawn=drawn, loadings=loadings)
+    drawn: Projection
+    loadings: np.ndarray
 
     def stored_bytes(self, itemsize: int) -> int:
-        assert self.drawn is not None
         return self.drawn.stored_bytes(8)
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        assert self.drawn is not None and self.loadings is not None
         ops = ops_of(X)
         _check_codes(X, len(self.loadings))
         rows = ops.take(ops.float64_like(self.loadings, X), X[:, 0])

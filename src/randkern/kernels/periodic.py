@@ -15,13 +15,13 @@ from randkern.nonlinearities import Polar
 from randkern.projections import InputMap, Law, Stored
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Harmonics(Stored):
     """Frequencies k drawn for one κ = ℓ⁻²; gives √(p_κ(k)/p_drawn(k)) and k·x."""
 
     name = "harmonics"
-    drawn: float = 1.0
-    kappa: float = 1.0
+    drawn: float
+    kappa: float
 
     def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
         k, modulus = (part[start:stop] for part in self.matrices(X))

@@ -29,10 +29,7 @@ class Dense(Stored):
 
     name = "dense"
 
-    def stored_bytes(self, itemsize: int) -> int:
-        # Drawn in float32 and then converted.
-        parts = 2 if self.law.is_complex else 1
-        return parts * self.n_draws * self.width * (4 + itemsize)
+    drawing_bytes = 4
 
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.rows(0, self.n_draws)
