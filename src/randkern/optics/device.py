@@ -329,12 +329,12 @@ class SimulatedOPU(SharedDevice):
         with self.lock:
             X = self._bits(X)
             first = self._take_frames(X.shape[0], frame)
-            out = np.empty((X.shape[0], self.n_components), dtype=self._dtype)
+            dtype = np.uint8 if self.bits <= 8 else np.uint16
+            out = np.empty((X.shape[0], self.n_components), dtype=dtype)
             gain = self.gain
             for rows, columns, light in self._medium.intensities(X):
-                self._count(
-                    light, gain, first + rows.start, columns, out[rows, columns]
-                )
+                start = first + rows.start
+                self._count(light, gain, start, columns, out[rows, columns])
         return out
 
     def _bits(self, X: Any) -> Rows:
@@ -344,21 +344,12 @@ class SimulatedOPU(SharedDevice):
             self.settings = self._settings_for(X)
         return X
 
-    @property
-    def _dtype(self) -> type[np.unsignedinteger]:
-        return np.uint8 if self.bits <= 8 else np.uint16
-
     def _count(
-        self,
-        intensity: np.ndarray,
-        gain: float,
-        frame: int,
-        columns: slice,
-        out: np.ndarray,
+        self, light: np.ndarray, gain: float, frame: int, columns: slice, out: Any
     ) -> None:
         """Write the counts of a few pixels in the frames from `frame` on."""
         expose(
-            intensity,
+            light,
             gain=gain,
             read_noise=self.read_noise * self._unit,
             shot_noise=self.shot_noise * self._unit,
@@ -398,31 +389,29 @@ class SimulatedOPU(SharedDevice):
         :meth:`transform`, since there is twice the light. A UserWarning is issued if
         the anchor's counts are mostly saturated, or below one.
         """
-        with self.lock:
-            return self._linear_transform(self._bits(X), frame)
-
-    def _linear_transform(self, X: Rows, frame: int | None) -> np.ndarray:
-        n = X.shape[0]
         anchor_light = LightMeter(self.full_scale)
-        first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
-        gain = self.gain / 2
-        out = np.empty((n, self.n_components), dtype=np.float32)
-        for rows, columns, real, imag in self._medium.fields(X):
-            anchor = self._anchor(columns)
-            alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
-            counts = self._counts(alone, gain, first, columns)
-            anchor_light.add(counts)
-            reference = counts.mean(axis=0)
-            start = first + _ANCHOR_FRAMES + rows.start
-            apart = self._counts(real * real + imag * imag, gain, start, columns)
-            real += anchor.real
-            imag += anchor.imag
-            both = real * real + imag * imag
-            joint = self._counts(both, gain, start + n, columns)
-            # Do not amplify a pixel that the anchor leaves dark: it has no information.
-            size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
-            out[rows, columns] = (joint - apart - reference) / size
-        anchor_light.warn("the anchor")
+        with self.lock:
+            X = self._bits(X)
+            n = X.shape[0]
+            first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
+            gain = self.gain / 2
+            out = np.empty((n, self.n_components), dtype=np.float32)
+            for rows, columns, real, imag in self._medium.fields(X):
+                anchor = self._anchor(columns)
+                alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
+                counts = self._counts(alone, gain, first, columns)
+                anchor_light.add(counts)
+                reference = counts.mean(axis=0)
+                start = first + _ANCHOR_FRAMES + rows.start
+                apart = self._counts(real * real + imag * imag, gain, start, columns)
+                real += anchor.real
+                imag += anchor.imag
+                both = real * real + imag * imag
+                joint = self._counts(both, gain, start + n, columns)
+                # A pixel that the anchor leaves dark has no information to amplify.
+                size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
+                out[rows, columns] = (joint - apart - reference) / size
+            anchor_light.warn("the anchor", stacklevel=3)
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:
@@ -433,12 +422,11 @@ class SimulatedOPU(SharedDevice):
         return np.float32(math.sqrt(n_lit / 2)) * (parts[0] + 1j * parts[1])
 
     def _counts(
-        self, intensity: np.ndarray, gain: float, frame: int, columns: slice
+        self, light: np.ndarray, gain: float, frame: int, columns: slice
     ) -> np.ndarray:
         """Return the counts of a few pixels in float32."""
-        counts = np.empty(intensity.shape, dtype=self._dtype)
-        light = intensity.astype(np.float32, copy=False)
-        self._count(light, gain, frame, columns, counts)
+        counts = np.empty(light.shape, dtype=np.uint16)
+        self._count(light.astype(np.float32, copy=False), gain, frame, columns, counts)
         return counts.astype(np.float32)
 
     def acquire(
