@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 import operator
 from abc import abstractmethod
@@ -34,9 +35,9 @@ from randkern.kernels.factor_draws import (
     TermVariance,
     allot,
 )
-from randkern.nonlinearities import Nonlinearity, Phase
+from randkern.nonlinearities import Phase
 from randkern.plan import Factor
-from randkern.projections import InputMap, Law, NormalLaw, Projection
+from randkern.projections import InputMap, NormalLaw, Projection
 
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
@@ -75,12 +76,12 @@ class Term:
     @property
     def has_phase(self) -> bool:
         """Whether its features are cosines and sines."""
-        return any(leaf.nonlinearity().has_phase for leaf in self.leaves)
+        return any(leaf.nonlinearity.has_phase for leaf in self.leaves)
 
     @property
     def can_center(self) -> bool:
         """Whether its features have a mean that can be subtracted."""
-        return all(leaf.nonlinearity().can_center for leaf in self.leaves)
+        return all(leaf.nonlinearity.can_center for leaf in self.leaves)
 
     def most_columns(self, n_features: int) -> int | None:
         """Return the width at which its features are exact, None if they never are."""
@@ -478,13 +479,19 @@ class Scaled(Kernel):
 class Leaf(Kernel):
     """A kernel that is not composed of others, on some columns of the input."""
 
+    #: The distribution of the rows of the random projection, and the nonlinearity
+    #: applied to projected rows.
+    law: Any = NormalLaw()
+    nonlinearity: Any = Phase()
     #: Number of random projections per draw.
-    n_factors: ClassVar[int] = 1
+    n_factors: Any = 1
     #: Whether category codes are valid input.
     reads_categories: ClassVar[bool] = False
     #: Attributes that must be positive numbers.
     positive: ClassVar[tuple[str, ...]] = ()
     columns: Any
+    #: ν ≥ 0, added to dot products: rows get an entry √ν.
+    bias: Any = 0.0
 
     def terms(self) -> list[Term]:
         return [Term(1.0, (self,))]
@@ -505,21 +512,13 @@ class Leaf(Kernel):
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
         return ops_of(X).ones(X.shape[0], X)
 
-    def nonlinearity(self) -> Nonlinearity:
-        """Return the nonlinearity applied to projected rows: a phase by default."""
-        return Phase()
-
-    def law(self) -> Law:
-        """Return the distribution of the rows of the random projection."""
-        return NormalLaw()
-
     def inputs(self, n_features: int) -> InputMap:
-        """Return how rows reach the random projection: unchanged by default."""
+        """Return how rows reach the random projection: unscaled by default."""
         return self._input_map(n_features)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
         """Return the random projection of one factor of independent draws."""
-        return draws.project(self.law(), n_draws, width, self)
+        return draws.project(self.law, n_draws, width, self)
 
     def projection_like(self, projection: Projection) -> Projection:
         """Adapt a projection drawn for other parameters of this kernel to its own."""
@@ -529,7 +528,7 @@ class Leaf(Kernel):
         self, n_features: int, n_draws: int, draws: FactorDraws
     ) -> tuple[Factor, ...]:
         """Return the factors of independent draws."""
-        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity()
+        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity
         return tuple(
             Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
             for _ in range(self.n_factors)
@@ -560,7 +559,7 @@ class Leaf(Kernel):
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
         """Return E[cos 2Δ] over draws: 1 without a phase, k(2x, 2y) if it is linear."""
-        return self._gram(2 * X, 2 * Y) if self.nonlinearity().has_phase else 1.0
+        return self._gram(2 * X, 2 * Y) if self.nonlinearity.has_phase else 1.0
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         """Return Σ_ij M_ij ∂k(x_i, y_j)/∂θ for every learnable attribute.
@@ -606,6 +605,7 @@ class Leaf(Kernel):
 
     def _check_leaf(self, n_features: int) -> None:
         self._check_columns(n_features)
+        check_positive("bias", self.bias, zero=True)
         for name in self.positive:
             check_positive(name, getattr(self, name))
 
@@ -669,12 +669,10 @@ class Leaf(Kernel):
             return X
         return X[:, list(self._selected(X.shape[1]))]
 
-    def _input_map(
-        self, n_features: int, inverse_scale: Any = 1.0, bias: float = 0.0
-    ) -> InputMap:
+    def _input_map(self, n_features: int, inverse_scale: Any = 1.0) -> InputMap:
         columns = None if self.columns is None else self._selected(n_features)
         width = n_features if columns is None else len(columns)
-        return InputMap(width, columns, inverse_scale, bias)
+        return InputMap(width, columns, inverse_scale, math.sqrt(self.bias))
 
     # -- exact values -------------------------------------------------------
 

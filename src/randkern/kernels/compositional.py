@@ -194,6 +194,7 @@ class Compositional(Leaf):
 
     # -- draws --------------------------------------------------------------------
 
+    @property
     def nonlinearity(self) -> Nonlinearity:
         skeleton = self._skeleton()
         if skeleton.is_real:
@@ -230,7 +231,7 @@ class Compositional(Leaf):
         value = weight * self._gram(X, Y)
         moments: tuple[Any, ...] = (size,)
         plain = TermVariance.of_amplitudes(size, value**2)
-        if self.nonlinearity().has_phase:
+        if self.nonlinearity.has_phase:
             double = self.doubled_phase(X, Y)
             moments = size * (1 + double) / 2, size * (1 + double / 2)
             plain = TermVariance.of_phases(size, double, value**2, fourier)

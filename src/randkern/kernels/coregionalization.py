@@ -12,7 +12,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Signed
-from randkern.projections import InputMap, Law, Projection, SphereLaw
+from randkern.projections import InputMap, Projection, SphereLaw
 
 
 class Coregionalization(Leaf):
@@ -54,6 +54,8 @@ class Coregionalization(Leaf):
     reads_categories = True
     learnable = ("loadings", "variances")
     signed = ("loadings",)
+    law = SphereLaw()
+    nonlinearity = Signed()
 
     def __init__(self, loadings: Any, variances: Any, *, columns: Any = None):
         self.loadings = loadings
@@ -97,20 +99,14 @@ class Coregionalization(Leaf):
         own = np.diag(np.sqrt(np.asarray(self.variances, dtype=float)))
         return np.hstack([np.asarray(self.loadings, dtype=float), own])
 
-    def nonlinearity(self) -> Signed:
-        return Signed()
-
-    def law(self) -> Law:
-        return SphereLaw()
-
     def inputs(self, n_features: int) -> InputMap:
         outputs = np.arange(float(len(self._factor)))
         return replace(self._input_map(n_features), categories=(outputs,))
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
-        L, law = self._factor, self.law()
-        drawn = draws.project(law, n_draws, L.shape[1], self)
-        return Loaded(drawn.stream, n_draws, 1, law, drawn=drawn, loadings=L)
+        L = self._factor
+        drawn = draws.project(self.law, n_draws, L.shape[1], self)
+        return Loaded(drawn.stream, n_draws, 1, self.law, drawn=drawn, loadings=L)
 
     def projection_like(self, projection: Any) -> Loaded:
         return replace(projection, loadings=self._factor, _cache={})

@@ -52,11 +52,10 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
         )
     try:
         array = np.asarray(value, dtype=float)
-        if np.asarray(value).dtype == bool:
-            array = np.array(np.nan)
     except (TypeError, ValueError):
         array = np.array(np.nan)
-    if array.ndim > 1 or not np.all(np.isfinite(array)) or np.any(array <= 0):
+    is_positive = np.all((array > 0) & (array < np.inf))
+    if not is_positive or array.ndim > 1 or np.asarray(value).dtype == bool:
         raise ValueError(
             "lengthscale must be a positive finite number or a vector of them, got "
             f"{value!r}."
@@ -93,13 +92,16 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
     ops = ops_of(X)
     values = X.data if sp.issparse(X) else X
     largest = float(max(-values.min(), values.max(), 0.0)) if len(values) else 0.0
-    if largest == 0.0 or _is_constant(X, values):
+    has_zeros = sp.issparse(X) and len(values) < n * d
+    if largest == 0.0 or (not has_zeros and values.min() == values.max()):
         return 0.0
     weight = ops.ones(n, X) if sample_weight is None else sample_weight
     total = float(weight.sum()) * d
-    mean = _weighted_sum(X, weight) / largest / total
+    blocks = list(row_blocks(n, _BLOCK))
+    sums = [float(weight[rows] @ ops.row_sums(X[rows])) for rows in blocks]
+    mean = sum(sums) / largest / total
     squares = 0.0
-    for rows in row_blocks(n, _BLOCK):
+    for rows in blocks:
         if sp.issparse(X):
             block = X[rows].astype(np.float64)
             zeros = d - np.diff(block.indptr)
@@ -157,19 +159,6 @@ def _listed(names: list[str]) -> str:
     return f"{plural} {', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
-def _is_constant(X: Rows, values: np.ndarray) -> bool:
-    has_zeros = sp.issparse(X) and len(values) < X.shape[0] * X.shape[1]
-    return not has_zeros and bool(values.min() == values.max())
-
-
-def _weighted_sum(X: Rows, weight: np.ndarray) -> float:
-    total = 0.0
-    for rows in row_blocks(X.shape[0], _BLOCK):
-        sums = ops_of(X).row_sums(X[rows])
-        total += float(weight[rows] @ sums)
-    return total
-
-
 def median_distance(
     X: Rows,
     sample_weight: np.ndarray | None,
@@ -222,12 +211,8 @@ def median_distance(
 class Hyperparameters:
     """The learnable numbers of a resolved kernel, as one vector θ.
 
-    Examples
-    --------
-    >>> import randkern as rk
-    >>> from randkern.kernels.hyperparameters import Hyperparameters
-    >>> Hyperparameters(2.0 * rk.Gaussian([1.0, 3.0])).names
-    ['scale', 'kernel__lengthscale[0]', 'kernel__lengthscale[1]']
+    They have `names` as in ``get_params``, with an index for entries of arrays; those
+    in `signed_names` may change their sign.
     """
 
     def __init__(self, kernel: Kernel):
@@ -238,7 +223,6 @@ class Hyperparameters:
         self.signed_names: set[str] = set()
         for path, owner, attribute in _learnable(self.kernel, ""):
             shape = np.shape(getattr(owner, attribute))
-            # As in ``get_params``, with an index for entries of arrays.
             names = [path + str(list(at) if shape else "") for at in np.ndindex(shape)]
             if attribute in owner.signed:
                 self.signed_names.update(names)

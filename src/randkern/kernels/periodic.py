@@ -72,6 +72,7 @@ class Periodic(Leaf):
     """
 
     positive = learnable = ("period", "lengthscale")
+    nonlinearity = Polar()
 
     def __init__(
         self, period: float = 1.0, lengthscale: float = 1.0, *, columns: Any = None
@@ -79,9 +80,6 @@ class Periodic(Leaf):
         self.period = period
         self.lengthscale = lengthscale
         self.columns = columns
-
-    def nonlinearity(self) -> Polar:
-        return Polar()
 
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 2 * np.pi / float(self.period))

@@ -120,8 +120,7 @@ class Stationary(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops = ops_of(X)
-        scale = self._inverse_scale(X)
-        distances = self._distance.distances(X, Y, scale, same)
+        distances = self._distance.distances(X, Y, self._inverse_scale(X), same)
         values = ops.map_rows(self._profile, distances)
         if same:
             ops.fill_diagonal(values, 1.0)
@@ -230,9 +229,7 @@ class Laplacian(Stationary):
     """
 
     metric = "manhattan"
-
-    def law(self) -> Law:
-        return CauchyLaw()
+    law = CauchyLaw()
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -1.0
@@ -268,8 +265,7 @@ class Cauchy(Stationary):
     array([[0.25]])
     """
 
-    def law(self) -> Law:
-        return LaplaceLaw()
+    law = LaplaceLaw()
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = self._inverse_scale(X)
@@ -328,14 +324,13 @@ class Matern(Stationary):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        if self.nu != math.inf:
-            check_positive("nu", self.nu)
-            if self.nu > _LARGEST_NU:
-                raise ValueError(
-                    f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian "
-                    f"kernel), got {self.nu!r}."
-                )
+        if self.nu != math.inf and check_positive("nu", self.nu) > _LARGEST_NU:
+            raise ValueError(
+                f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian kernel), "
+                f"got {self.nu!r}."
+            )
 
+    @property
     def law(self) -> Law:
         if self.nu == math.inf:
             return NormalLaw()
@@ -384,6 +379,7 @@ class RationalQuadratic(Stationary):
         self.lengthscale = lengthscale
         self.columns = columns
 
+    @property
     def law(self) -> Law:
         return NormalLaw(Mixing("gamma", float(self.alpha)))
 
