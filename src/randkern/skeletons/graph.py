@@ -114,6 +114,13 @@ class Graph:
         """Return the sources of internal node i."""
         return self.sources[self.starts[i] : self.starts[i + 1]]
 
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """The edges, (from, to)."""
+        targets = np.repeat(np.arange(self.n_internal), np.diff(self.starts))
+        pairs = np.column_stack([self.sources, self.n_inputs + targets])
+        return [(source, target) for source, target in pairs.tolist()]
+
     @cached_property
     def column_starts(self) -> np.ndarray:
         """Start of every input's columns in `columns`."""

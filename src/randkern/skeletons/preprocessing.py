@@ -61,8 +61,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array or tensor of shape (n, n_pixels)
         y : ignored
         """
-        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
-        if not numbers or not np.isfinite(self.low) or not np.isfinite(self.high):
+        ends = self.low, self.high
+        if not all(isinstance(end, Real) and np.isfinite(end) for end in ends):
             raise ValueError(
                 f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
@@ -186,13 +186,11 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         bases: list[Base] = []
         centers, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for j, column in enumerate(X.T):
-            if j in categories:
-                values = np.unique(column)
-                self.categories_.append(values)
+            values = np.unique(column) if j in categories else None
+            self.categories_.append(values)
+            if values is not None:
                 bases.append(categorical(len(values) + 1))
-                continue
-            self.categories_.append(None)
-            if self.numbers == "gaussian":
+            elif self.numbers == "gaussian":
                 bases.append(gaussian(1.0))
                 centers[j], scales[j] = _mean_and_spread(column.astype(np.float64))
             else:
@@ -266,12 +264,10 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         names = list(getattr(self, "feature_names_in_", []))
         for column in self.categorical:
+            is_number = isinstance(column, (int, np.integer))
             if column in names:
                 found.append(names.index(column))
-            elif (
-                isinstance(column, (int, np.integer))
-                and -n_columns <= column < n_columns
-            ):
+            elif is_number and -n_columns <= column < n_columns:
                 found.append(int(column) % n_columns)
             else:
                 raise ValueError(
