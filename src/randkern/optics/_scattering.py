@@ -20,6 +20,7 @@ from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import (
+    STRUCTURED_WIDTH,
     ComplexNormalLaw,
     InputMap,
     Projection,
@@ -170,8 +171,6 @@ _TILE_COLUMNS = 8192
 _STRUCTURED_ROWS = 512
 # Other projections multiply by a matrix that they may have to generate first.
 _OTHER_ROWS = 4096
-# Below this width structured rows are visibly not Gaussian.
-_STRUCTURED_WIDTH = 64
 
 
 @dataclass(eq=False)
@@ -195,7 +194,7 @@ class ScatteringMedium:
         if cached is None or cached.width != n_features:
             name = self.projection
             if name == "auto":
-                name = "structured" if n_features >= _STRUCTURED_WIDTH else "streamed"
+                name = "structured" if n_features >= STRUCTURED_WIDTH else "streamed"
             size = self.n_components, n_features
             law = ComplexNormalLaw()
             self._cached = cached = make_projection(name, self.stream, *size, law, self)
