@@ -502,8 +502,6 @@ class Leaf(Kernel):
     def __str__(self) -> str:
         return repr(self)
 
-    # -- defined by a leaf --------------------------------------------------
-
     @abstractmethod
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         """Return exact values in float64 for selected rows (`same`: X is Y)."""
@@ -568,9 +566,7 @@ class Leaf(Kernel):
         """
         return {}
 
-    def _feature_gradient(
-        self, factors: tuple[Factor, ...], slopes: DrawSlopes
-    ) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
         """Return the derivatives of Σ G∘Z in θ for every learnable attribute."""
         return {}
 
@@ -580,9 +576,7 @@ class Leaf(Kernel):
             for name, value in self._gradient(X, Y, M).items():
                 yield self, name, value
 
-    def _feature_slopes(
-        self, factors: tuple[Factor, ...], slopes: DrawSlopes
-    ) -> Slopes:
+    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
         """Yield the derivatives of Σ G∘Z in this kernel's part of θ."""
         if self.learnable:
             for name, value in self._feature_gradient(factors, slopes).items():
@@ -594,13 +588,7 @@ class Leaf(Kernel):
             encoder.check_numbers(self._columns_of_numbers(n_features), self)
             self._check_categories(n_features, encoder)
 
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         """Replace everything that depends on data by numbers (in a fresh copy)."""
 
     def _check_leaf(self, n_features: int) -> None:
@@ -608,8 +596,6 @@ class Leaf(Kernel):
         check_positive("bias", self.bias, zero=True)
         for name in self.positive:
             check_positive(name, getattr(self, name))
-
-    # -- columns ------------------------------------------------------------
 
     def _named_columns(self) -> list[str]:
         """Return the names among `columns`."""
@@ -673,8 +659,6 @@ class Leaf(Kernel):
         columns = None if self.columns is None else self._selected(n_features)
         width = n_features if columns is None else len(columns)
         return InputMap(width, columns, inverse_scale, math.sqrt(self.bias))
-
-    # -- exact values -------------------------------------------------------
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         X = self._select(X)

@@ -110,36 +110,24 @@ class Compositional(Leaf):
         """Return the skeleton; a FullyConnected needs the number of columns for it."""
         if isinstance(self.skeleton, Skeleton):
             return self.skeleton
+        recipe = FullyConnected() if self.skeleton is None else self.skeleton
+        if not isinstance(recipe, FullyConnected):
+            raise ValueError(
+                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
+                "by randkern.skeletons.fully_connected or .convolutional."
+            )
         if n_columns is None:
             raise UnresolvedKernelError(
                 "Compositional takes the number of inputs from data: call "
                 "kernel.resolve(X) first (models do it in fit), or pass a skeleton."
             )
-        recipe = FullyConnected() if self.skeleton is None else self.skeleton
         return recipe.build(n_columns)
 
-    # -- checks -------------------------------------------------------------------
-
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
-        self._check_type()
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         self.skeleton = self._skeleton(len(self._selected(X.shape[1])))
-
-    def _check_type(self) -> None:
-        if not isinstance(self.skeleton, (Skeleton, FullyConnected, type(None))):
-            raise ValueError(
-                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
-                "by randkern.skeletons.fully_connected or .convolutional."
-            )
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        self._check_type()
         n_columns = len(self._selected(n_features))
         skeleton = self._skeleton(n_columns)
         skeleton.check_width(n_columns)
@@ -158,8 +146,6 @@ class Compositional(Leaf):
         selected = self._selected(n_features)
         read = self._skeleton(len(selected)).columns_of_numbers()
         return tuple(selected[column] for column in read)
-
-    # -- exact values -------------------------------------------------------------
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> Any:
         X = self._select(X)
@@ -191,8 +177,6 @@ class Compositional(Leaf):
     def _moments(self, X: Rows, Y: Rows) -> tuple[np.ndarray, np.ndarray]:
         recursion = self._skeleton().recursion
         return recursion.squared_moments(self._select(X), self._select(Y))
-
-    # -- draws --------------------------------------------------------------------
 
     @property
     def nonlinearity(self) -> Nonlinearity:

@@ -130,13 +130,7 @@ class Categorical(Leaf):
         self.columns = columns
         self.categories = categories
 
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))
             unique = ops_of(X).unique

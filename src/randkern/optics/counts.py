@@ -249,34 +249,22 @@ def acquire(
     ...     bool((counts == device.transform(X, frame=0)).all())
     True
     """
-    X = _as_rows(X)
+    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
+        X = np.asarray(X)  # a list of rows, not of blocks
     with exclusive(device), atomic_write(Path(path)) as file:
-        if hasattr(X, "shape") and not _is_set_up(device):
+        settings = getattr(device, "settings", device)
+        is_set_up = getattr(settings, "n_features", 0) is not None
+        if hasattr(X, "shape") and not is_set_up:
             device.calibrate(X)
         _write_counts(device, X, file, progress)
     return np.load(path, mmap_mode="r")
-
-
-def _as_rows(X: Any) -> Any:
-    """Return a list of rows as an array; leave a list of blocks unchanged."""
-    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
-        return np.asarray(X)
-    return X
-
-
-def _is_set_up(device: Any) -> bool:
-    """Return whether a device reports the width of its rows."""
-    settings = getattr(device, "settings", device)
-    return getattr(settings, "n_features", 0) is not None
 
 
 def _write_counts(
     device: Any, X: Any, file: Any, progress: Callable[[int, int | None], Any] | None
 ) -> None:
     shape = getattr(X, "shape", None)
-    n_expected = int(shape[0]) if shape else None
-    if isinstance(X, RowBlocks):
-        n_expected = X.n_rows
+    n_expected = int(shape[0]) if shape else getattr(X, "n_rows", None)
     n_rows, width = 0, int(device.n_components)
     header: dict[str, Any] = {"fortran_order": False}
     for block in _bit_blocks(X, width):

@@ -200,8 +200,7 @@ class SimulatedOPU(SharedDevice):
         if not (isinstance(exposure, str) and exposure == "auto"):
             exposure = check_positive("exposure", exposure)
         self.exposure = exposure
-        if level is None:
-            level = _LEVELS.get(self.bits, _LEVEL)
+        level = _LEVELS.get(self.bits, _LEVEL) if level is None else level
         self.level = check_positive("level", level)
         if self.level > 1:
             raise ValueError(
@@ -210,11 +209,8 @@ class SimulatedOPU(SharedDevice):
             )
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
-        self.projection = check_choice(
-            "projection",
-            projection,
-            ("auto", "structured", "streamed", "dense", "orthogonal"),
-        )
+        known = "auto", "structured", "streamed", "dense", "orthogonal"
+        self.projection = check_choice("projection", projection, known)
         self._stream = root_stream(random_state)
         self._medium = ScatteringMedium(
             self.n_components, self.projection, self._stream.child("matrix")
@@ -227,8 +223,6 @@ class SimulatedOPU(SharedDevice):
             f"SimulatedOPU({self.n_components}, bits={self.bits}, "
             f"projection={self.projection!r})"
         )
-
-    # -- setup --------------------------------------------------------------
 
     @property
     def full_scale(self) -> int:
@@ -303,8 +297,6 @@ class SimulatedOPU(SharedDevice):
         if frame is None:
             frame, self.frame = self.frame, self.frame + n_frames
         return _checked_frame(frame)
-
-    # -- acquisition --------------------------------------------------------
 
     def transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:
         """Return the camera's counts for rows of bits.
@@ -470,8 +462,6 @@ class SimulatedOPU(SharedDevice):
         with self.lock:
             n_features = self._ready().n_features or 1
             return self._medium.matrix(n_features, start, stop)
-
-    # -- cost ---------------------------------------------------------------
 
     @property
     def frame_seconds(self) -> float:

@@ -84,7 +84,6 @@ class DegreeLaw:
 
 # Beyond, the normal density times the polynomials used here vanishes.
 _RANGE = 16.0
-_NODES = 32  # per panel
 
 
 def from_function(
@@ -153,10 +152,15 @@ def from_function(
     return PowerSeries(tuple((fine / fine.sum()).tolist()), name=shown)
 
 
-def _values(
-    function: Callable[[np.ndarray], Any], shown: str, x: np.ndarray
+def _series(
+    function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
 ) -> np.ndarray:
-    """Return the real values of a function at points, which it may overwrite."""
+    """Return bₗ²/E[f²] for l up to `max_degree`."""
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    # Panels meet at 0, where most activations have their kink or jump.
+    starts = np.arange(-_RANGE, _RANGE, panel)
+    x = (starts[:, None] + panel * (nodes + 1) / 2).ravel()
+    w = np.tile(weights * panel / 2, len(starts))
     with np.errstate(all="ignore"):
         try:
             values = np.asarray(function(x.copy()))
@@ -169,19 +173,7 @@ def _values(
         raise ValueError(
             f"{shown} must return real numbers, got values of {values.dtype}."
         )
-    return values.astype(float)
-
-
-def _series(
-    function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
-) -> np.ndarray:
-    """Return bₗ²/E[f²] for l up to `max_degree`."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # Panels meet at 0, where most activations have their kink or jump.
-    starts = np.arange(-_RANGE, _RANGE, panel)
-    x = (starts[:, None] + panel * (nodes + 1) / 2).ravel()
-    w = np.tile(weights * panel / 2, len(starts))
-    values = _values(function, shown, x)
+    values = values.astype(float)
     if values.shape != x.shape or not np.all(np.isfinite(values)):
         raise ValueError(
             f"{shown} must return finite numbers, one for each of its arguments, on "

@@ -22,6 +22,7 @@ from randkern._validation import (
     tensor_floats,
     validate_rows,
 )
+from randkern.backend.namespace import ops_of
 from randkern.skeletons.bases import Base, categorical, circle, gaussian
 from randkern.skeletons.graph import Input
 from randkern.skeletons.skeleton import Skeleton
@@ -219,11 +220,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         centers, scales = self.centers_ / 2, self.scales_ / 2
         out = (X / 2 - centers.astype(X.dtype)) / scales.astype(X.dtype)
         for j, values in enumerate(self.categories_):
-            if values is None:
-                continue
-            position = np.minimum(np.searchsorted(values, X[:, j]), len(values) - 1)
-            known = values[position] == X[:, j]
-            out[:, j] = np.where(known, position, len(values))
+            if values is not None:
+                out[:, [j]] = ops_of(X).codes(X[:, [j]], (values,))
         return out
 
     def inputs(self) -> list[Input]:

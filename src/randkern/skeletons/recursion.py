@@ -61,8 +61,6 @@ class Recursion:
             np.flatnonzero(graph.base == kind) for kind in range(len(graph.bases))
         ]
 
-    # -- points -------------------------------------------------------------------
-
     def points(self, X: Any, kind: int) -> Any:
         """Return the points of all inputs on one base, (rows, inputs, width)."""
         graph = self.graph
@@ -81,8 +79,6 @@ class Recursion:
                 continue
             for rows in row_blocks(X.shape[0], at_once):
                 base.check(self.points(densify(X[rows]), kind))
-
-    # -- levels -------------------------------------------------------------------
 
     @cached_property
     def _n_coordinates(self) -> np.ndarray:
@@ -166,8 +162,6 @@ class Recursion:
             index = coordinates[begin[chosen][:, None] + np.arange(size)]
             patches.append((chosen, index, 1.0 / degrees[chosen]))
         return tuple(patches)
-
-    # -- values -------------------------------------------------------------------
 
     def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> Any:
         """Return the kernel of all pairs of checked rows, in the dtype of X.
@@ -348,8 +342,6 @@ class Recursion:
             nodes = _cached(level, "nodes", like, level.nodes)
             values[nodes] = duals[level.activation](means)
         return values[-1]
-
-    # -- moments ------------------------------------------------------------------
 
     def diagonal(self, X: Rows) -> Any:
         """Return k(x, x) in float64."""

@@ -208,8 +208,6 @@ class Skeleton:
             f"{len(graph.sources)} edges, depth {self.depth}>"
         )
 
-    # -- structure ----------------------------------------------------------------
-
     @property
     def nodes(self) -> dict[Hashable, Any]:
         """The nodes by name: inputs, then activations in topological order."""
@@ -266,8 +264,6 @@ class Skeleton:
     def is_real(self) -> bool:
         """Whether every feature is real."""
         return all(base.is_real for base in self.graph.bases)
-
-    # -- the kernel ---------------------------------------------------------------
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """Return the exact kernel matrix.
