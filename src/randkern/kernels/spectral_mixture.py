@@ -9,10 +9,8 @@ import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Leaf, Scale, Slopes, Term
-from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
-from randkern.kernels.stationary import Gaussian
-from randkern.projections import InputMap, Law, Repeated
+from randkern.kernels.base import Leaf, Scale, Term
+from randkern.kernels.mixture_factors import Envelope, Wave
 
 
 class SpectralMixture(Leaf):
@@ -56,7 +54,7 @@ class SpectralMixture(Leaf):
         return [
             Term(
                 float(weight),
-                (_Envelope(self, q), _Wave(self, q)),
+                (Envelope(self, q), Wave(self, q)),
                 frozenset([Scale(self, "weights", q)]),
             )
             for q, weight in enumerate(self.weights)
@@ -93,60 +91,3 @@ class SpectralMixture(Leaf):
             for name, value in slopes.items():
                 out[name][q] = ops_of(value).to_host(value)
         return out
-
-
-class _Part(Leaf):
-    """A factor of a component; its derivatives are those in a row of the mixture."""
-
-    mixture: SpectralMixture
-    row: int
-
-    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
-        for name, value in self._feature_gradient(factors, slopes).items():
-            whole = np.zeros(np.shape(getattr(self.mixture, name)))
-            whole[self.row] = value
-            yield self.mixture, name, whole
-
-
-class _Envelope(_Part, Gaussian):
-    """exp(−2π²‖τ∘σ_q‖²), of lengthscale 1/(2π σ_q)."""
-
-    def __init__(self, mixture: SpectralMixture, row: int):
-        scale = np.asarray(mixture.scales, dtype=float)[row]
-        super().__init__(1 / (2 * np.pi * scale), columns=mixture.columns)
-        self.mixture, self.row = mixture, row
-
-    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        return {"scales": -super()._gradient(X, Y, M)["lengthscale"]}
-
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
-        return {"scales": -super()._feature_gradient(factors, slopes)["lengthscale"]}
-
-
-class _Wave(_Part):
-    """cos(2π μ_q·τ)."""
-
-    def __init__(self, mixture: SpectralMixture, row: int):
-        self.mixture, self.row, self.columns = mixture, row, mixture.columns
-        self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, self.frequency)
-
-    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
-        return Repeated(draws.stream(), n_draws, width, Law())
-
-    def _angle(self, X: Rows, Y: Rows) -> Any:
-        frequency = ops_of(X).float64_like(self.frequency, X)
-        return (X @ frequency)[:, None] - Y @ frequency
-
-    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).xp.cos(self._angle(X, Y))
-
-    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        odd = M * ops_of(X).xp.sin(self._angle(X, Y))
-        slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
-        return {"means": slopes * ops_of(X).float64_like(self.frequency, X)}
-
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
-        return {"means": column_slopes(factors[0], slopes.X, slopes.phase)}

@@ -131,17 +131,16 @@ class Graph:
         """The law of the degree of every activation."""
         return tuple(activation.degree_law() for activation in self.activations)
 
-    def spread(self, at_inputs: np.ndarray, rule: Sequence[Any]) -> np.ndarray:
-        """Propagate values: rule[activation](mean over sources), node by node."""
-        values = np.empty(self.n_inputs + self.n_internal)
-        values[: self.n_inputs] = at_inputs
+    def spread(self, at_inputs: float, rule: Sequence[Any]) -> float:
+        """Return the value at the output: rule[activation](mean over sources)."""
+        values = np.full(self.n_inputs + self.n_internal, at_inputs)
         known: dict[tuple[int, float], float] = {}  # nodes of a layer repeat values
         for i, kind in enumerate(self.activation.tolist()):
             key = kind, float(values[self.entering(i)].mean())
             if key not in known:
                 known[key] = float(rule[kind](key[1]))
             values[self.n_inputs + i] = known[key]
-        return values
+        return float(values[-1])
 
 
 _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}

@@ -321,7 +321,7 @@ class Skeleton:
             slope = activation.derivative_at_one()
             slopes.append(law.mean if truncated or not np.isfinite(slope) else slope)
         rule = [lambda mean, slope=slope: slope * mean for slope in slopes]
-        return float(graph.spread(np.ones(graph.n_inputs), rule)[-1])
+        return graph.spread(1.0, rule)
 
     def constant_probability(self) -> float:
         """Return the probability that a random feature reaches no input.
@@ -332,9 +332,7 @@ class Skeleton:
 
     @cached_property
     def _constant(self) -> float:
-        graph = self.graph
-        rule = [law.generating for law in graph.laws]
-        return float(graph.spread(np.zeros(graph.n_inputs), rule)[-1])
+        return self.graph.spread(0.0, [law.generating for law in self.graph.laws])
 
     def omitted(self) -> float:
         """Return the largest probability that truncation omits at a node."""
