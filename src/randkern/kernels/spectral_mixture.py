@@ -78,7 +78,8 @@ class SpectralMixture(Leaf):
         return sum(w * math.prod(p._tile(X, Y, same) for p in ps) for w, ps in terms)
 
     def _diag_selected(self, X: Rows) -> Any:
-        return sum(term.weight for term in self.terms()) * ops_of(X).ones(len(X), X)
+        total = sum(term.weight for term in self.terms())
+        return total * ops_of(X).ones(X.shape[0], X)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         out = {name: np.zeros(np.shape(getattr(self, name))) for name in self.learnable}

@@ -168,7 +168,8 @@ class Orthogonal(Stored):
                 matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
             if rest:
                 matrix[whole * d :] = self._haar_rows(range(whole, whole + 1), rest)[0]
-        matrix *= (self._norms() * self.mixing_factors)[:, None]
+        norms = self.law.norms(self.stream.child("norms").generator(), d, n)
+        matrix *= (norms * self.mixing_factors)[:, None]
         if self.law.is_complex:
             return matrix.real.copy(), matrix.imag.copy()
         return (matrix,)
@@ -187,10 +188,6 @@ class Orthogonal(Stored):
         # compact groups": without these phases Q is not Haar distributed.
         diagonal = np.diagonal(r, axis1=1, axis2=2)
         return (q * (diagonal / np.abs(diagonal))[:, None, :]).swapaxes(1, 2)
-
-    def _norms(self) -> np.ndarray:
-        generator = self.stream.child("norms").generator()
-        return self.law.norms(generator, self.width, self.n_draws)
 
 
 # SciPy's Sobol points are multiples of 2⁻³⁰; half a step keeps them off 0.
@@ -213,10 +210,6 @@ class QuasiMonteCarlo(Stored):
     first_dimension: int = 0
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        return self.law.rows_at(self._points())
-
-    def _points(self) -> np.ndarray:
-        """Return scrambled Sobol points in the open unit cube."""
         first = self.first_dimension
         sampler = qmc.Sobol(
             first + self.law.dimensions(self.width),
@@ -229,4 +222,4 @@ class QuasiMonteCarlo(Stored):
             # not biased.
             warnings.filterwarnings("ignore", message="The balance properties")
             points = sampler.random(self.n_draws)
-        return points[:, first:] + 2.0 ** -(_BITS + 1)
+        return self.law.rows_at(points[:, first:] + 2.0 ** -(_BITS + 1))
