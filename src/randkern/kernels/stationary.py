@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_positive, densify
+from randkern._validation import Rows, check_choice, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, column_slopes
@@ -56,6 +56,7 @@ class Stationary(Leaf):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
+        check_choice("metric", self.metric, ("euclidean", "cityblock"))
         self._lengthscale(len(self._selected(n_features)))
 
     def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:

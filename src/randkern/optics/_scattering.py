@@ -230,12 +230,9 @@ class ScatteringMedium:
         )
         group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
         plan = Plan((group,), X.shape[1])
-        scratch: np.ndarray | None = None
+        scratch = np.empty(self._tile_shape(*X.shape), dtype=np.float32)
         for rows, columns, block in self._tiles(X):
-            shape = (block.shape[0], columns.stop - columns.start)
-            if scratch is None or scratch.size < shape[0] * shape[1]:
-                scratch = np.empty(shape, dtype=np.float32)
-            tile = scratch.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
+            tile = scratch[: block.shape[0], : columns.stop - columns.start]
             evaluate(plan, block, columns, out=tile)
             yield rows, columns, tile
 

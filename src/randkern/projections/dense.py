@@ -49,7 +49,7 @@ class Dense(Stored):
             for part in parts:
                 part *= law.part_scale
             return parts
-        return (self._mixed(law.transform(parts[0]).T, start, stop).T,)
+        return (self._mixed(law.transform(parts[0]).T, start, stop, like).T,)
 
     @property
     def _keys(self) -> list[int]:
@@ -57,13 +57,12 @@ class Dense(Stored):
         names = ("real", "imaginary") if self.law.is_complex else ("real",)
         return [self.stream.child(name).key for name in names]
 
-    def _mixed(self, columns: Any, start: int, stop: int) -> Any:
+    def _mixed(self, columns: Any, start: int, stop: int, like: Any) -> Any:
         """Return columns of draws `start` to `stop` times their mixing factors."""
         if self.law.mixing is None:
             return columns
-        factors = ops_of(columns).constant(
-            self, "mixing", columns, lambda: self.mixing_factors
-        )
+        ops = ops_of(like)
+        factors = ops.constant(self, "mixing", like, lambda: self.mixing_factors)
         return columns * factors[start:stop]
 
 
@@ -91,7 +90,7 @@ class Streamed(Dense):
         parts = ops_of(X).generated_products(X, self._keys, start, stop, scale)
         if parts is None or self.law.is_complex:
             return parts
-        return self._mixed(parts[0], start, stop)
+        return self._mixed(parts[0], start, stop, X)
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         return self._products(X, start, stop, _product)
