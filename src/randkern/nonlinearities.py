@@ -16,7 +16,7 @@ from scipy.special import gamma
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.projections import InputMap, Projection
+from randkern.projections import InputMap
 
 __all__ = ["Modulus", "Nonlinearity", "Phase", "Polar", "Signed"]
 
@@ -30,19 +30,12 @@ class Nonlinearity(ABC):
     #: Whether ``centered=True`` may subtract the mean amplitude, which must be known.
     can_center: ClassVar[bool] = False
 
-    def project(
-        self, projection: Projection, block: Rows, start: int, stop: int
-    ) -> Any:
-        """Return the projection of a block onto draws `start` to `stop`."""
-        return projection.project(block, start, stop)
-
     @abstractmethod
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         """Return the amplitude and the phase of a tile; either may be None.
 
-        An amplitude may be complex: its angle counts as phase. `projected` comes from
-        `project`, two arrays for a complex law, and may be overwritten; `block` are the
-        rows that were projected.
+        An amplitude may be complex: its angle counts as phase. `projected` is what
+        :meth:`Projection.phases` returned for the rows `block`, and may be overwritten.
         """
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray | float:
@@ -62,11 +55,6 @@ class Phase(Nonlinearity):
     """Adds ω·x to the phase."""
 
     has_phase = True
-
-    def project(
-        self, projection: Projection, block: Rows, start: int, stop: int
-    ) -> Any:
-        return projection.phases(block, start, stop)
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         return None, projected

@@ -282,9 +282,8 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
             span = start + draws.start, start + draws.stop
             phase = amplitude = None
             for factor, block, undo in parts:
-                nonlinearity = factor.nonlinearity
-                projected = nonlinearity.project(factor.projection, block, *span)
-                size, angle = nonlinearity.contribute(projected, block)
+                projected = factor.projection.phases(block, *span)
+                size, angle = factor.nonlinearity.contribute(projected, block)
                 if angle is not None:
                     angle = ops.asarray(angle, X)
                     phase = angle if phase is None else phase + angle

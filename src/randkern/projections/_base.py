@@ -256,7 +256,10 @@ class Projection(ABC):
         """
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
-        """Return X Ωᵀ up to multiples of 2π, for cosines and sines."""
+        """Return X Ωᵀ, up to multiples of 2π if the law has heavy tails: for features.
+
+        Only phases are projections onto rows of heavy-tailed laws.
+        """
         return self.project(X, start, stop)
 
     def stored_bytes(self, itemsize: int) -> int:

@@ -24,8 +24,8 @@ class Symbol(NamedTuple):
 
     The j are `n_terms` coordinates of a point from `first` on, and k is `second`, −1 if
     the form is real. The form is the phase if the feature has modulus 1, otherwise the
-    feature itself. `conjugate` is the number of the conjugate symbol, −1 if features
-    have no conjugates in their law.
+    feature itself. `conjugate` is the number of the conjugate symbol, −1 if that is the
+    same symbol with the opposite exponent.
     """
 
     conjugate: int = 0
