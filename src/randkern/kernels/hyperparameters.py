@@ -272,7 +272,7 @@ class Hyperparameters:
         """Return the index of a scale in θ."""
         return self._slices[scale.owner, scale.attribute].start + scale.index
 
-    def add(self, slopes: Slopes, out: np.ndarray) -> None:
+    def add_slopes(self, slopes: Slopes, out: np.ndarray) -> None:
         """Add derivatives in the numbers of parts of the kernel to those in θ."""
         for owner, attribute, value in slopes:
             here = self._slices[owner, attribute]
@@ -291,7 +291,7 @@ def add_gram_gradient(
     hyper: Hyperparameters, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
 ) -> None:
     """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out`, for float64 rows."""
-    hyper.add(hyper.kernel._slopes(X, Y, M), out)
+    hyper.add_slopes(hyper.kernel._slopes(X, Y, M), out)
 
 
 def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
@@ -335,4 +335,4 @@ def add_feature_gradient(
         for scale in term.scales:
             out[hyper.index_of(scale)] += 0.5 * total
         for leaf, factors in term.split(group.factors):
-            hyper.add(leaf._feature_slopes(factors, slopes), out)
+            hyper.add_slopes(leaf._feature_slopes(factors, slopes), out)

@@ -164,9 +164,9 @@ def add_symmetric_gradient(
         if isinstance(part, Laplacian):
             weighted = M * part._gram(X, None)
             slope = _manhattan_slopes(X / part.lengthscale, weighted)
-            hyper.add([(part, "lengthscale", slope)], out)
+            hyper.add_slopes([(part, "lengthscale", slope)], out)
         else:
-            hyper.add(part._slopes(X, X, M), out)
+            hyper.add_slopes(part._slopes(X, X, M), out)
 
 
 def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
