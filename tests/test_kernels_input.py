@@ -71,6 +71,14 @@ def test_wrong_columns(columns, message):
         rk.Gaussian(columns=columns)(X)
 
 
+@pytest.mark.parametrize("columns", [None, slice(1, 2), [1]], ids=str)
+def test_kernels_with_and_without_names_add(columns):
+    numbers = TABLE[["age", "income"]]
+    kernel = rk.Gaussian(2.0, columns=["age"]) + rk.Linear(columns=columns)
+    numbered = rk.Gaussian(2.0, columns=[0]) + rk.Linear(columns=columns)
+    np.testing.assert_array_equal(kernel(numbers), numbered(numbers))
+
+
 def test_tables_must_match():
     numbers = TABLE[["age", "income"]]
     kernel = rk.Gaussian([1.0, 5.0])

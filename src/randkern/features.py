@@ -46,6 +46,12 @@ class _FeatureTransformer(
     kernel_: Kernel
     plan_: Plan
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",  # resolve_kernel says what to pass
+        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both")],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
     def _plan(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> Plan:
         """Return the plan of features for checked rows."""
         raise NotImplementedError
@@ -179,12 +185,10 @@ class RandomFeatures(_FeatureTransformer):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both")],
+        **_FeatureTransformer._parameter_constraints,
         "projection": [StrOptions(set(PROJECTIONS))],
         "fourier": [StrOptions({"pair", "offset"})],
         "centered": ["boolean"],
-        "random_state": ["random_state", np.random.Generator],
     }
 
     def __init__(
@@ -295,10 +299,8 @@ class NystromFeatures(_FeatureTransformer):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both")],
+        **_FeatureTransformer._parameter_constraints,
         "landmarks": [StrOptions({"auto", "rpcholesky", "uniform"}), "array-like"],
-        "random_state": ["random_state", np.random.Generator],
     }
 
     def __init__(

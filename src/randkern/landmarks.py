@@ -46,16 +46,13 @@ _NUGGET = 64.0
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Landmarks(Projection):
-    """Columns k(L, x), written without a nonlinearity.
+    """Columns k(L, x) of a resolved kernel, written without a nonlinearity.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Resolved.
-    rows : float64 array, CSR matrix or tensor of shape (n_draws, width)
+    `rows` are the landmarks: float64, an array, a CSR matrix or a tensor.
     """
 
     name = "landmarks"
+    writes_columns = True
 
     kernel: Kernel
     rows: Any
@@ -66,7 +63,7 @@ class Landmarks(Projection):
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         """Return columns `start` to `stop` in the dtype of X."""
-        rows = self.cached(X[:0], lambda: _placed(self.rows, X))
+        rows = self.cached(X[:0], lambda: self._placed(X))
         return self.kernel._gram(X, rows[start:stop], precise=False)
 
     def write_columns(
@@ -75,12 +72,11 @@ class Landmarks(Projection):
         """Write columns `low` to `high` times the weight."""
         out[:] = weight * self.project(X, low, high)
 
-
-def _placed(rows: Any, like: Rows) -> Any:
-    """Return landmarks in the dtype and on the device of other rows."""
-    if sp.issparse(rows):
-        return rows.astype(like.dtype, copy=False)
-    return ops_of(like).asarray(rows, like)
+    def _placed(self, like: Rows) -> Any:
+        """Return the landmarks in the dtype and on the device of other rows."""
+        if sp.issparse(self.rows):
+            return self.rows.astype(like.dtype, copy=False)
+        return ops_of(like).asarray(self.rows, like)
 
 
 def landmark_plan(
@@ -95,21 +91,9 @@ def landmark_plan(
 ) -> Plan:
     """Return the plan of Nyström features of a resolved kernel.
 
-    It has fewer columns than `n_components` if the Gram matrix of the landmarks has a
-    lower rank in floating point.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    X : checked rows of shape (n, d)
-    sample_weight : array of shape (n,) or None
-    n_components : int
-        Number of landmarks.
-    stream : Stream
-    landmarks : {"auto", "rpcholesky", "uniform"} or checked rows
-        How they are chosen among `X`, or the landmarks themselves.
-    memory_limit : int, optional
-        In bytes.
+    `landmarks` says how they are chosen among the checked rows `X`, or holds the rows
+    themselves. There are fewer columns than `n_components` if the Gram matrix of the
+    landmarks has a lower rank in floating point. `memory_limit` is in bytes.
     """
     if isinstance(landmarks, str):
         numbers = choose_landmarks(

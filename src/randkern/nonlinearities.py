@@ -16,15 +16,9 @@ from scipy.special import gamma
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.projections import InputMap, Projection
+from randkern.projections import InputMap
 
-__all__ = [
-    "Modulus",
-    "Nonlinearity",
-    "Phase",
-    "Polar",
-    "Signed",
-]
+__all__ = ["Modulus", "Nonlinearity", "Phase", "Polar", "Signed"]
 
 
 @dataclass(frozen=True)
@@ -35,27 +29,13 @@ class Nonlinearity(ABC):
     has_phase: ClassVar[bool] = False
     #: Whether ``centered=True`` may subtract the mean amplitude, which must be known.
     can_center: ClassVar[bool] = False
-    #: Outputs that projections write in one pass, for groups of this single factor.
-    fused: ClassVar[frozenset[str]] = frozenset()
-
-    def project(
-        self, projection: Projection, block: Rows, start: int, stop: int
-    ) -> Any:
-        """Return the projection of a block onto draws `start` to `stop`."""
-        return projection.project(block, start, stop)
 
     @abstractmethod
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         """Return the amplitude and the phase of a tile; either may be None.
 
-        An amplitude may be complex: its angle counts as phase.
-
-        Parameters
-        ----------
-        projected : array of shape (n, n_draws), or two of them for a complex law
-            From `project`; may be overwritten.
-        block : array of shape (n, width)
-            The rows that were projected.
+        An amplitude may be complex: its angle counts as phase. `projected` is what
+        :meth:`Projection.phases` returned for the rows `block`, and may be overwritten.
         """
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray | float:
@@ -69,30 +49,12 @@ class Nonlinearity(ABC):
         """
         return X, inputs, None
 
-    def write(
-        self,
-        projection: Projection,
-        X: Rows,
-        inputs: InputMap,
-        draws: slice,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        """Write the weighted amplitudes of a group of this one factor, if fused."""
-        raise NotImplementedError(f"{self} is not fused.")
-
 
 @dataclass(frozen=True)
 class Phase(Nonlinearity):
     """Adds ω·x to the phase."""
 
     has_phase = True
-    fused = frozenset({"pair", "offset"})
-
-    def project(
-        self, projection: Projection, block: Rows, start: int, stop: int
-    ) -> Any:
-        return projection.phases(block, start, stop)
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         return None, projected
@@ -126,7 +88,6 @@ class Modulus(Nonlinearity):
     power: float
 
     can_center = True
-    fused = frozenset({"amplitude", "centered"})
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         real, imaginary = projected
@@ -145,14 +106,3 @@ class Modulus(Nonlinearity):
             return X, inputs, None
         block, undo = found
         return block, InputMap(inputs.width), undo
-
-    def write(
-        self,
-        projection: Projection,
-        X: Rows,
-        inputs: InputMap,
-        draws: slice,
-        weight: float,
-        out: np.ndarray,
-    ) -> None:
-        projection.write("modulus", X, inputs, draws, weight, out, self.power)

@@ -23,12 +23,16 @@ from randkern._validation import Rows
 from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.nonlinearities import Nonlinearity
+from randkern.nonlinearities import Modulus, Nonlinearity, Phase
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 
 __all__ = ["Factor", "Group", "Output", "Plan", "evaluate"]
 
 Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
+# The nonlinearity of a single factor whose projection writes an output in one pass.
+_FUSED: dict[Output, type[Nonlinearity]] = {
+    **{"pair": Phase, "offset": Phase, "amplitude": Modulus, "centered": Modulus}
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +69,8 @@ class Group:
     def fused(self) -> Factor | None:
         """The single factor, if its projection writes the output in one pass."""
         factor, *others = self.factors
-        return (
-            None if others or self.output not in factor.nonlinearity.fused else factor
-        )
+        is_fused = type(factor.nonlinearity) is _FUSED.get(self.output)
+        return factor if is_fused and not others else None
 
     def draw_offsets(self, start: int, stop: int, dtype: Any) -> np.ndarray:
         """Return the phases bᵢ ~ U[0, 2π) of draws `start` to `stop`."""
@@ -126,21 +129,10 @@ def evaluate(
     columns: slice = slice(None),
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the features of a block of rows, or some columns, or write them to `out`.
+    """Return the features of checked rows, or some columns, or write them to `out`.
 
-    Parameters
-    ----------
-    plan : Plan
-    X : float ndarray, CSR matrix or tensor, shape (n, d)
-        Checked rows. The features have their dtype and device.
-    columns : slice
-        The columns to compute, with step one.
-    out : ndarray of shape (n, number of columns), optional
-        Columns must be contiguous; rows need not be.
-
-    Returns
-    -------
-    ndarray of shape (n, number of columns)
+    They have the dtype and device of the rows. The columns of `out` must be contiguous,
+    its rows need not be.
     """
     first, last, step = columns.indices(plan.n_components)
     if step != 1:
@@ -157,7 +149,11 @@ def evaluate(
         return out
     with ops_of(X).full_precision(X):
         if plan.factor is not None:
-            _evaluate_solved(plan, X, first, last, out)
+            # Computed in float64, because T⁻¹ amplifies rounding errors.
+            ops = ops_of(X)
+            for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
+                values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
+                out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
             return out
         for group in plan.groups:
             low, high = max(first, group.start), min(last, group.stop)
@@ -166,19 +162,6 @@ def evaluate(
                 low, high = low - group.start, high - group.start
                 _WRITERS[group.output](group, X, low, high, target)
     return out
-
-
-def _evaluate_solved(
-    plan: Plan, X: Rows, first: int, last: int, out: np.ndarray
-) -> None:
-    """Write columns `first` to `last` of T⁻¹ times the columns of the groups.
-
-    Computed in float64, because T⁻¹ amplifies rounding errors.
-    """
-    ops = ops_of(X)
-    for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
-        values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
-        out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
 
 
 def _evaluate_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:
@@ -214,13 +197,13 @@ def _evaluate_pairs(
         _evaluate_pairs(group, X, *whole, copy)
         out[:] = copy[:, low - whole[0] : high - whole[0]]
         return
-    start, stop = low // 2, high // 2
+    whole_draws = slice(low // 2, high // 2)
     factor = group.fused
     if factor is not None:
-        draws = slice(start, stop)
-        factor.projection.write("pairs", X, factor.inputs, draws, group.weight, out)
+        write = factor.projection.write
+        write("pairs", X, factor.inputs, whole_draws, group.weight, out)
         return
-    for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
+    for rows, draws, phase, amplitude in _tiles(group, X, low // 2, high // 2):
         target = out[rows, 2 * draws.start : 2 * draws.stop]
         ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
 
@@ -255,10 +238,10 @@ def _evaluate_amplitudes(
         for rows, draws, _, amplitude in _tiles(group, X, low, high):
             ops.multiply(amplitude, group.weight, out[rows, draws])
     else:
-        nonlinearity = factor.nonlinearity
-        rows, inputs, undo = nonlinearity.bounded(X, factor.inputs)
-        drawn = slice(low, high)
-        nonlinearity.write(factor.projection, rows, inputs, drawn, group.weight, out)
+        modulus: Any = factor.nonlinearity
+        block, inputs, undo = modulus.bounded(X, factor.inputs)
+        drawn, write = slice(low, high), factor.projection.write
+        write("modulus", block, inputs, drawn, group.weight, out, modulus.power)
         if undo is not None:
             with np.errstate(over="ignore"):
                 ops.multiply(out, ops.asarray(undo, out)[:, None], out)
@@ -280,10 +263,8 @@ _WRITERS: dict[Output, Callable[[Group, Rows, int, int, np.ndarray], None]] = {
 
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
     """Return E[A(x)] over draws, a vector over the rows of X in float64."""
-    factors = [
-        factor.nonlinearity.mean_amplitude(factor.inputs, X) for factor in group.factors
-    ]
-    return math.prod(factors) * ops_of(X).ones(X.shape[0], X)
+    means = (f.nonlinearity.mean_amplitude(f.inputs, X) for f in group.factors)
+    return math.prod(means) * ops_of(X).ones(X.shape[0], X)
 
 
 def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
@@ -293,20 +274,15 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
     """
     ops = ops_of(X)
     for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
-        bounded = [
-            factor.nonlinearity.bounded(X[rows], factor.inputs)
-            for factor in group.factors
-        ]
-        blocks = [inputs.apply(block) for block, inputs, _ in bounded]
+        parts = []
+        for factor in group.factors:
+            block, inputs, undo = factor.nonlinearity.bounded(X[rows], factor.inputs)
+            parts.append((factor, inputs.apply(block), undo))
         for draws in row_blocks(stop - start, TILE_DRAWS):
+            span = start + draws.start, start + draws.stop
             phase = amplitude = None
-            for factor, block, (*_, undo) in zip(
-                group.factors, blocks, bounded, strict=True
-            ):
-                first, last = start + draws.start, start + draws.stop
-                projected = factor.nonlinearity.project(
-                    factor.projection, block, first, last
-                )
+            for factor, block, undo in parts:
+                projected = factor.projection.phases(block, *span)
                 size, angle = factor.nonlinearity.contribute(projected, block)
                 if angle is not None:
                     angle = ops.asarray(angle, X)

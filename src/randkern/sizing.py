@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -120,8 +121,8 @@ def _smallest(
 ) -> int:
     """Return the smallest D >= at_least with error(D) <= target, for error about c/√D.
 
-    `at_least` is the number of terms that share the columns.
-    `at_most` is the width at which a kernel's features are exact, if there is one.
+    `at_least` is the number of terms that share the columns, and `at_most` the width at
+    which a kernel's features are exact, if there is one.
     """
     high = at_least if at_most is None else at_most
     while (current := error(high)) > target:
@@ -133,16 +134,10 @@ def _smallest(
     # An odd number of columns, the last without its pair, has a larger error than the
     # even number before it: the error decreases only among even and among odd numbers.
     for last in (high, high - 1):
-        if last < at_least or error(last) > target:
-            continue
-        low, steps = 0, (last - at_least) // 2 + 1
-        while steps - low > 1:
-            middle = (low + steps) // 2
-            if error(last - 2 * middle) <= target:
-                low = middle
-            else:
-                steps = middle
-        best = min(best, last - 2 * low)
+        if last >= at_least and error(last) <= target:
+            sizes = range(at_least + (last - at_least) % 2, last, 2)
+            first = bisect_left(sizes, True, key=lambda D: error(D) <= target)
+            best = min(best, sizes[first] if first < len(sizes) else last)
     # If several terms share the columns, it need not decrease among those either.
     most = 4 * (at_least - 1)
     while fewer := [

@@ -50,6 +50,7 @@ class ArcCosine(Leaf):
         if isinstance(self.order, bool) or self.order not in (0, 1, 2):
             raise ValueError(f"order must be 0, 1 or 2, got {self.order!r}.")
 
+    @property
     def nonlinearity(self) -> RectifiedPower:
         return RectifiedPower(int(self.order))
 

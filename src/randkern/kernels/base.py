@@ -7,8 +7,8 @@ import math
 import numbers
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -35,53 +35,15 @@ from randkern.kernels.factor_draws import (
     TermVariance,
     allot,
 )
-from randkern.nonlinearities import Nonlinearity, Phase
-from randkern.plan import Factor, Group
-from randkern.projections import InputMap, Law, NormalLaw, Projection
+from randkern.nonlinearities import Phase
+from randkern.plan import Factor
+from randkern.projections import InputMap, NormalLaw, Projection
 
 # Exact values are computed in float64 tiles of this many rows and columns.
 TILE = 1024
 
-#: The slice of θ that holds an attribute of a kernel, None if it is not learned.
-Place = Callable[["Kernel", str], slice | None]
-
-
-@dataclass(frozen=True)
-class Learnable:
-    """A learnable attribute of a kernel or of a part of it: a number or a vector."""
-
-    owner: Kernel
-    attribute: str
-    #: As in ``get_params``.
-    path: str
-    #: Whether learning may change signs: θ then holds arsinh of the numbers.
-    signed: bool = False
-
-    @property
-    def value(self) -> np.ndarray:
-        return np.atleast_1d(np.asarray(getattr(self.owner, self.attribute), float))
-
-    @property
-    def theta(self) -> np.ndarray:
-        """Its part of θ: logarithms of absolute values (signs are kept), or arsinh."""
-        if self.signed:
-            return np.arcsinh(self.value).ravel()
-        return np.log(np.maximum(abs(self.value), np.finfo(float).tiny)).ravel()
-
-    def set_theta(self, theta: np.ndarray) -> None:
-        """Set the numbers of the owner, keeping their shape."""
-        old, signs = getattr(self.owner, self.attribute), np.sign(self.value)
-        theta = theta.reshape(signs.shape)
-        new = np.sinh(theta) if self.signed else signs * np.exp(theta)
-        setattr(self.owner, self.attribute, new if np.ndim(old) else float(new[0]))
-
-    @property
-    def names(self) -> list[str]:
-        """The path, with an index for each entry of an array."""
-        shape = np.shape(getattr(self.owner, self.attribute))
-        if not shape:
-            return [self.path]
-        return [f"{self.path}{list(index)}" for index in np.ndindex(shape)]
+#: Derivatives in the numbers of an attribute of a part of a kernel.
+Slopes = Iterable[tuple["Kernel", str, Any]]
 
 
 @dataclass(frozen=True)
@@ -114,12 +76,12 @@ class Term:
     @property
     def has_phase(self) -> bool:
         """Whether its features are cosines and sines."""
-        return any(leaf.nonlinearity().has_phase for leaf in self.leaves)
+        return any(leaf.nonlinearity.has_phase for leaf in self.leaves)
 
     @property
     def can_center(self) -> bool:
         """Whether its features have a mean that can be subtracted."""
-        return all(leaf.nonlinearity().can_center for leaf in self.leaves)
+        return all(leaf.nonlinearity.can_center for leaf in self.leaves)
 
     def most_columns(self, n_features: int) -> int | None:
         """Return the width at which its features are exact, None if they never are."""
@@ -183,6 +145,12 @@ class Kernel(BaseEstimator):
     # Makes NumPy scalars defer to the kernel in `scalar * kernel`.
     __array_ufunc__ = None
 
+    #: The attributes that hold the kernels of which this one is composed.
+    parts: ClassVar[tuple[str, ...]] = ()
+    #: Attributes that can be learned, and those of them that may change their sign.
+    learnable: ClassVar[tuple[str, ...]] = ()
+    signed: ClassVar[tuple[str, ...]] = ()
+
     def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
         """Return the exact Gram matrix.
 
@@ -203,18 +171,14 @@ class Kernel(BaseEstimator):
         randkern.exceptions.UnresolvedKernelError
             If a lengthscale is still ``"scale"`` or ``"median"``.
         """
-        kernel = self._bind(column_names(X))
-        X, Y, encoder = check_kernel_rows(X, Y, tensors=True)
-        kernel._check(X.shape[1], encoder)
+        kernel, X, Y = self._checked(X, Y, tensors=True)
         for rows in (X,) if Y is None else (X, Y):
             check_finite_diagonal(kernel._diag(rows), rows.dtype)
         return kernel._gram(X, Y)
 
     def diag(self, X: Any) -> np.ndarray:
         """Return k(x, x) for every row x of `X`, shape (n,)."""
-        kernel = self._bind(column_names(X))
-        X, _, encoder = check_kernel_rows(X, tensors=True)
-        kernel._check(X.shape[1], encoder)
+        kernel, X, _ = self._checked(X, None, tensors=True)
         return ops_of(X).asarray(kernel._diag(X), X)
 
     def resolve(
@@ -266,9 +230,7 @@ class Kernel(BaseEstimator):
         """
         check_choice("fourier", fourier, ("pair", "offset"))
         check_count("n_components", n_components)
-        kernel = self._bind(column_names(X))
-        X, Y, encoder = check_kernel_rows(X, Y)
-        kernel._check(X.shape[1], encoder)
+        kernel, X, Y = self._checked(X, Y, tensors=False)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
         terms = kernel.terms()
@@ -287,9 +249,17 @@ class Kernel(BaseEstimator):
     def terms(self) -> list[Term]:
         """Return the kernel as a sum of weighted products of leaves."""
 
-    @abstractmethod
     def leaves(self) -> list[Leaf]:
         """Return the leaf kernels of the expression, left to right."""
+        return [leaf for part in self._parts() for leaf in part.leaves()]
+
+    def _parts(self) -> list[Kernel]:
+        """Return the kernels of which this one is composed."""
+        found = [getattr(self, name) for name in self.parts]
+        for name, part in zip(self.parts, found, strict=True):
+            if not isinstance(part, Kernel):
+                raise ValueError(f"{name} must be a kernel, got {part!r}.")
+        return found
 
     @abstractmethod
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
@@ -302,33 +272,31 @@ class Kernel(BaseEstimator):
     def _diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal for checked rows, in float64."""
 
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        """Yield the learnable numbers of the kernel, their names prefixed by `path`."""
-        return iter(())
+    @abstractmethod
+    def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
+        """Yield the parts of Σ_ij M_ij ∂k(x_i, y_j)/∂θ, for float64 rows."""
 
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out` for float64 rows.
-
-        ``place(owner, attribute)`` is the slice of θ that holds the numbers of a part.
-        """
+    def _checked(
+        self, X: Any, Y: Any, *, tensors: bool
+    ) -> tuple[Kernel, Rows, Rows | None]:
+        """Return the kernel with numbered columns that fit the checked rows."""
+        kernel = self._bind(column_names(X))
+        X, Y, encoder = check_kernel_rows(X, Y, tensors=tensors)
+        kernel._check(X.shape[1], encoder)
+        return kernel, X, Y
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
-        """Raise unless every leaf has numbers that fit `n_features` columns."""
-        for leaf in self.leaves():
-            leaf._check_leaf(n_features)
-            if encoder is not None:
-                encoder.check_numbers(leaf._number_columns(n_features), leaf)
-                leaf._check_categories(n_features, encoder)
+        """Raise unless the kernel has numbers that fit `n_features` columns."""
+        for part in self._parts():
+            part._check(n_features, encoder)
 
     def _bind(self, names: list[str] | None) -> Kernel:
         """Return the kernel with column names replaced by their positions."""
-        if not any(leaf._has_names() for leaf in self.leaves()):
+        if not any(leaf._named_columns() for leaf in self.leaves()):
             return self
         bound = clone(self)
         for leaf in bound.leaves():
-            leaf.columns = leaf._numbered_columns(names)
+            leaf._number_columns(names)
         return bound
 
     def _resolve(
@@ -373,6 +341,7 @@ class Kernel(BaseEstimator):
 class _Binary(Kernel):
     """Two kernels combined by an operation."""
 
+    parts = "k1", "k2"
     #: The operation on arrays of values; the first may be overwritten.
     join: Any
 
@@ -380,29 +349,12 @@ class _Binary(Kernel):
         self.k1 = k1
         self.k2 = k2
 
-    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
-        _kernel("k1", self.k1)._check(n_features, encoder)
-        _kernel("k2", self.k2)._check(n_features, encoder)
-
-    def leaves(self) -> list[Leaf]:
-        return [*_kernel("k1", self.k1).leaves(), *_kernel("k2", self.k2).leaves()]
-
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         out = self.k1._gram(X, Y, precise=precise)
         return self.join(out, self.k2._gram(X, Y, precise=precise))
 
     def _diag(self, X: Rows) -> np.ndarray:
         return self.join(self.k1._diag(X), self.k2._diag(X))
-
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        yield from self.k1._learnable(f"{path}k1__")
-        yield from self.k2._learnable(f"{path}k2__")
-
-
-def _kernel(name: str, value: Any) -> Kernel:
-    if not isinstance(value, Kernel):
-        raise ValueError(f"{name} must be a kernel, got {value!r}.")
-    return value
 
 
 class Sum(_Binary):
@@ -428,13 +380,12 @@ class Sum(_Binary):
     join = staticmethod(operator.iadd)
 
     def terms(self) -> list[Term]:
-        return _kernel("k1", self.k1).terms() + _kernel("k2", self.k2).terms()
+        first, second = self._parts()
+        return first.terms() + second.terms()
 
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        self.k1._add_gradient(place, X, Y, M, out)
-        self.k2._add_gradient(place, X, Y, M, out)
+    def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
+        yield from self.k1._slopes(X, Y, M)
+        yield from self.k2._slopes(X, Y, M)
 
 
 class Product(_Binary):
@@ -460,21 +411,16 @@ class Product(_Binary):
     join = staticmethod(operator.imul)
 
     def terms(self) -> list[Term]:
+        first, second = self._parts()
         return [
-            Term(
-                first.weight * second.weight,
-                first.leaves + second.leaves,
-                first.scales | second.scales,
-            )
-            for first in _kernel("k1", self.k1).terms()
-            for second in _kernel("k2", self.k2).terms()
+            Term(a.weight * b.weight, a.leaves + b.leaves, a.scales | b.scales)
+            for a in first.terms()
+            for b in second.terms()
         ]
 
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
-        self.k1._add_gradient(place, X, Y, M * self.k2._gram(X, Y), out)
-        self.k2._add_gradient(place, X, Y, M * self.k1._gram(X, Y), out)
+    def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
+        yield from self.k1._slopes(X, Y, M * self.k2._gram(X, Y))
+        yield from self.k2._slopes(X, Y, M * self.k1._gram(X, Y))
 
 
 class Scaled(Kernel):
@@ -497,18 +443,19 @@ class Scaled(Kernel):
     2.5
     """
 
+    parts = ("kernel",)
+    learnable = ("scale",)
+
     def __init__(self, kernel: Kernel, scale: float = 1.0):
         self.kernel = kernel
         self.scale = scale
 
-    def leaves(self) -> list[Leaf]:
-        return _kernel("kernel", self.kernel).leaves()
-
     def terms(self) -> list[Term]:
         scale = check_positive("scale", self.scale)
+        (kernel,) = self._parts()
         return [
             Term(scale * term.weight, term.leaves, term.scales | {Scale(self, "scale")})
-            for term in _kernel("kernel", self.kernel).terms()
+            for term in kernel.terms()
         ]
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
@@ -519,35 +466,32 @@ class Scaled(Kernel):
     def _diag(self, X: Rows) -> np.ndarray:
         return self.scale * self.kernel._diag(X)
 
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        yield Learnable(self, "scale", f"{path}scale")
-        yield from self.kernel._learnable(f"{path}kernel__")
-
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
+    def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         M = self.scale * M
-        out[place(self, "scale")] += float((M * self.kernel._gram(X, Y)).sum())
-        self.kernel._add_gradient(place, X, Y, M, out)
+        yield self, "scale", float((M * self.kernel._gram(X, Y)).sum())
+        yield from self.kernel._slopes(X, Y, M)
 
     def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
         check_positive("scale", self.scale)
-        _kernel("kernel", self.kernel)._check(n_features, encoder)
+        super()._check(n_features, encoder)
 
 
 class Leaf(Kernel):
     """A kernel that is not composed of others, on some columns of the input."""
 
+    #: The distribution of the rows of the random projection, and the nonlinearity
+    #: applied to projected rows.
+    law: Any = NormalLaw()
+    nonlinearity: Any = Phase()
     #: Number of random projections per draw.
-    n_factors: ClassVar[int] = 1
+    n_factors: Any = 1
     #: Whether category codes are valid input.
     reads_categories: ClassVar[bool] = False
-    #: Attributes that must be positive numbers, and those that can be learned.
+    #: Attributes that must be positive numbers.
     positive: ClassVar[tuple[str, ...]] = ()
-    learnable: ClassVar[tuple[str, ...]] = ()
-    #: Learnable attributes that may change their sign.
-    signed: ClassVar[tuple[str, ...]] = ()
     columns: Any
+    #: ν ≥ 0, added to dot products: rows get an entry √ν.
+    bias: Any = 0.0
 
     def terms(self) -> list[Term]:
         return [Term(1.0, (self,))]
@@ -558,8 +502,6 @@ class Leaf(Kernel):
     def __str__(self) -> str:
         return repr(self)
 
-    # -- defined by a leaf --------------------------------------------------
-
     @abstractmethod
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         """Return exact values in float64 for selected rows (`same`: X is Y)."""
@@ -568,21 +510,13 @@ class Leaf(Kernel):
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
         return ops_of(X).ones(X.shape[0], X)
 
-    def nonlinearity(self) -> Nonlinearity:
-        """Return the nonlinearity applied to projected rows: a phase by default."""
-        return Phase()
-
-    def law(self) -> Law:
-        """Return the distribution of the rows of the random projection."""
-        return NormalLaw()
-
     def inputs(self, n_features: int) -> InputMap:
-        """Return how rows reach the random projection: unchanged by default."""
+        """Return how rows reach the random projection: unscaled by default."""
         return self._input_map(n_features)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Projection:
         """Return the random projection of one factor of independent draws."""
-        return draws.project(self.law(), n_draws, width, self)
+        return draws.project(self.law, n_draws, width, self)
 
     def projection_like(self, projection: Projection) -> Projection:
         """Adapt a projection drawn for other parameters of this kernel to its own."""
@@ -592,42 +526,23 @@ class Leaf(Kernel):
         self, n_features: int, n_draws: int, draws: FactorDraws
     ) -> tuple[Factor, ...]:
         """Return the factors of independent draws."""
-        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity()
+        inputs, nonlinearity = self.inputs(n_features), self.nonlinearity
         return tuple(
             Factor(self.projection(draws, n_draws, inputs.width), nonlinearity, inputs)
             for _ in range(self.n_factors)
-        )
-
-    def rebound(
-        self, factors: tuple[Factor, ...], n_features: int
-    ) -> tuple[Factor, ...]:
-        """Adapt factors drawn for other parameters of this kernel to its own."""
-        inputs = self.inputs(n_features)
-        return tuple(
-            replace(f, inputs=inputs, projection=self.projection_like(f.projection))
-            for f in factors
         )
 
     def exact_width(self, n_features: int) -> int | None:
         """Return the number of features at which they are exact, None if never."""
         return None
 
-    def own_group(
-        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
-    ) -> Group | None:
-        """Return the features of weight·k alone, if they are not independent draws."""
-        width, inputs = columns.stop - columns.start, self.inputs(n_features)
-        projection = self.own_projection(draws, width, inputs.width)
-        if projection is None:
-            return None
-        factor = Factor(projection, self.nonlinearity(), inputs)
-        root = math.sqrt(weight / width)
-        return Group((factor,), columns.start, columns.stop, root, "amplitude")
-
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
     ) -> Projection | None:
-        """Return the projection of such features, None without them."""
+        """Return the projection of the kernel's features alone, if they are special.
+
+        None: they are independent draws, as they are in products.
+        """
         return None
 
     def own_variance(
@@ -642,7 +557,7 @@ class Leaf(Kernel):
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray | float:
         """Return E[cos 2Δ] over draws: 1 without a phase, k(2x, 2y) if it is linear."""
-        return self._gram(2 * X, 2 * Y) if self.nonlinearity().has_phase else 1.0
+        return self._gram(2 * X, 2 * Y) if self.nonlinearity.has_phase else 1.0
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         """Return Σ_ij M_ij ∂k(x_i, y_j)/∂θ for every learnable attribute.
@@ -651,69 +566,57 @@ class Leaf(Kernel):
         """
         return {}
 
-    def _feature_gradient(
-        self, factors: tuple[Factor, ...], slopes: DrawSlopes
-    ) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
         """Return the derivatives of Σ G∘Z in θ for every learnable attribute."""
         return {}
 
-    def _learnable(self, path: str) -> Iterator[Learnable]:
-        for name in self.learnable:
-            yield Learnable(self, name, f"{path}{name}", name in self.signed)
-
-    def _add_gradient(
-        self, place: Place, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
-    ) -> None:
+    def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         if self.learnable:
             X, Y = densify(self._select(X)), densify(self._select(Y))
             for name, value in self._gradient(X, Y, M).items():
-                out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
+                yield self, name, value
 
-    def _add_feature_gradient(
-        self,
-        place: Place,
-        factors: tuple[Factor, ...],
-        slopes: DrawSlopes,
-        out: np.ndarray,
-    ) -> None:
-        """Add the derivatives in this kernel's part of θ to `out`."""
+    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
+        """Yield the derivatives of Σ G∘Z in this kernel's part of θ."""
         if self.learnable:
             for name, value in self._feature_gradient(factors, slopes).items():
-                out[place(self, name)] += np.ravel(ops_of(value).to_host(value))
+                yield self, name, value
 
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
+    def _check(self, n_features: int, encoder: TableEncoder | None = None) -> None:
+        self._check_leaf(n_features)
+        if encoder is not None:
+            encoder.check_numbers(self._columns_of_numbers(n_features), self)
+            self._check_categories(n_features, encoder)
+
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         """Replace everything that depends on data by numbers (in a fresh copy)."""
 
     def _check_leaf(self, n_features: int) -> None:
         self._check_columns(n_features)
+        check_positive("bias", self.bias, zero=True)
         for name in self.positive:
             check_positive(name, getattr(self, name))
 
-    # -- columns ------------------------------------------------------------
-
-    def _has_names(self) -> bool:
+    def _named_columns(self) -> list[str]:
+        """Return the names among `columns`."""
         columns = [self.columns] if isinstance(self.columns, str) else self.columns
-        return isinstance(columns, (list, tuple, np.ndarray)) and any(
-            isinstance(column, str) for column in columns
-        )
+        if not isinstance(columns, (list, tuple, np.ndarray)):
+            return []
+        return [column for column in columns if isinstance(column, str)]
 
-    def _numbered_columns(self, names: list[str] | None) -> list[int]:
-        columns = [self.columns] if isinstance(self.columns, str) else self.columns
+    def _number_columns(self, names: list[str] | None) -> None:
+        """Replace names among `columns` by their positions."""
+        if not (named := self._named_columns()):
+            return
         if names is None:
             raise ValueError(
                 f"{self} names columns, but the input has no column names; pass a "
                 "dataframe, or number the columns."
             )
-        missing = [c for c in columns if isinstance(c, str) and c not in names]
-        if missing:
+        if missing := [column for column in named if column not in names]:
             raise ValueError(f"{self}: no column {missing[0]!r} among {names}.")
-        return [names.index(c) if isinstance(c, str) else c for c in columns]
+        columns = [self.columns] if isinstance(self.columns, str) else self.columns
+        self.columns = [names.index(c) if isinstance(c, str) else c for c in columns]
 
     def _check_columns(self, n_features: int) -> None:
         if self.columns is not None and len(self._selected(n_features)) == 0:
@@ -740,7 +643,7 @@ class Leaf(Kernel):
             )
         return tuple(int(column) % n_features for column in columns)
 
-    def _number_columns(self, n_features: int) -> tuple[int, ...]:
+    def _columns_of_numbers(self, n_features: int) -> tuple[int, ...]:
         """Return the positions of the columns that must not hold category codes."""
         return () if self.reads_categories else self._selected(n_features)
 
@@ -752,14 +655,10 @@ class Leaf(Kernel):
             return X
         return X[:, list(self._selected(X.shape[1]))]
 
-    def _input_map(
-        self, n_features: int, inverse_scale: Any = 1.0, bias: float = 0.0
-    ) -> InputMap:
+    def _input_map(self, n_features: int, inverse_scale: Any = 1.0) -> InputMap:
         columns = None if self.columns is None else self._selected(n_features)
         width = n_features if columns is None else len(columns)
-        return InputMap(width, columns, inverse_scale, bias)
-
-    # -- exact values -------------------------------------------------------
+        return InputMap(width, columns, inverse_scale, math.sqrt(self.bias))
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
         X = self._select(X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
 from randkern.nonlinearities import Nonlinearity, Phase, Polar, Signed
-from randkern.plan import Factor, Group
 from randkern.projections import Law
 from randkern.skeletons.builders import FullyConnected
 from randkern.skeletons.paths import (
@@ -112,36 +110,24 @@ class Compositional(Leaf):
         """Return the skeleton; a FullyConnected needs the number of columns for it."""
         if isinstance(self.skeleton, Skeleton):
             return self.skeleton
+        recipe = FullyConnected() if self.skeleton is None else self.skeleton
+        if not isinstance(recipe, FullyConnected):
+            raise ValueError(
+                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
+                "by randkern.skeletons.fully_connected or .convolutional."
+            )
         if n_columns is None:
             raise UnresolvedKernelError(
                 "Compositional takes the number of inputs from data: call "
                 "kernel.resolve(X) first (models do it in fit), or pass a skeleton."
             )
-        recipe = FullyConnected() if self.skeleton is None else self.skeleton
         return recipe.build(n_columns)
 
-    # -- checks -------------------------------------------------------------------
-
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
-        self._check_type()
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         self.skeleton = self._skeleton(len(self._selected(X.shape[1])))
-
-    def _check_type(self) -> None:
-        if not isinstance(self.skeleton, (Skeleton, FullyConnected, type(None))):
-            raise ValueError(
-                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
-                "by randkern.skeletons.fully_connected or .convolutional."
-            )
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        self._check_type()
         n_columns = len(self._selected(n_features))
         skeleton = self._skeleton(n_columns)
         skeleton.check_width(n_columns)
@@ -156,12 +142,10 @@ class Compositional(Leaf):
                 "of a continuous law; use deduplicate='auto'."
             )
 
-    def _number_columns(self, n_features: int) -> tuple[int, ...]:
+    def _columns_of_numbers(self, n_features: int) -> tuple[int, ...]:
         selected = self._selected(n_features)
         read = self._skeleton(len(selected)).columns_of_numbers()
         return tuple(selected[column] for column in read)
-
-    # -- exact values -------------------------------------------------------------
 
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> Any:
         X = self._select(X)
@@ -194,8 +178,7 @@ class Compositional(Leaf):
         recursion = self._skeleton().recursion
         return recursion.squared_moments(self._select(X), self._select(Y))
 
-    # -- draws --------------------------------------------------------------------
-
+    @property
     def nonlinearity(self) -> Nonlinearity:
         skeleton = self._skeleton()
         if skeleton.is_real:
@@ -206,23 +189,17 @@ class Compositional(Leaf):
         stream, skeleton = draws.stream(), self._skeleton()
         return SkeletonPaths(stream, n_draws, width, Law(), skeleton=skeleton)
 
-    def own_group(
-        self, n_features: int, columns: slice, weight: float, draws: FactorDraws
-    ) -> Group | None:
-        """Return individually weighted columns, None if draws are independent."""
-        width = columns.stop - columns.start
-        if not self._weighs_columns(width, draws.fourier):
+    def own_projection(
+        self, draws: FactorDraws, n_columns: int, width: int
+    ) -> SkeletonColumns | None:
+        if not self._weighs_columns(n_columns, draws.fourier):
             return None
-        skeleton = self._skeleton()
-        drawn = SkeletonColumns(
-            *(draws.stream(), width, skeleton.n_features, Law()),
-            skeleton=skeleton,
+        return SkeletonColumns(
+            *(draws.stream(), n_columns, width, Law()),
+            skeleton=self._skeleton(),
             merged=self._merges(),
             analytic=self.constant == "analytic",
         )
-        factor = Factor(drawn, self.nonlinearity(), self.inputs(n_features))
-        root = math.sqrt(weight)
-        return Group((factor,), columns.start, columns.stop, root, "columns")
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -238,7 +215,7 @@ class Compositional(Leaf):
         value = weight * self._gram(X, Y)
         moments: tuple[Any, ...] = (size,)
         plain = TermVariance.of_amplitudes(size, value**2)
-        if self.nonlinearity().has_phase:
+        if self.nonlinearity.has_phase:
             double = self.doubled_phase(X, Y)
             moments = size * (1 + double) / 2, size * (1 + double / 2)
             plain = TermVariance.of_phases(size, double, value**2, fourier)

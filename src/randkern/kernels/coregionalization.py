@@ -12,7 +12,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
 from randkern.nonlinearities import Signed
-from randkern.projections import InputMap, Law, Projection, SphereLaw
+from randkern.projections import InputMap, Projection, SphereLaw
 
 
 class Coregionalization(Leaf):
@@ -54,6 +54,8 @@ class Coregionalization(Leaf):
     reads_categories = True
     learnable = ("loadings", "variances")
     signed = ("loadings",)
+    law = SphereLaw()
+    nonlinearity = Signed()
 
     def __init__(self, loadings: Any, variances: Any, *, columns: Any = None):
         self.loadings = loadings
@@ -97,23 +99,17 @@ class Coregionalization(Leaf):
         own = np.diag(np.sqrt(np.asarray(self.variances, dtype=float)))
         return np.hstack([np.asarray(self.loadings, dtype=float), own])
 
-    def nonlinearity(self) -> Signed:
-        return Signed()
-
-    def law(self) -> Law:
-        return SphereLaw()
-
     def inputs(self, n_features: int) -> InputMap:
         outputs = np.arange(float(len(self._factor)))
         return replace(self._input_map(n_features), categories=(outputs,))
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Loaded:
-        drawn = draws.project(self.law(), n_draws, self._factor.shape[1], self)
-        return Loaded.of(drawn, self._factor)
+        L = self._factor
+        drawn = draws.project(self.law, n_draws, L.shape[1], self)
+        return Loaded(drawn.stream, n_draws, 1, self.law, drawn=drawn, loadings=L)
 
-    def projection_like(self, projection: Projection) -> Loaded:
-        assert isinstance(projection, Loaded) and projection.drawn is not None
-        return Loaded.of(projection.drawn, self._factor)
+    def projection_like(self, projection: Any) -> Loaded:
+        return replace(projection, loadings=self._factor, _cache={})
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         # As for the linear kernel, of the rows of L.
@@ -164,26 +160,18 @@ class Coregionalization(Leaf):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Loaded(Projection):
     """Draws of another projection, applied to the row of L of each row's output."""
 
     name = "loaded"
-    drawn: Projection | None = None
-    loadings: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, drawn: Projection, loadings: np.ndarray) -> Loaded:
-        """Return `drawn` for rows L_t."""
-        same = drawn.stream, drawn.n_draws, 1, drawn.law
-        return cls(*same, drawn=drawn, loadings=loadings)
+    drawn: Projection
+    loadings: np.ndarray
 
     def stored_bytes(self, itemsize: int) -> int:
-        assert self.drawn is not None
         return self.drawn.stored_bytes(8)
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        assert self.drawn is not None and self.loadings is not None
         ops = ops_of(X)
         _check_codes(X, len(self.loadings))
         rows = ops.take(ops.float64_like(self.loadings, X), X[:, 0])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_positive, densify
+from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
@@ -40,26 +40,16 @@ class Linear(Leaf):
     array([[11.]])
     """
 
+    law = SphereLaw()
+    nonlinearity = Signed()
+
     def __init__(self, bias: float = 0.0, *, columns: Any = None):
         self.bias = bias
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        check_positive("bias", self.bias, zero=True)
-
     def _check_columns(self, n_features: int) -> None:
         if self.bias == 0:
             super()._check_columns(n_features)
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, math.sqrt(self.bias))
-
-    def nonlinearity(self) -> Signed:
-        return Signed()
-
-    def law(self) -> Law:
-        return SphereLaw()
 
     def exact_width(self, n_features: int) -> int:
         return self.inputs(n_features).width
@@ -69,10 +59,8 @@ class Linear(Leaf):
     ) -> Projection:
         """Return the columns themselves, or an orthogonal projection to fewer."""
         if n_columns == width:
-            return Identity(draws.stream(), width, width, self.law())
-        return draws.project(
-            self.law(), n_columns, width, self, projection="orthogonal"
-        )
+            return Identity(draws.stream(), width, width, self.law)
+        return draws.project(self.law, n_columns, width, self, projection="orthogonal")
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -142,13 +130,7 @@ class Categorical(Leaf):
         self.columns = columns
         self.categories = categories
 
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))
             unique = ops_of(X).unique
@@ -196,10 +178,8 @@ class Categorical(Leaf):
         return Roots(stream, n_draws, width, Law(), sizes=self.sizes())
 
     def inputs(self, n_features: int) -> InputMap:
-        plain = self._input_map(n_features)
-        return InputMap(
-            plain.n_columns, plain.columns, categories=self._sorted_categories()
-        )
+        categories = self._sorted_categories()
+        return replace(self._input_map(n_features), categories=categories)
 
     def doubled_phase(self, X: Rows, Y: Rows) -> np.ndarray:
         # E[e^{2πi ω 2(x − y)/n}] is 1 where n divides 2(x − y), else 0.

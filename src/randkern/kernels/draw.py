@@ -29,8 +29,7 @@ def resolve_kernel(
     None is ``Gaussian(lengthscale="scale")``. `names` are the column names, `encoder`
     is the encoder of the categories of a table.
     """
-    if kernel is None:
-        kernel = default_kernel()
+    kernel = default_kernel() if kernel is None else kernel
     if not isinstance(kernel, Kernel):
         raise ValueError(
             f"kernel must be a kernel object or None, got {kernel!r}; use for "
@@ -73,10 +72,7 @@ def draw_plan(
 ) -> Plan:
     """Return the plan of `n_components` features of a resolved kernel.
 
-    Parameters
-    ----------
-    diagonals : ndarray
-        The mean diagonal of every term.
+    `diagonals` holds the mean diagonal of every term.
     """
     terms = kernel.terms()
     if centered and not any(term.can_center for term in terms):
@@ -88,15 +84,9 @@ def draw_plan(
     groups: list[Group] = []
     start = 0
     for index, width in enumerate(allot(n_components, diagonals, most)):
-        groups += _term_groups(
-            terms[index],
-            n_features,
-            slice(start, start + width),
-            stream.child("term", index),
-            projection,
-            fourier,
-            centered,
-        )
+        draws = FactorDraws(stream.child("term", index), projection, fourier)
+        columns = start, start + width
+        groups += _term_groups(terms[index], n_features, *columns, draws, centered)
         start += width
     return Plan(tuple(groups), n_features)
 
@@ -104,21 +94,22 @@ def draw_plan(
 def _term_groups(
     term: Term,
     n_features: int,
-    columns: slice,
-    stream: Stream,
-    projection: str,
-    fourier: Fourier,
+    start: int,
+    stop: int,
+    draws: FactorDraws,
     centered: bool,
 ) -> list[Group]:
     """Return the groups of columns of one term."""
-    start, stop = columns.start, columns.stop
-    width = stop - start
-    draws = FactorDraws(stream, projection, fourier)
+    width, fourier = stop - start, draws.fourier
     (leaf, *others) = term.leaves
-    if not others:
-        own = leaf.own_group(n_features, columns, term.weight, draws)
-        if own is not None:
-            return [own]
+    inputs = leaf.inputs(n_features)
+    own = None if others else leaf.own_projection(draws, width, inputs.width)
+    if own is not None:
+        factor = Factor(own, leaf.nonlinearity, inputs)
+        if own.writes_columns:
+            return [Group((factor,), start, stop, math.sqrt(term.weight), "columns")]
+        weight = math.sqrt(term.weight / width)
+        return [Group((factor,), start, stop, weight, "amplitude")]
 
     def factors(n_draws: int) -> tuple[Factor, ...]:
         parts = (leaf.factors(n_features, n_draws, draws) for leaf in term.leaves)
@@ -127,8 +118,7 @@ def _term_groups(
     if term.has_phase:
         n_draws = (width + 1) // 2 if fourier == "pair" else width
         weight = math.sqrt(2 * term.weight / width)
-        offsets = stream.child("offsets")
-        return [Group(factors(n_draws), start, stop, weight, fourier, offsets)]
+        return [Group(factors(n_draws), start, stop, weight, fourier, draws.offsets)]
     if centered and term.can_center and width > 1:
         drawn = factors(width - 1)
         weight = math.sqrt(term.weight / (width - 1))

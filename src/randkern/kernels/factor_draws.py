@@ -58,16 +58,9 @@ def allot(
 ) -> list[int]:
     """Allot columns in proportion to `diagonals`, by largest remainder.
 
-    Every term gets at least one column, and at most as many as make it exact; the
-    surplus goes to the other terms.
-
-    Parameters
-    ----------
-    n_components : int
-    diagonals : ndarray of shape (n_terms,)
-        The mean of k(x, x) for every term.
-    most : sequence of int or None
-        The width at which a term's features are exact, None if they never are.
+    `diagonals` holds the mean of k(x, x) for every term. Every term gets at least one
+    column, and at most as many as make it exact, its number in `most` (None: no number
+    does); the surplus goes to the other terms.
     """
     n_terms = len(most)
     if n_components < n_terms:
@@ -110,20 +103,11 @@ def allot(
 
 
 class FactorDraws:
-    """Draws independent projections for the factors of one term.
-
-    Parameters
-    ----------
-    stream : Stream
-        Stream of the term.
-    projection : str
-        Name of the projection, as given by the user.
-    fourier : {"pair", "offset"}
-        Form of columns with a phase.
-    """
+    """Draws independent projections, of a given name, for the factors of one term."""
 
     def __init__(self, stream: Stream, projection: str, fourier: Fourier):
         self.fourier = fourier
+        self.offsets = stream.child("offsets")
         self._stream = stream
         self._name = projection
         self._n_factors = 0
@@ -133,10 +117,7 @@ class FactorDraws:
     def stream(self, dimensions: int = 0) -> Stream:
         """Return the stream of the next factor, for factors that draw by themselves.
 
-        Parameters
-        ----------
-        dimensions : int
-            Dimensions of the low-discrepancy sequence to reserve for the factor.
+        So many dimensions of the low-discrepancy sequence are reserved for it.
         """
         self._n_factors += 1
         self._n_dimensions += dimensions
@@ -150,13 +131,7 @@ class FactorDraws:
         owner: object,
         projection: str | None = None,
     ) -> Projection:
-        """Return the projection of the next factor: `n_draws` rows of this law.
-
-        Raises
-        ------
-        ValueError
-            If the projection cannot draw this law; the message names `owner`.
-        """
+        """Return the projection of the next factor: `n_draws` rows of this law."""
         name = self._name if projection is None else projection
         first = self._n_dimensions
         stream = self.stream(law.dimensions(width))
@@ -180,12 +155,7 @@ class _Turned(Group):
 class DrawSlopes:
     """Derivatives of Σ G∘Z in the phase and amplitude of every row and draw.
 
-    Parameters
-    ----------
-    group : Group
-    X : float64 rows of shape (n, n_features_in)
-    Z, G : arrays of shape (n, width)
-        The features of the group, and the derivatives with respect to them.
+    Z are the features of a group for float64 rows X, G the derivatives in them.
     """
 
     group: Group
@@ -206,9 +176,8 @@ class DrawSlopes:
         group = self.group
         if single.start == single.stop:
             return slopes
-        turned = _Turned(
-            group.factors, 0, group.width, group.weight, group.output, group.offsets
-        )
+        same = group.weight, group.output, group.offsets
+        turned = _Turned(group.factors, 0, group.width, *same)
         sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, single)
         return ops_of(Z).hstack([slopes, G[:, single] * sines])
 
@@ -223,10 +192,7 @@ class DrawSlopes:
     def _columns(self, *known: Output) -> tuple[slice, slice, slice]:
         """Return the columns of cosines in pairs, of their sines, and of single draws.
 
-        Raises
-        ------
-        ValueError
-            If the output of the group is not in `known`.
+        Raise if the output of the group is not in `known`.
         """
         width, output = self.group.width, self.group.output
         if output not in known:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,9 +25,9 @@ from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
-from randkern.kernels.base import Kernel, Scale
+from randkern.kernels.base import Kernel, Scale, Slopes
 from randkern.kernels.factor_draws import DrawSlopes
-from randkern.plan import Plan
+from randkern.plan import Factor, Plan
 
 RULES = ("scale", "median")
 _MEDIAN_ROWS = 1000
@@ -51,11 +52,10 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
         )
     try:
         array = np.asarray(value, dtype=float)
-        if np.asarray(value).dtype == bool:
-            array = np.array(np.nan)
     except (TypeError, ValueError):
         array = np.array(np.nan)
-    if array.ndim > 1 or not np.all(np.isfinite(array)) or np.any(array <= 0):
+    is_positive = np.all((array > 0) & (array < np.inf))
+    if not is_positive or array.ndim > 1 or np.asarray(value).dtype == bool:
         raise ValueError(
             "lengthscale must be a positive finite number or a vector of them, got "
             f"{value!r}."
@@ -92,13 +92,16 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
     ops = ops_of(X)
     values = X.data if sp.issparse(X) else X
     largest = float(max(-values.min(), values.max(), 0.0)) if len(values) else 0.0
-    if largest == 0.0 or _is_constant(X, values):
+    has_zeros = sp.issparse(X) and len(values) < n * d
+    if largest == 0.0 or (not has_zeros and values.min() == values.max()):
         return 0.0
     weight = ops.ones(n, X) if sample_weight is None else sample_weight
     total = float(weight.sum()) * d
-    mean = _weighted_sum(X, weight) / largest / total
+    blocks = list(row_blocks(n, _BLOCK))
+    sums = [float(weight[rows] @ ops.row_sums(X[rows])) for rows in blocks]
+    mean = sum(sums) / largest / total
     squares = 0.0
-    for rows in row_blocks(n, _BLOCK):
+    for rows in blocks:
         if sp.issparse(X):
             block = X[rows].astype(np.float64)
             zeros = d - np.diff(block.indptr)
@@ -156,19 +159,6 @@ def _listed(names: list[str]) -> str:
     return f"{plural} {', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
-def _is_constant(X: Rows, values: np.ndarray) -> bool:
-    has_zeros = sp.issparse(X) and len(values) < X.shape[0] * X.shape[1]
-    return not has_zeros and bool(values.min() == values.max())
-
-
-def _weighted_sum(X: Rows, weight: np.ndarray) -> float:
-    total = 0.0
-    for rows in row_blocks(X.shape[0], _BLOCK):
-        sums = ops_of(X).row_sums(X[rows])
-        total += float(weight[rows] @ sums)
-    return total
-
-
 def median_distance(
     X: Rows,
     sample_weight: np.ndarray | None,
@@ -221,50 +211,47 @@ def median_distance(
 class Hyperparameters:
     """The learnable numbers of a resolved kernel, as one vector θ.
 
-    Examples
-    --------
-    >>> import randkern as rk
-    >>> from randkern.kernels.hyperparameters import Hyperparameters
-    >>> Hyperparameters(2.0 * rk.Gaussian([1.0, 3.0])).names
-    ['scale', 'kernel__lengthscale[0]', 'kernel__lengthscale[1]']
+    They have `names` as in ``get_params``, with an index for entries of arrays; those
+    in `signed_names` may change their sign.
     """
 
     def __init__(self, kernel: Kernel):
         # A clone: an object used in two places gets separate numbers in each.
-        self.kernel = kernel = clone(kernel)
-        self._entries = list(kernel._learnable(""))
-        self._slices: dict[tuple[int, str], slice] = {}
-        start = 0
-        for entry in self._entries:
-            stop = start + entry.value.size
-            self._slices[id(entry.owner), entry.attribute] = slice(start, stop)
-            start = stop
-        self.size = start
-
-    @property
-    def names(self) -> list[str]:
-        """Names as in ``get_params``, with an index for entries of vectors."""
-        return [name for entry in self._entries for name in entry.names]
-
-    @property
-    def signed_names(self) -> set[str]:
-        """Those of `names` that may change their sign."""
-        return {name for e in self._entries if e.signed for name in e.names}
+        self.kernel = clone(kernel)
+        self._slices: dict[tuple[Kernel, str], slice] = {}
+        self.names: list[str] = []
+        self.signed_names: set[str] = set()
+        for path, owner, attribute in _learnable(self.kernel, ""):
+            shape = np.shape(getattr(owner, attribute))
+            names = [path + str(list(at) if shape else "") for at in np.ndindex(shape)]
+            if attribute in owner.signed:
+                self.signed_names.update(names)
+            start = len(self.names)
+            self._slices[owner, attribute] = slice(start, start + len(names))
+            self.names += names
+        self.size = len(self.names)
 
     @property
     def theta(self) -> np.ndarray:
         """Natural logarithms (arsinh of signed ones), in the order of `names`."""
-        parts = [entry.theta for entry in self._entries]
-        return np.concatenate([*parts, np.empty(0)])
+        parts = [np.empty(0)]
+        for owner, attribute in self._slices:
+            value = np.asarray(getattr(owner, attribute), dtype=float).ravel()
+            if attribute in owner.signed:
+                parts.append(np.arcsinh(value))
+            else:  # signs are kept
+                parts.append(np.log(np.maximum(abs(value), np.finfo(float).tiny)))
+        return np.concatenate(parts)
 
     def at(self, theta: np.ndarray) -> Hyperparameters:
         """Return the hyperparameters of a copy of the kernel with these numbers."""
         other = Hyperparameters(self.kernel)
-        start = 0
-        for entry in other._entries:
-            stop = start + entry.value.size
-            entry.set_theta(theta[start:stop])
-            start = stop
+        for (owner, attribute), here in other._slices.items():
+            old = getattr(owner, attribute)
+            new = theta[here].reshape(np.shape(old))
+            is_signed = attribute in owner.signed
+            new = np.sinh(new) if is_signed else np.sign(old) * np.exp(new)
+            setattr(owner, attribute, new if np.ndim(old) else float(new))
         return other
 
     def rescaling(self) -> np.ndarray:
@@ -281,20 +268,30 @@ class Hyperparameters:
         wanted = np.ones(len(rows))
         return np.linalg.lstsq(np.array(rows), wanted, rcond=None)[0]
 
-    def place(self, owner: Kernel, attribute: str) -> slice | None:
-        """Return the slice of θ that holds an attribute of a part of the kernel."""
-        return self._slices.get((id(owner), attribute))
-
     def index_of(self, scale: Scale) -> int:
         """Return the index of a scale in θ."""
-        return self._slices[id(scale.owner), scale.attribute].start + scale.index
+        return self._slices[scale.owner, scale.attribute].start + scale.index
+
+    def add_slopes(self, slopes: Slopes, out: np.ndarray) -> None:
+        """Add derivatives in the numbers of parts of the kernel to those in θ."""
+        for owner, attribute, value in slopes:
+            here = self._slices[owner, attribute]
+            out[here] += np.ravel(ops_of(value).to_host(value))
+
+
+def _learnable(kernel: Kernel, path: str) -> Iterator[tuple[str, Kernel, str]]:
+    """Yield the path, owner and name of every learnable attribute of a kernel."""
+    for name in kernel.learnable:
+        yield path + name, kernel, name
+    for name in kernel.parts:
+        yield from _learnable(getattr(kernel, name), f"{path}{name}__")
 
 
 def add_gram_gradient(
     hyper: Hyperparameters, X: Rows, Y: Rows, M: np.ndarray, out: np.ndarray
 ) -> None:
     """Add Σ_ij M_ij ∂k(x_i, y_j)/∂θ to `out`, for float64 rows."""
-    hyper.kernel._add_gradient(hyper.place, X, Y, M, out)
+    hyper.add_slopes(hyper.kernel._slopes(X, Y, M), out)
 
 
 def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
@@ -305,11 +302,15 @@ def with_kernel(plan: Plan, before: Kernel, after: Kernel) -> Plan:
     """
     groups = []
     for group, old, new in zip(plan.groups, before.terms(), after.terms(), strict=True):
-        parts = (
-            leaf.rebound(factors, plan.n_features_in)
-            for leaf, factors in new.split(group.factors)
+        factors = tuple(
+            Factor(
+                leaf.projection_like(factor.projection),
+                factor.nonlinearity,
+                leaf.inputs(plan.n_features_in),
+            )
+            for leaf, drawn in new.split(group.factors)
+            for factor in drawn
         )
-        factors = tuple(factor for part in parts for factor in part)
         weight = group.weight * math.sqrt(new.weight / old.weight)
         groups.append(replace(group, factors=factors, weight=weight))
     return Plan(tuple(groups), plan.n_features_in)
@@ -334,4 +335,4 @@ def add_feature_gradient(
         for scale in term.scales:
             out[hyper.index_of(scale)] += 0.5 * total
         for leaf, factors in term.split(group.factors):
-            leaf._add_feature_gradient(hyper.place, factors, slopes, out)
+            hyper.add_slopes(leaf._feature_slopes(factors, slopes), out)

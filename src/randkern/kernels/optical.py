@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import gamma
 
-from randkern._validation import Rows, check_positive, densify
+from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Modulus
-from randkern.projections import ComplexNormalLaw, InputMap, Law
+from randkern.projections import ComplexNormalLaw
 
 
 class Optical(Leaf):
@@ -53,24 +53,16 @@ class Optical(Leaf):
     """
 
     positive = ("degree",)
+    law = ComplexNormalLaw()
 
     def __init__(self, degree: float = 2, bias: float = 0.0, *, columns: Any = None):
         self.degree = degree
         self.bias = bias
         self.columns = columns
 
-    def _check_leaf(self, n_features: int) -> None:
-        super()._check_leaf(n_features)
-        check_positive("bias", self.bias, zero=True)
-
+    @property
     def nonlinearity(self) -> Modulus:
         return Modulus(float(self.degree))
-
-    def law(self) -> Law:
-        return ComplexNormalLaw()
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, math.sqrt(self.bias))
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return Optical(2 * self.degree, self.bias, columns=self.columns)._gram(X, Y)

@@ -15,13 +15,13 @@ from randkern.nonlinearities import Polar
 from randkern.projections import InputMap, Law, Stored
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Harmonics(Stored):
     """Frequencies k drawn for one κ = ℓ⁻²; gives √(p_κ(k)/p_drawn(k)) and k·x."""
 
     name = "harmonics"
-    drawn: float = 1.0
-    kappa: float = 1.0
+    drawn: float
+    kappa: float
 
     def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
         k, modulus = (part[start:stop] for part in self.matrices(X))
@@ -72,6 +72,7 @@ class Periodic(Leaf):
     """
 
     positive = learnable = ("period", "lengthscale")
+    nonlinearity = Polar()
 
     def __init__(
         self, period: float = 1.0, lengthscale: float = 1.0, *, columns: Any = None
@@ -79,9 +80,6 @@ class Periodic(Leaf):
         self.period = period
         self.lengthscale = lengthscale
         self.columns = columns
-
-    def nonlinearity(self) -> Polar:
-        return Polar()
 
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 2 * np.pi / float(self.period))

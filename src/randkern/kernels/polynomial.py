@@ -8,11 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, check_count, check_positive, densify
+from randkern._validation import Rows, check_count, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
-from randkern.projections import InputMap, Law
+from randkern.projections import Law
+
+
+@dataclass(frozen=True)
+class ComplexSignLaw(Law):
+    """Independent entries ±1 ± i, of modulus √2."""
+
+    name = "complex sign"
+    entries = "sign"
+    is_complex = True
+
+    def quantile(self, points: np.ndarray) -> np.ndarray:
+        return np.where(points < 0.5, 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class ComplexValue(Nonlinearity):
+    """Multiplies by the complex number u·x/√2, for rows u of modulus √2."""
+
+    has_phase = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        real, imaginary = projected
+        return (real + 1j * imaginary) * math.sqrt(0.5), None
 
 
 class Polynomial(Leaf):
@@ -44,6 +67,9 @@ class Polynomial(Leaf):
     array([[16.]])
     """
 
+    law = ComplexSignLaw()
+    nonlinearity = ComplexValue()
+
     def __init__(self, degree: int = 2, bias: float = 0.0, *, columns: Any = None):
         self.degree = degree
         self.bias = bias
@@ -52,21 +78,11 @@ class Polynomial(Leaf):
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
         check_count("degree", self.degree)
-        check_positive("bias", self.bias, zero=True)
 
     @property
-    def n_factors(self) -> int:  # type: ignore[override]
+    def n_factors(self) -> int:
         """One random projection per power."""
         return int(self.degree)
-
-    def nonlinearity(self) -> ComplexValue:
-        return ComplexValue()
-
-    def law(self) -> Law:
-        return ComplexSignLaw()
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, 1.0, math.sqrt(self.bias))
 
     def squared_amplitude(self, X: Rows, Y: Rows) -> np.ndarray:
         return self._moments(X, Y)[0] ** self.degree
@@ -91,26 +107,3 @@ class Polynomial(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         return (densify(X @ Y.T) + self.bias) ** int(self.degree)
-
-
-@dataclass(frozen=True)
-class ComplexSignLaw(Law):
-    """Independent entries ±1 ± i, of modulus √2."""
-
-    name = "complex sign"
-    entries = "sign"
-    is_complex = True
-
-    def quantile(self, points: np.ndarray) -> np.ndarray:
-        return np.where(points < 0.5, 1.0, -1.0)
-
-
-@dataclass(frozen=True)
-class ComplexValue(Nonlinearity):
-    """Multiplies by the complex number u·x/√2, for rows u of modulus √2."""
-
-    has_phase = True
-
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        real, imaginary = projected
-        return (real + 1j * imaginary) * math.sqrt(0.5), None

@@ -15,6 +15,21 @@ from randkern.nonlinearities import Nonlinearity
 from randkern.projections import Antithetic, InputMap
 
 
+@dataclass(frozen=True)
+class ShiftedExponential(Nonlinearity):
+    """Multiplies the amplitude by exp(w·x − ‖x‖²/2), w normal: its mean is 1."""
+
+    can_center = True
+
+    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+        ops = ops_of(block)
+        shift = ops.asarray(ops.squared_norms(block) / 2, block)
+        return ops.xp.exp(projected - shift[:, None]), None
+
+    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
+        return 1.0
+
+
 class Softmax(Leaf):
     """The softmax kernel, exp(x·y/s²), with positive random features.
 
@@ -50,6 +65,7 @@ class Softmax(Leaf):
     """
 
     positive = ("scale",)
+    nonlinearity = ShiftedExponential()
 
     def __init__(
         self, scale: float = 1.0, *, features: str = "hyperbolic", columns: Any = None
@@ -62,9 +78,6 @@ class Softmax(Leaf):
         super()._check_leaf(n_features)
         check_choice("features", self.features, ("hyperbolic", "positive"))
 
-    def nonlinearity(self) -> ShiftedExponential:
-        return ShiftedExponential()
-
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0 / float(self.scale))
 
@@ -74,7 +87,7 @@ class Softmax(Leaf):
         if self.features == "positive":
             return None
         half = self.projection(draws, (n_columns + 1) // 2, width)
-        return Antithetic.of(half, n_columns)
+        return Antithetic(half.stream, n_columns, width, half.law, half=half)
 
     def own_variance(
         self, X: Rows, Y: Rows, weight: float, fourier: Fourier
@@ -101,18 +114,3 @@ class Softmax(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         return ops_of(X).xp.exp(densify(X @ Y.T) / self.scale**2)
-
-
-@dataclass(frozen=True)
-class ShiftedExponential(Nonlinearity):
-    """Multiplies the amplitude by exp(w·x − ‖x‖²/2), w normal: its mean is 1."""
-
-    can_center = True
-
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
-        ops = ops_of(block)
-        shift = ops.asarray(ops.squared_norms(block) / 2, block)
-        return ops.xp.exp(projected - shift[:, None]), None
-
-    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
-        return 1.0

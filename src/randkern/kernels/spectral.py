@@ -95,12 +95,12 @@ class Spectral(Stationary):
         return ops.float64_like(out, like)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Sampled(Stored):
     """Rows drawn by a user-defined function, all at once."""
 
     name = "sampled"
-    sampler: Any = None
+    sampler: Any
 
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("sampler").generator()

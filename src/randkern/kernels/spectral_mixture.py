@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.kernels.base import Scale, Term
-from randkern.kernels.composite import Composite, Part
-from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
-from randkern.kernels.stationary import Gaussian
-from randkern.projections import InputMap, Law, Repeated
+from randkern.kernels.base import Leaf, Scale, Term
+from randkern.kernels.mixture_factors import Envelope, Wave
 
 
-class SpectralMixture(Composite):
+class SpectralMixture(Leaf):
     """The spectral mixture kernel Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ), τ = x − y.
 
     Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); columns are allotted to the
@@ -53,11 +51,14 @@ class SpectralMixture(Composite):
         self.columns = columns
 
     def terms(self) -> list[Term]:
-        def term(q: int, weight: float) -> Term:
-            scales = frozenset([Scale(self, "weights", q)])
-            return Term(weight, (_Envelope(self, q), _Wave(self, q)), scales)
-
-        return [term(q, float(weight)) for q, weight in enumerate(self.weights)]
+        return [
+            Term(
+                float(weight),
+                (Envelope(self, q), Wave(self, q)),
+                frozenset([Scale(self, "weights", q)]),
+            )
+            for q, weight in enumerate(self.weights)
+        ]
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
@@ -72,45 +73,22 @@ class SpectralMixture(Composite):
                     f"numbers of shape {shape}, got {values!r}."
                 )
 
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> Any:
+        terms = ((term.weight, term.leaves) for term in self.terms())
+        return sum(w * math.prod(p._tile(X, Y, same) for p in ps) for w, ps in terms)
 
-class _Envelope(Part, Gaussian):
-    """exp(−2π²‖τ∘σ_q‖²)."""
-
-    learned = "scales", -1.0
-
-    def __init__(self, mixture: SpectralMixture, row: int):
-        scale = np.asarray(mixture.scales, dtype=float)[row]
-        super().__init__(1 / (2 * np.pi * scale), columns=mixture.columns)
-        self.composite, self.row = mixture, row
-
-
-class _Wave(Part):
-    """cos(2π μ_q·τ)."""
-
-    learnable = ("frequency",)
-    learned = "means", 1.0
-
-    def __init__(self, mixture: SpectralMixture, row: int):
-        self.composite, self.row, self.columns = mixture, row, mixture.columns
-        self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
-
-    def inputs(self, n_features: int) -> InputMap:
-        return self._input_map(n_features, self.frequency)
-
-    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
-        return Repeated(draws.stream(), n_draws, width, Law())
-
-    def _angle(self, X: Rows, Y: Rows) -> Any:
-        frequency = ops_of(X).float64_like(self.frequency, X)
-        return (X @ frequency)[:, None] - Y @ frequency
-
-    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).xp.cos(self._angle(X, Y))
+    def _diag_selected(self, X: Rows) -> Any:
+        total = sum(term.weight for term in self.terms())
+        return total * ops_of(X).ones(X.shape[0], X)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
-        odd = M * ops_of(X).xp.sin(self._angle(X, Y))
-        slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
-        return {"frequency": slopes * ops_of(X).float64_like(self.frequency, X)}
-
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
-        return {"frequency": column_slopes(factors[0], slopes.X, slopes.phase)}
+        out = {name: np.zeros(np.shape(getattr(self, name))) for name in self.learnable}
+        for q, term in enumerate(self.terms()):
+            weighted, (envelope, wave) = term.weight * M, term.leaves
+            decay, cosine = (part._tile(X, Y, False) for part in term.leaves)
+            out["weights"][q] = float((weighted * (decay * cosine)).sum())
+            slopes = envelope._gradient(X, Y, weighted * cosine)
+            slopes |= wave._gradient(X, Y, weighted * decay)
+            for name, value in slopes.items():
+                out[name][q] = ops_of(value).to_host(value)
+        return out

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from randkern.kernels.hyperparameters import (
     standard_deviation,
     warn_of_scales,
 )
-from randkern.plan import Factor
 from randkern.projections import (
     CauchyLaw,
     InputMap,
@@ -42,59 +40,26 @@ from randkern.projections import (
 _LARGEST_NU = 1e50
 
 
-def _manhattan(X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
-    ops = ops_of(X)
-    distances = ops.zeros((X.shape[0], Y.shape[0]), X)
-    ops.manhattan_distances(densify(X) * scale, densify(Y) * scale, distances)
-    return distances
-
-
-class _Metric(NamedTuple):
-    """A distance of scaled rows (squared if Euclidean), and its lengthscale rules."""
-
-    distances: Callable[[Rows, Rows, Any, bool], Any]
-    scipy_name: Literal["euclidean", "cityblock"]
-    scale_factor: Callable[[int], float]  # of lengthscale="scale"
-
-
-_METRICS = {
-    "euclidean": _Metric(
-        lambda X, *others: ops_of(X).scaled_squared_distances(X, *others),
-        "euclidean",
-        lambda d: math.sqrt(d / 2),
-    ),
-    "manhattan": _Metric(_manhattan, "cityblock", float),
-}
-
-
 class Stationary(Leaf):
     """A kernel of (x − y)/ℓ with ℓ a number or one per column (ARD)."""
 
-    metric: ClassVar[Literal["euclidean", "manhattan"]] = "euclidean"
+    #: The distance that lengthscales are in units of, by SciPy's name.
+    metric: ClassVar[Literal["euclidean", "cityblock"]] = "euclidean"
     learnable: ClassVar[tuple[str, ...]] = ("lengthscale",)
 
     def __init__(self, lengthscale: Any = 1.0, *, columns: Any = None):
         self.lengthscale = lengthscale
         self.columns = columns
 
-    @property
-    def _distance(self) -> _Metric:
-        return _METRICS[check_choice("metric", self.metric, tuple(_METRICS))]
-
     def _lengthscale(self, width: int) -> float | np.ndarray:
         return check_lengthscale(self.lengthscale, width, self)
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
+        check_choice("metric", self.metric, ("euclidean", "cityblock"))
         self._lengthscale(len(self._selected(n_features)))
 
-    def _resolve_leaf(
-        self,
-        X: Rows,
-        sample_weight: np.ndarray | None,
-        stream: Stream,
-        names: list[str] | None,
-    ) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         if self.lengthscale is None:
             raise ValueError(
                 f"{self} has no lengthscale; give a number, or one of {list(RULES)}."
@@ -104,13 +69,13 @@ class Stationary(Leaf):
         if isinstance(self.lengthscale, str):
             warn_of_scales(X, [str(names[j] if names else j) for j in selected])
             if self.lengthscale == "scale":
-                deviation = standard_deviation(X, sample_weight)
-                # ℓ² = d·Var/2 for Euclidean distances; 1 for constant columns.
-                factor = self._distance.scale_factor(X.shape[1])
+                deviation = standard_deviation(X, weight)
+                # ℓ² = d·Var/2, or d·std, the size of a typical L1 distance.
+                d = X.shape[1]
+                factor = math.sqrt(d / 2) if self.metric == "euclidean" else float(d)
                 self.lengthscale = deviation * factor or 1.0
             elif self.lengthscale == "median":
-                metric = self._distance.scipy_name
-                self.lengthscale = median_distance(X, sample_weight, stream, metric)
+                self.lengthscale = median_distance(X, weight, stream, self.metric)
         if not isinstance(self.lengthscale, str):
             check_inverse(self._lengthscale(X.shape[1]), X)
 
@@ -120,12 +85,15 @@ class Stationary(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops = ops_of(X)
-        scale = self._inverse_scale(X)
-        distances = self._distance.distances(X, Y, scale, same)
+        distances = self._distances(X, Y, self._inverse_scale(X), same)
         values = ops.map_rows(self._profile, distances)
         if same:
             ops.fill_diagonal(values, 1.0)
         return values
+
+    def _distances(self, X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
+        """Return distances of rows times a scale: squared, unless overridden."""
+        return ops_of(X).scaled_squared_distances(X, Y, scale, same)
 
     def _inverse_scale(self, X: Rows) -> Any:
         """Return 1/ℓ, a number or a vector on the device of X."""
@@ -134,16 +102,13 @@ class Stationary(Leaf):
             return scale
         return ops_of(X).float64_like(scale, X)
 
-    # -- learning: θ is the logarithm of the lengthscale, one per column if a vector --
-
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        # θ is the logarithm of the lengthscale, one per column if it is a vector.
         scale = self._inverse_scale(X)
         columns = self._column_gradient(X * scale, Y * scale, M)
         return {"lengthscale": columns if np.ndim(self.lengthscale) else columns.sum()}
 
-    def _column_gradient(
-        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
-    ) -> np.ndarray:
+    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
         """Return Σ M ∂K/∂log ℓ_j for every column j of rows divided by ℓ.
 
         With a single lengthscale only the sum over columns is needed, and may be
@@ -164,9 +129,7 @@ class Stationary(Leaf):
         """Return −2 f'(s) for K = f(s), s the squared distance (may be overwritten)."""
         raise NotImplementedError(f"{type(self).__name__} has no gradient.")
 
-    def _feature_gradient(
-        self, factors: tuple[Factor, ...], slopes: DrawSlopes
-    ) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
         # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
         (factor,) = factors
         columns = -column_slopes(factor, slopes.X, slopes.phase)
@@ -229,25 +192,24 @@ class Laplacian(Stationary):
     array([[0.368]])
     """
 
-    metric = "manhattan"
+    metric = "cityblock"
+    law = CauchyLaw()
 
-    def law(self) -> Law:
-        return CauchyLaw()
+    def _distances(self, X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
+        ops = ops_of(X)
+        distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+        ops.manhattan_distances(densify(X) * scale, densify(Y) * scale, distances)
+        return distances
 
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         distances *= -1.0
         return ops_of(distances).exp_of(distances)
 
-    def _column_gradient(
-        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
-    ) -> np.ndarray:
-        weight = M * self._profile(_manhattan(X, Y, 1.0, False))
-        return ops_of(X).xp.stack(
-            [
-                (weight * abs(x[:, None] - y)).sum()
-                for x, y in zip(X.T, Y.T, strict=True)
-            ]
-        )
+    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
+        weight = M * self._profile(self._distances(X, Y, 1.0, False))
+        pairs = zip(X.T, Y.T, strict=True)
+        sums = [(weight * abs(x[:, None] - y)).sum() for x, y in pairs]
+        return ops_of(X).xp.stack(sums)
 
 
 class Cauchy(Stationary):
@@ -268,8 +230,7 @@ class Cauchy(Stationary):
     array([[0.25]])
     """
 
-    def law(self) -> Law:
-        return LaplaceLaw()
+    law = LaplaceLaw()
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = self._inverse_scale(X)
@@ -280,16 +241,13 @@ class Cauchy(Stationary):
     def _profile(self, distances: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + distances)
 
-    def _column_gradient(
-        self, X: np.ndarray, Y: np.ndarray, M: np.ndarray
-    ) -> np.ndarray:
+    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
         squares = [(x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
         weight = 2 * M
         for square in squares:
             weight = weight / (1 + square)
-        return ops_of(X).xp.stack(
-            [(weight * square / (1 + square)).sum() for square in squares]
-        )
+        sums = [(weight * square / (1 + square)).sum() for square in squares]
+        return ops_of(X).xp.stack(sums)
 
 
 class Matern(Stationary):
@@ -328,14 +286,13 @@ class Matern(Stationary):
 
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
-        if self.nu != math.inf:
-            check_positive("nu", self.nu)
-            if self.nu > _LARGEST_NU:
-                raise ValueError(
-                    f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian "
-                    f"kernel), got {self.nu!r}."
-                )
+        if self.nu != math.inf and check_positive("nu", self.nu) > _LARGEST_NU:
+            raise ValueError(
+                f"nu must be at most {_LARGEST_NU:.0e}, or inf (the Gaussian kernel), "
+                f"got {self.nu!r}."
+            )
 
+    @property
     def law(self) -> Law:
         if self.nu == math.inf:
             return NormalLaw()
@@ -384,6 +341,7 @@ class RationalQuadratic(Stationary):
         self.lengthscale = lengthscale
         self.columns = columns
 
+    @property
     def law(self) -> Law:
         return NormalLaw(Mixing("gamma", float(self.alpha)))
 

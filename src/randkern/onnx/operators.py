@@ -139,7 +139,7 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
             drawn, angle = skeleton_draws(projection, block), None
             size = drawn.real if projection.skeleton.is_real else drawn
         else:
-            projected = factor.nonlinearity.project(projection, block, 0, n_draws)
+            projected = projection.phases(block, 0, n_draws)
             size, angle = factor.nonlinearity.contribute(projected, block)
         if angle is not None:
             phase = angle if phase is None else phase + angle

@@ -20,6 +20,7 @@ from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
 from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import (
+    STRUCTURED_WIDTH,
     ComplexNormalLaw,
     InputMap,
     Projection,
@@ -53,9 +54,9 @@ def check_bits(X: Any, n_features: int | None = None) -> Rows:
     values = X.data if sp.issparse(X) else X
     if values.dtype.kind == "b":
         return X
-    rows = max(1, _CHECKED_ENTRIES // (values.shape[1] if values.ndim == 2 else 1))
-    for start in range(0, len(values), rows):
-        part = values[start : start + rows]
+    width = values.shape[1] if values.ndim == 2 else 1
+    for rows in row_blocks(len(values), max(1, _CHECKED_ENTRIES // width)):
+        part = values[rows]
         wrong = (part != 0) & (part != 1)
         if wrong.any():
             raise ValueError(
@@ -67,11 +68,8 @@ def check_bits(X: Any, n_features: int | None = None) -> Rows:
 
 def count_lit(X: Rows) -> np.ndarray:
     """Return the number of ones of every row, which is its squared norm."""
-    if sp.issparse(X):
-        return np.asarray(X.sum(axis=1, dtype=np.int64)).ravel()
-    if X.dtype.kind == "f":
-        return X.sum(axis=1, dtype=np.float64).astype(np.int64)
-    return X.sum(axis=1, dtype=np.int64)
+    dtype = np.float64 if X.dtype.kind == "f" else np.int64
+    return np.asarray(X.sum(axis=1, dtype=dtype)).ravel().astype(np.int64)
 
 
 def with_lit_bits(X: Rows, n_lit: int) -> Rows:
@@ -116,20 +114,20 @@ class LightMeter:
         if not self._n:
             return
         share, mean = self._n_saturated / self._n, self._sum / self._n
-        problem: Any = None
         if share > _MOST_SATURATED:
             problem = f"{100 * share:.3g} % of the counts of {what} are saturated"
             advice = "shorten the exposure, lower the level"
         elif mean < _LEAST_MEAN:
             problem = f"the mean count of {what} is {mean:.2g}, lost in rounding"
             advice = "lengthen the exposure, raise the level"
-        if problem:
-            warnings.warn(
-                f"{problem}: {advice} (exposure='auto' chooses), or use a camera of "
-                "more bits, since the features are biased.",
-                UserWarning,
-                stacklevel=stacklevel,
-            )
+        else:
+            return
+        warnings.warn(
+            f"{problem}: {advice} (exposure='auto' chooses), or use a camera of more "
+            "bits, since the features are biased.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 class SharedDevice:
@@ -173,48 +171,34 @@ _TILE_COLUMNS = 8192
 _STRUCTURED_ROWS = 512
 # Other projections multiply by a matrix that they may have to generate first.
 _OTHER_ROWS = 4096
-# Below this width structured rows are visibly not Gaussian.
-_STRUCTURED_WIDTH = 64
 
 
 @dataclass(eq=False)
 class ScatteringMedium:
     """A transmission matrix U of independent CN(0, 1) entries, for rows of any width.
 
-    The plan of the last width of rows is cached, with its matrix if that is dense.
+    The last projection is cached, with its matrix if that is dense.
     """
 
     n_components: int
     projection: str
     stream: Stream
-    _plans: dict[int, Plan] = field(default_factory=dict, init=False, repr=False)
+    _cached: Projection | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_plans": {}}
-
-    def plan(self, n_features: int) -> Plan:
-        """Return the plan of |Ux|² for rows with `n_features` bits."""
-        plan = self._plans.get(n_features)
-        if plan is None:
-            plan = self._make_plan(n_features)
-            # Other threads see either the old or the new dictionary.
-            self._plans = {n_features: plan}
-        return plan
-
-    def _make_plan(self, n_features: int) -> Plan:
-        name = self.projection
-        if name == "auto":
-            name = "structured" if n_features >= _STRUCTURED_WIDTH else "streamed"
-        law = ComplexNormalLaw()
-        projection = make_projection(
-            name, self.stream, self.n_components, n_features, law, self
-        )
-        factor = Factor(projection, Modulus(2.0), InputMap(n_features))
-        group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
-        return Plan((group,), n_features)
+        return self.__dict__ | {"_cached": None}
 
     def _projection(self, n_features: int) -> Projection:
-        return self.plan(n_features).groups[0].factors[0].projection
+        """Return the projection of rows with `n_features` bits."""
+        cached = self._cached  # other threads may replace it
+        if cached is None or cached.width != n_features:
+            name = self.projection
+            if name == "auto":
+                name = "structured" if n_features >= STRUCTURED_WIDTH else "streamed"
+            size = self.n_components, n_features
+            law = ComplexNormalLaw()
+            self._cached = cached = make_projection(name, self.stream, *size, law, self)
+        return cached
 
     def _tile_shape(self, n_rows: int, n_features: int) -> tuple[int, int]:
         """Return the numbers of rows and columns of a tile."""
@@ -241,13 +225,14 @@ class ScatteringMedium:
 
     def intensities(self, X: Rows) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Yield rows, columns and |Ux|² of each tile, in an array that is reused."""
-        plan = self.plan(X.shape[1])
-        scratch: np.ndarray | None = None
+        factor = Factor(
+            self._projection(X.shape[1]), Modulus(2.0), InputMap(X.shape[1])
+        )
+        group = Group((factor,), 0, self.n_components, 1.0, "amplitude")
+        plan = Plan((group,), X.shape[1])
+        scratch = np.empty(self._tile_shape(*X.shape), dtype=np.float32)
         for rows, columns, block in self._tiles(X):
-            shape = (block.shape[0], columns.stop - columns.start)
-            if scratch is None or scratch.size < shape[0] * shape[1]:
-                scratch = np.empty(shape, dtype=np.float32)
-            tile = scratch.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
+            tile = scratch[: block.shape[0], : columns.stop - columns.start]
             evaluate(plan, block, columns, out=tile)
             yield rows, columns, tile
 

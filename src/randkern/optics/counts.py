@@ -249,52 +249,38 @@ def acquire(
     ...     bool((counts == device.transform(X, frame=0)).all())
     True
     """
-    X = _as_rows(X)
+    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
+        X = np.asarray(X)  # a list of rows, not of blocks
     with exclusive(device), atomic_write(Path(path)) as file:
-        if hasattr(X, "shape") and not _is_set_up(device):
+        settings = getattr(device, "settings", device)
+        is_set_up = getattr(settings, "n_features", 0) is not None
+        if hasattr(X, "shape") and not is_set_up:
             device.calibrate(X)
         _write_counts(device, X, file, progress)
     return np.load(path, mmap_mode="r")
-
-
-def _as_rows(X: Any) -> Any:
-    """Return a list of rows as an array; leave a list of blocks unchanged."""
-    if isinstance(X, (list, tuple)) and len(X) and np.ndim(X[0]) < 2:
-        return np.asarray(X)
-    return X
-
-
-def _is_set_up(device: Any) -> bool:
-    """Return whether a device reports the width of its rows."""
-    settings = getattr(device, "settings", device)
-    return getattr(settings, "n_features", 0) is not None
 
 
 def _write_counts(
     device: Any, X: Any, file: Any, progress: Callable[[int, int | None], Any] | None
 ) -> None:
     shape = getattr(X, "shape", None)
-    n_expected = int(shape[0]) if shape else None
-    if isinstance(X, RowBlocks):
-        n_expected = X.n_rows
-    n_rows, dtype, width = 0, np.dtype(np.uint8), int(device.n_components)
-    # The number of rows, known only at the end, is filled into the header last.
-    _write_header(file, dtype, 0, width)
+    n_expected = int(shape[0]) if shape else getattr(X, "n_rows", None)
+    n_rows, width = 0, int(device.n_components)
+    header: dict[str, Any] = {"fortran_order": False}
     for block in _bit_blocks(X, width):
         counts = np.ascontiguousarray(device.transform(block))
         if n_rows == 0:
-            dtype = counts.dtype
-            file.seek(0)
-            start = _write_header(file, dtype, 0, width)
+            header |= {"descr": npy.dtype_to_descr(counts.dtype), "shape": (0, width)}
+            npy.write_array_header_1_0(file, header)
         file.write(counts.data)
         n_rows += len(counts)
         if progress is not None:
             progress(n_rows, n_expected)
     if n_rows == 0:
         raise ValueError("X has no rows.")
+    # The number of rows is known only now; NumPy's headers leave room for its digits.
     file.seek(0)
-    if _write_header(file, dtype, n_rows, width) != start:
-        raise RuntimeError("the header of the file has grown over its rows.")
+    npy.write_array_header_1_0(file, header | {"shape": (n_rows, width)})
 
 
 def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
@@ -308,14 +294,3 @@ def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
         rows = rows.to_numpy() if hasattr(rows, "to_numpy") else rows
         for part in row_blocks(rows.shape[0], most_rows):
             yield rows[part]
-
-
-def _write_header(file: Any, dtype: np.dtype, n_rows: int, width: int) -> int:
-    """Write the header of an array with `n_rows` rows; return where the data begin."""
-    described = {
-        "descr": npy.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": (n_rows, width),
-    }
-    npy.write_array_header_1_0(file, described)
-    return int(file.tell())

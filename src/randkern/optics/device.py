@@ -200,8 +200,7 @@ class SimulatedOPU(SharedDevice):
         if not (isinstance(exposure, str) and exposure == "auto"):
             exposure = check_positive("exposure", exposure)
         self.exposure = exposure
-        if level is None:
-            level = _LEVELS.get(self.bits, _LEVEL)
+        level = _LEVELS.get(self.bits, _LEVEL) if level is None else level
         self.level = check_positive("level", level)
         if self.level > 1:
             raise ValueError(
@@ -210,11 +209,8 @@ class SimulatedOPU(SharedDevice):
             )
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
-        self.projection = check_choice(
-            "projection",
-            projection,
-            ("auto", "structured", "streamed", "dense", "orthogonal"),
-        )
+        known = "auto", "structured", "streamed", "dense", "orthogonal"
+        self.projection = check_choice("projection", projection, known)
         self._stream = root_stream(random_state)
         self._medium = ScatteringMedium(
             self.n_components, self.projection, self._stream.child("matrix")
@@ -227,8 +223,6 @@ class SimulatedOPU(SharedDevice):
             f"SimulatedOPU({self.n_components}, bits={self.bits}, "
             f"projection={self.projection!r})"
         )
-
-    # -- setup --------------------------------------------------------------
 
     @property
     def full_scale(self) -> int:
@@ -304,8 +298,6 @@ class SimulatedOPU(SharedDevice):
             frame, self.frame = self.frame, self.frame + n_frames
         return _checked_frame(frame)
 
-    # -- acquisition --------------------------------------------------------
-
     def transform(self, X: Any, *, frame: int | None = None) -> np.ndarray:
         """Return the camera's counts for rows of bits.
 
@@ -329,12 +321,12 @@ class SimulatedOPU(SharedDevice):
         with self.lock:
             X = self._bits(X)
             first = self._take_frames(X.shape[0], frame)
-            out = np.empty((X.shape[0], self.n_components), dtype=self._dtype)
+            dtype = np.uint8 if self.bits <= 8 else np.uint16
+            out = np.empty((X.shape[0], self.n_components), dtype=dtype)
             gain = self.gain
             for rows, columns, light in self._medium.intensities(X):
-                self._count(
-                    light, gain, first + rows.start, columns, out[rows, columns]
-                )
+                start = first + rows.start
+                self._count(light, gain, start, columns, out[rows, columns])
         return out
 
     def _bits(self, X: Any) -> Rows:
@@ -344,21 +336,12 @@ class SimulatedOPU(SharedDevice):
             self.settings = self._settings_for(X)
         return X
 
-    @property
-    def _dtype(self) -> type[np.unsignedinteger]:
-        return np.uint8 if self.bits <= 8 else np.uint16
-
     def _count(
-        self,
-        intensity: np.ndarray,
-        gain: float,
-        frame: int,
-        columns: slice,
-        out: np.ndarray,
+        self, light: np.ndarray, gain: float, frame: int, columns: slice, out: Any
     ) -> None:
         """Write the counts of a few pixels in the frames from `frame` on."""
         expose(
-            intensity,
+            light,
             gain=gain,
             read_noise=self.read_noise * self._unit,
             shot_noise=self.shot_noise * self._unit,
@@ -398,31 +381,29 @@ class SimulatedOPU(SharedDevice):
         :meth:`transform`, since there is twice the light. A UserWarning is issued if
         the anchor's counts are mostly saturated, or below one.
         """
-        with self.lock:
-            return self._linear_transform(self._bits(X), frame)
-
-    def _linear_transform(self, X: Rows, frame: int | None) -> np.ndarray:
-        n = X.shape[0]
         anchor_light = LightMeter(self.full_scale)
-        first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
-        gain = self.gain / 2
-        out = np.empty((n, self.n_components), dtype=np.float32)
-        for rows, columns, real, imag in self._medium.fields(X):
-            anchor = self._anchor(columns)
-            alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
-            counts = self._counts(alone, gain, first, columns)
-            anchor_light.add(counts)
-            reference = counts.mean(axis=0)
-            start = first + _ANCHOR_FRAMES + rows.start
-            apart = self._counts(real * real + imag * imag, gain, start, columns)
-            real += anchor.real
-            imag += anchor.imag
-            both = real * real + imag * imag
-            joint = self._counts(both, gain, start + n, columns)
-            # Do not amplify a pixel that the anchor leaves dark: it has no information.
-            size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
-            out[rows, columns] = (joint - apart - reference) / size
-        anchor_light.warn("the anchor")
+        with self.lock:
+            X = self._bits(X)
+            n = X.shape[0]
+            first = self._take_frames(2 * n + _ANCHOR_FRAMES, frame)
+            gain = self.gain / 2
+            out = np.empty((n, self.n_components), dtype=np.float32)
+            for rows, columns, real, imag in self._medium.fields(X):
+                anchor = self._anchor(columns)
+                alone = np.tile(np.abs(anchor) ** 2, (_ANCHOR_FRAMES, 1))
+                counts = self._counts(alone, gain, first, columns)
+                anchor_light.add(counts)
+                reference = counts.mean(axis=0)
+                start = first + _ANCHOR_FRAMES + rows.start
+                apart = self._counts(real * real + imag * imag, gain, start, columns)
+                real += anchor.real
+                imag += anchor.imag
+                both = real * real + imag * imag
+                joint = self._counts(both, gain, start + n, columns)
+                # A pixel that the anchor leaves dark has no information to amplify.
+                size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
+                out[rows, columns] = (joint - apart - reference) / size
+            anchor_light.warn("the anchor", stacklevel=3)
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:
@@ -433,12 +414,11 @@ class SimulatedOPU(SharedDevice):
         return np.float32(math.sqrt(n_lit / 2)) * (parts[0] + 1j * parts[1])
 
     def _counts(
-        self, intensity: np.ndarray, gain: float, frame: int, columns: slice
+        self, light: np.ndarray, gain: float, frame: int, columns: slice
     ) -> np.ndarray:
         """Return the counts of a few pixels in float32."""
-        counts = np.empty(intensity.shape, dtype=self._dtype)
-        light = intensity.astype(np.float32, copy=False)
-        self._count(light, gain, frame, columns, counts)
+        counts = np.empty(light.shape, dtype=np.uint16)
+        self._count(light.astype(np.float32, copy=False), gain, frame, columns, counts)
         return counts.astype(np.float32)
 
     def acquire(
@@ -482,8 +462,6 @@ class SimulatedOPU(SharedDevice):
         with self.lock:
             n_features = self._ready().n_features or 1
             return self._medium.matrix(n_features, start, stop)
-
-    # -- cost ---------------------------------------------------------------
 
     @property
     def frame_seconds(self) -> float:

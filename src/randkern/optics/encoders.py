@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free
@@ -37,6 +36,57 @@ class _Encoder(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = self._accepts_sparse
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+class _WideEncoder(_Encoder):
+    """Base class of the encoders with several bits per column, after a word."""
+
+    _word: ClassVar[str]
+
+    @abstractmethod
+    def _bit_numbers(self) -> range:
+        """Return the numbers of a column's bits, in their order."""
+
+    @abstractmethod
+    def _write_bits(self, X: np.ndarray, out: np.ndarray) -> None:
+        """Write the bits of a few rows, (n, d, number of bits)."""
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the bits, uint8 of shape (n, d·bits), column by column.
+
+        Parameters
+        ----------
+        X : array or dataframe of shape (n, d)
+        """
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        n_bits = len(self._bit_numbers())
+        width = X.shape[1] * n_bits
+        check_free(
+            X.shape[0] * width,
+            f"the array of {width} bits for each of {X.shape[0]} rows",
+            "transform fewer rows at a time",
+        )
+        out = np.empty((*X.shape, n_bits), dtype=np.uint8)
+        for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
+            self._write_bits(X[rows], out[rows])
+        return out.reshape(X.shape[0], width)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names ``<column>_level<number>`` or ``<column>_bit<number>``.
+
+        Bit 0 is the least significant.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        numbers = self._bit_numbers()
+        found = [f"{name}_{self._word}{i}" for name in names for i in numbers]
+        return np.array(found, dtype=object)
 
 
 class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
@@ -155,7 +205,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
         return out
 
 
-class ThermometerEncoder(_Encoder):
+class ThermometerEncoder(_WideEncoder):
     """Several bits per column: which of the column's thresholds a number exceeds.
 
     Bits fill up like a thermometer, so the dot product of two encodings counts the
@@ -194,6 +244,8 @@ class ThermometerEncoder(_Encoder):
            [1, 0, 0],
            [1, 1, 1]], dtype=uint8)
     """
+
+    _word = "level"
 
     def __init__(
         self,
@@ -240,7 +292,7 @@ class ThermometerEncoder(_Encoder):
             levels = (
                 np.quantile(entries, shares, axis=0)
                 if self.per_column
-                else _shared_quantiles(entries, shares)
+                else _levels_of_nonzeros(entries, lambda e: np.quantile(e, shares))
             )
         else:
             low = np.asarray(X.min(axis=axis), dtype=np.float64)
@@ -252,40 +304,15 @@ class ThermometerEncoder(_Encoder):
         self.thresholds_ = np.ascontiguousarray(np.broadcast_to(levels.T, shape))
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the bits, uint8 of shape (n, d·n_levels), column by column.
+    def _bit_numbers(self) -> range:
+        return range(self.thresholds_.shape[1])
 
-        Parameters
-        ----------
-        X : array or dataframe of shape (n, d)
-        """
-        check_is_fitted(self)
-        X = self._rows(X, reset=False)
-        d, n_levels = self.thresholds_.shape
+    def _write_bits(self, X: np.ndarray, out: np.ndarray) -> None:
         thresholds = _in_precision_of(X, self.thresholds_)
-        check_free(
-            X.shape[0] * d * n_levels,
-            f"the array of {d * n_levels} bits for each of {X.shape[0]} rows",
-            "transform fewer rows at a time",
-        )
-        out = np.empty((X.shape[0], d, n_levels), dtype=np.uint8)
-        for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
-            np.greater(X[rows, :, None], thresholds, out=out[rows].view(bool))
-        return out.reshape(X.shape[0], d * n_levels)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names ``<column>_level<number>``.
-
-        Parameters
-        ----------
-        input_features : array of str, optional
-            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
-        """
-        check_is_fitted(self)
-        return _numbered(self, input_features, "level", self.thresholds_.shape[1])
+        np.greater(X[:, :, None], thresholds, out=out.view(bool))
 
 
-class BitPlaneEncoder(_Encoder):
+class BitPlaneEncoder(_WideEncoder):
     """The binary digits of every column, most significant first.
 
     A column is rounded to 2^bits equal steps between its smallest and largest fitted
@@ -316,6 +343,8 @@ class BitPlaneEncoder(_Encoder):
            [1, 1, 1, 0, 1, 1]], dtype=uint8)
     """
 
+    _word = "bit"
+
     def __init__(
         self, bits: int = 8, *, value_range: tuple[float, float] | None = None
     ):
@@ -344,45 +373,18 @@ class BitPlaneEncoder(_Encoder):
         self.low_, self.high_ = np.full(d, ends[0]), np.full(d, ends[1])
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the bits, uint8 of shape (n, d·bits), column by column.
+    def _bit_numbers(self) -> range:
+        return range(self.bits_ - 1, -1, -1)
 
-        Parameters
-        ----------
-        X : array or dataframe of shape (n, d)
-        """
-        check_is_fitted(self)
-        X = self._rows(X, reset=False)
-        bits = self.bits_
+    def _write_bits(self, X: np.ndarray, out: np.ndarray) -> None:
         # Halved, since the difference of the ends may overflow.
         half = self.high_ / 2 - self.low_ / 2
         half[half == 0] = 1.0
-        shifts = np.arange(bits - 1, -1, -1, dtype=np.uint32)
-        out = np.empty((X.shape[0], X.shape[1], bits), dtype=np.uint8)
-        for rows in row_blocks(X.shape[0], _BLOCK_ROWS):
-            part = np.clip(X[rows].astype(np.float64), self.low_, self.high_)
-            steps = np.rint((part / 2 - self.low_ / 2) / half * (2.0**bits - 1))
-            out[rows] = (steps.astype(np.uint32)[..., None] >> shifts) & 1
-        return out.reshape(X.shape[0], -1)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names ``<column>_bit<number>``; bit 0 is the least significant.
-
-        Parameters
-        ----------
-        input_features : array of str, optional
-            Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
-        """
-        check_is_fitted(self)
-        return _numbered(self, input_features, "bit", self.bits_, descending=True)
-
-
-def _numbered(
-    encoder: Any, names: Any, word: str, number: int, *, descending: bool = False
-) -> np.ndarray:
-    names = _check_feature_names_in(encoder, names)
-    order = range(number - 1, -1, -1) if descending else range(number)
-    return np.array([f"{name}_{word}{i}" for name in names for i in order], object)
+        values = np.clip(X.astype(np.float64), self.low_, self.high_)
+        largest = 2.0**self.bits_ - 1
+        steps = np.rint((values / 2 - self.low_ / 2) / half * largest)
+        shifts = np.array(self._bit_numbers(), dtype=np.uint32)
+        out[:] = (steps.astype(np.uint32)[..., None] >> shifts) & 1
 
 
 def _checked_range(ends: Any) -> np.ndarray | None:
@@ -421,26 +423,18 @@ def _median(X: Rows) -> float:
     """Return the median of the nonzero entries (0 if there are none)."""
     entries = _sampled(X)
     entries = entries.data if sp.issparse(entries) else entries
-    entries = entries[entries != 0]
-    if not entries.size:
-        return 0.0
-    return float(_below_largest(np.asarray(np.median(entries)), entries))
+    return float(_levels_of_nonzeros(entries, np.median))
 
 
-def _shared_quantiles(entries: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles of the nonzero entries (0 if there are none)."""
-    entries = entries[entries != 0]
-    if not entries.size:
-        return np.zeros(len(shares))
-    return _below_largest(np.quantile(entries, shares), entries)
+def _levels_of_nonzeros(entries: np.ndarray, rule: Callable[..., Any]) -> np.ndarray:
+    """Return levels of the nonzero entries by a rule (0 if there are none).
 
-
-def _below_largest(levels: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """Replace levels that no entry exceeds by the next smaller entry, or 0.
-
-    Levels are unchanged if the (nonzero) entries are all the same negative number:
-    nothing is smaller.
+    Levels that no entry exceeds are replaced by the next smaller entry, or 0. They are
+    unchanged if the entries are all the same negative number: nothing is smaller.
     """
+    nonzeros = entries[entries != 0]
+    entries = nonzeros if nonzeros.size else np.zeros(1)
+    levels = np.asarray(rule(entries))
     largest = entries.max()
     smaller = entries[entries < largest]
     floor = 0.0 if largest > 0 else -np.inf

@@ -26,6 +26,7 @@ from randkern.projections.structured import Structured
 
 __all__ = [
     "PROJECTIONS",
+    "STRUCTURED_WIDTH",
     "TILE_DRAWS",
     "Antithetic",
     "CauchyLaw",
@@ -56,8 +57,8 @@ PROJECTIONS = ("auto", *_BY_NAME)
 
 # The number of dimensions in SciPy's table of direction numbers.
 _SOBOL_DIMENSIONS = 21201
-# In fewer dimensions, padded or not, structured rows are visibly not normal.
-_STRUCTURED_WIDTH = 64
+#: In fewer dimensions, padded or not, structured rows are visibly not normal.
+STRUCTURED_WIDTH = 64
 # "auto" stores a matrix of independent entries up to this size.
 _STORED_BYTES = 500 * 10**6
 
@@ -73,17 +74,15 @@ def make_projection(
 ) -> Projection:
     """Return the projection called `name` for rows of distribution `law`.
 
-    `first_dimension` is the number of dimensions of a low-discrepancy sequence
-    that other factors of the same product use.
-
-    Raises
-    ------
-    ValueError
-        If the projection cannot draw this law; the message names `owner`, the
-        kernel.
+    `first_dimension` is the number of dimensions of a low-discrepancy sequence that
+    other factors of the same product use. A law that the projection cannot draw is an
+    error, whose message names `owner`, the kernel.
     """
-    if name == "auto":
-        name = _automatic(n_draws, width, law)
+    if name == "auto" and law.rotation_invariant:
+        name = "structured" if width >= STRUCTURED_WIDTH else "orthogonal"
+    elif name == "auto":
+        n_bytes = 4 * n_draws * width * (2 if law.is_complex else 1)
+        name = "dense" if n_bytes <= _STORED_BYTES else "streamed"
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
             f"projection={name!r} needs rows whose law is invariant under "
@@ -102,11 +101,3 @@ def make_projection(
             stream, n_draws, width, law, first_dimension=first_dimension
         )
     return _BY_NAME[name](stream, n_draws, width, law)
-
-
-def _automatic(n_draws: int, width: int, law: Law) -> str:
-    """Return the name of the projection for "auto"."""
-    if law.rotation_invariant:
-        return "structured" if width >= _STRUCTURED_WIDTH else "orthogonal"
-    entries = n_draws * width * (2 if law.is_complex else 1)
-    return "dense" if 4 * entries <= _STORED_BYTES else "streamed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -238,6 +238,8 @@ class Projection(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether it writes columns of features by itself (:meth:`write_columns`).
+    writes_columns: ClassVar[bool] = False
 
     stream: Stream
     n_draws: int
@@ -254,7 +256,10 @@ class Projection(ABC):
         """
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
-        """Return X Ωᵀ up to multiples of 2π, for cosines and sines."""
+        """Return X Ωᵀ, up to multiples of 2π if the law has heavy tails: for features.
+
+        Only phases are projections onto rows of heavy-tailed laws.
+        """
         return self.project(X, start, stop)
 
     def stored_bytes(self, itemsize: int) -> int:
@@ -269,7 +274,7 @@ class Projection(ABC):
         return self.law.mixing.draw(self.stream.child("mixing"), self.n_draws)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "mixing_factors"}
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
         return state | {"_cache": {}}
 
     def cached(self, like: Any, make: Callable[[], Any]) -> Any:
@@ -302,47 +307,27 @@ class Projection(ABC):
         (complex laws). Projections that fuse transform, scaling and nonlinearity into
         one pass override it.
         """
-        write = _WRITERS[form]
+        ops = ops_of(out)
         for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
-            write(tile, part, weight, out[rows], value)
+            target = out[rows]
+            if form == "pairs":
+                columns = slice(2 * part.start, 2 * part.stop)
+                ops.cos_sin_pairs(ops.asarray(tile, out), weight, target[:, columns])
+            elif form == "cosines":
+                phase = ops.asarray(tile, out)
+                ops.cosines(phase, value[part], weight, target[:, part])
+            elif form == "modulus":
+                ops.modulus_power(*tile, value, weight, target[:, part])
+            else:
+                raise KeyError(form)
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws relative to `start`, projected tile)."""
         for rows in row_blocks(X.shape[0], ops_of(X).tile_rows(X)):
             block = inputs.apply(X[rows])
             for draws in row_blocks(stop - start, TILE_DRAWS):
-                yield (
-                    rows,
-                    draws,
-                    self.phases(block, start + draws.start, start + draws.stop),
-                )
-
-
-def _write_pairs(
-    phase: Any, draws: slice, weight: float, out: np.ndarray, value: None
-) -> None:
-    columns = slice(2 * draws.start, 2 * draws.stop)
-    ops_of(out).cos_sin_pairs(ops_of(out).asarray(phase, out), weight, out[:, columns])
-
-
-def _write_cosines(
-    phase: Any, draws: slice, weight: float, out: np.ndarray, value: Any
-) -> None:
-    phase = ops_of(out).asarray(phase, out)
-    ops_of(out).cosines(phase, value[draws], weight, out[:, draws])
-
-
-def _write_modulus(
-    parts: Any, draws: slice, weight: float, out: np.ndarray, value: float
-) -> None:
-    ops_of(out).modulus_power(*parts, value, weight, out[:, draws])
-
-
-_WRITERS: dict[Form, Callable[..., None]] = {
-    "pairs": _write_pairs,
-    "cosines": _write_cosines,
-    "modulus": _write_modulus,
-}
+                first, last = start + draws.start, start + draws.stop
+                yield rows, draws, self.phases(block, first, last)
 
 
 class Stored(Projection):
@@ -352,10 +337,12 @@ class Stored(Projection):
     def draw(self) -> tuple[np.ndarray, ...]:
         """Return the matrix, (n_draws, width), or its real and imaginary part."""
 
+    #: Bytes per entry while it is drawn: float64, with about three intermediate arrays.
+    drawing_bytes: ClassVar[int] = 32
+
     def stored_bytes(self, itemsize: int) -> int:
-        # Drawn in float64, with about three intermediate arrays.
         parts = 2 if self.law.is_complex else 1
-        return parts * self.n_draws * self.width * (32 + itemsize)
+        return parts * self.n_draws * self.width * (self.drawing_bytes + itemsize)
 
     def matrices(self, like: Any) -> tuple[np.ndarray, ...]:
         """Return the result of :meth:`draw` in the dtype and on the device of `like`.

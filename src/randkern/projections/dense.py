@@ -29,10 +29,7 @@ class Dense(Stored):
 
     name = "dense"
 
-    def stored_bytes(self, itemsize: int) -> int:
-        # Drawn in float32 and then converted.
-        parts = 2 if self.law.is_complex else 1
-        return parts * self.n_draws * self.width * (4 + itemsize)
+    drawing_bytes = 4
 
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.rows(0, self.n_draws)
@@ -40,28 +37,33 @@ class Dense(Stored):
     def rows(self, start: int, stop: int, like: Any = None) -> tuple[Any, ...]:
         """Return rows `start` to `stop` of the matrix, or their two parts.
 
-        They are drawn on the device of `like`.
+        They are drawn on the device of `like`, the same for any range.
         """
-        if self.law.is_complex:
-            parts = tuple(
-                self._entries(part, start, stop, like) for part in ("real", "imaginary")
-            )
+        law, random_matrix = self.law, ops_of(like).random_matrix
+        columns = 0, self.width
+        parts = tuple(
+            random_matrix(key, law.entries, start, stop, *columns, like)
+            for key in self._keys
+        )
+        if law.is_complex:
             for part in parts:
-                part *= self.law.part_scale
+                part *= law.part_scale
             return parts
-        matrix = self.law.transform(self._entries("real", start, stop, like))
-        if self.law.mixing is not None:
-            factors = ops_of(like).constant(
-                self, "mixing", like, lambda: self.mixing_factors
-            )
-            return (matrix * factors[start:stop, None],)
-        return (matrix,)
+        return (self._mixed(law.transform(parts[0]).T, start, stop, like).T,)
 
-    def _entries(self, part: str, start: int, stop: int, like: Any) -> Any:
-        """Return standard entries in float32, the same for any range."""
-        key = self.stream.child(part).key
-        random_matrix = ops_of(like).random_matrix
-        return random_matrix(key, self.law.entries, start, stop, 0, self.width, like)
+    @property
+    def _keys(self) -> list[int]:
+        """The keys of the entries, or of those of the real and imaginary parts."""
+        names = ("real", "imaginary") if self.law.is_complex else ("real",)
+        return [self.stream.child(name).key for name in names]
+
+    def _mixed(self, columns: Any, start: int, stop: int, like: Any) -> Any:
+        """Return columns of draws `start` to `stop` times their mixing factors."""
+        if self.law.mixing is None:
+            return columns
+        ops = ops_of(like)
+        factors = ops.constant(self, "mixing", like, lambda: self.mixing_factors)
+        return columns * factors[start:stop]
 
 
 class Streamed(Dense):
@@ -84,17 +86,11 @@ class Streamed(Dense):
         """
         if not self.law.multiplies_generated:
             return None
-        names = ("real", "imaginary") if self.law.is_complex else ("real",)
-        keys = [self.stream.child(name).key for name in names]
         scale = self.law.part_scale
-        ops = ops_of(X)
-        parts = ops.generated_products(X, keys, start, stop, scale)
+        parts = ops_of(X).generated_products(X, self._keys, start, stop, scale)
         if parts is None or self.law.is_complex:
             return parts
-        if self.law.mixing is not None:
-            factors = ops.constant(self, "mixing", X, lambda: self.mixing_factors)
-            return parts[0] * factors[start:stop]
-        return parts[0]
+        return self._mixed(parts[0], start, stop, X)
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         return self._products(X, start, stop, _product)
@@ -112,9 +108,8 @@ class Streamed(Dense):
         generated = self._generated(X, start, stop)
         if generated is not None:
             return generated
-        parts = 2 if self.law.is_complex else 1
-        ops = ops_of(X)
-        out = tuple(ops.empty((X.shape[0], stop - start), X) for _ in range(parts))
+        ops, shape = ops_of(X), (X.shape[0], stop - start)
+        out = tuple(ops.empty(shape, X) for _ in self._keys)
         for draws in row_blocks(stop - start, self.tile_draws):
             matrices = self.rows(start + draws.start, start + draws.stop, X)
             for target, matrix in zip(out, matrices, strict=True):
@@ -172,7 +167,8 @@ class Orthogonal(Stored):
                 matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
             if rest:
                 matrix[whole * d :] = self._haar_rows(range(whole, whole + 1), rest)[0]
-        matrix *= (self._norms() * self.mixing_factors)[:, None]
+        norms = self.law.norms(self.stream.child("norms").generator(), d, n)
+        matrix *= (norms * self.mixing_factors)[:, None]
         if self.law.is_complex:
             return matrix.real.copy(), matrix.imag.copy()
         return (matrix,)
@@ -191,10 +187,6 @@ class Orthogonal(Stored):
         # compact groups": without these phases Q is not Haar distributed.
         diagonal = np.diagonal(r, axis1=1, axis2=2)
         return (q * (diagonal / np.abs(diagonal))[:, None, :]).swapaxes(1, 2)
-
-    def _norms(self) -> np.ndarray:
-        generator = self.stream.child("norms").generator()
-        return self.law.norms(generator, self.width, self.n_draws)
 
 
 # SciPy's Sobol points are multiples of 2⁻³⁰; half a step keeps them off 0.
@@ -217,10 +209,6 @@ class QuasiMonteCarlo(Stored):
     first_dimension: int = 0
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        return self.law.rows_at(self._points())
-
-    def _points(self) -> np.ndarray:
-        """Return scrambled Sobol points in the open unit cube."""
         first = self.first_dimension
         sampler = qmc.Sobol(
             first + self.law.dimensions(self.width),
@@ -233,4 +221,4 @@ class QuasiMonteCarlo(Stored):
             # not biased.
             warnings.filterwarnings("ignore", message="The balance properties")
             points = sampler.random(self.n_draws)
-        return points[:, first:] + 2.0 ** -(_BITS + 1)
+        return self.law.rows_at(points[:, first:] + 2.0 ** -(_BITS + 1))

@@ -25,24 +25,17 @@ class Identity(Projection):
         return densify(X[:, start:stop]) * self.width**0.5
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Antithetic(Projection):
     """The rows of another projection, each followed by its negative."""
 
     name = "antithetic"
-    half: Projection | None = None
-
-    @classmethod
-    def of(cls, half: Projection, n_draws: int) -> Antithetic:
-        """Return `n_draws` rows, those of `half` and their negatives."""
-        return cls(half.stream, n_draws, half.width, half.law, half=half)
+    half: Projection
 
     def stored_bytes(self, itemsize: int) -> int:
-        assert self.half is not None
         return self.half.stored_bytes(itemsize)
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        assert self.half is not None
         first = start // 2
         rows = self.half.project(X, first, (stop + 1) // 2)
         both = ops_of(X).xp.stack([rows, -rows], axis=-1)
@@ -61,18 +54,17 @@ class Repeated(Projection):
         return total * ops.asarray(np.ones(stop - start), X)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Roots(Projection):
     """Phases 2π ω x_j/n_j of a random column j and a random ω in {1, ..., n_j}.
 
     Rows are codes 0, ..., n_j - 1, from :class:`InputMap` with categories;
     `sizes` holds the n_j. Then E[e^{i(phase(x) - phase(y))}] is the share of
-    columns on which x and y agree (`theory`: the categorical base space,
-    averaged over the columns).
+    columns on which x and y agree.
     """
 
     name = "roots"
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...]
 
     def project(self, X: Rows, start: int, stop: int) -> np.ndarray:
         ops = ops_of(X)

@@ -42,9 +42,6 @@ class Structured(Projection):
         norms = self.law.norms(generator, self.block, self.n_draws)
         return norms if self.law.mixing is None else norms * self.mixing_factors
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "norms"}
-
     def _rows(self, X: Rows, start: int, stop: int, **inputs: Any) -> Any:
         """Return rows `start` to `stop` for arrays like X."""
         norms = ops_of(X).constant(self, "norms", X, lambda: self.norms)

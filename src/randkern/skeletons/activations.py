@@ -84,7 +84,6 @@ class DegreeLaw:
 
 # Beyond, the normal density times the polynomials used here vanishes.
 _RANGE = 16.0
-_NODES = 32  # per panel
 
 
 def from_function(
@@ -129,14 +128,14 @@ def from_function(
     """
     max_degree = check_count("max_degree", max_degree)
     check_positive("tolerance", tolerance)
-    shown = name or getattr(function, "__name__", "function")
     if not callable(function):
         raise ValueError(
             "from_function takes a function of an array, such as np.tanh, got "
             f"{function!r}; an activation that has a name needs none."
         )
-    coarse = _series(function, shown, max_degree, 0.5)
-    fine = _series(function, shown, max_degree, 0.25)
+    shown = name or getattr(function, "__name__", "function")
+    panels = 0.5, 0.25
+    coarse, fine = (_series(function, shown, max_degree, size) for size in panels)
     difference = float(np.abs(coarse - fine).sum())
     if difference > tolerance:
         raise ValueError(
@@ -153,10 +152,15 @@ def from_function(
     return PowerSeries(tuple((fine / fine.sum()).tolist()), name=shown)
 
 
-def _values(
-    function: Callable[[np.ndarray], Any], shown: str, x: np.ndarray
+def _series(
+    function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
 ) -> np.ndarray:
-    """Return the real values of a function at points, which it may overwrite."""
+    """Return bₗ²/E[f²] for l up to `max_degree`."""
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    # Panels meet at 0, where most activations have their kink or jump.
+    starts = np.arange(-_RANGE, _RANGE, panel)
+    x = (starts[:, None] + panel * (nodes + 1) / 2).ravel()
+    w = np.tile(weights * panel / 2, len(starts))
     with np.errstate(all="ignore"):
         try:
             values = np.asarray(function(x.copy()))
@@ -169,19 +173,7 @@ def _values(
         raise ValueError(
             f"{shown} must return real numbers, got values of {values.dtype}."
         )
-    return values.astype(float)
-
-
-def _series(
-    function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
-) -> np.ndarray:
-    """Return bₗ²/E[f²] for l up to `max_degree`."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # Panels meet at 0, where most activations have their kink or jump.
-    starts = np.arange(-_RANGE, _RANGE, panel)
-    x = (starts[:, None] + panel * (nodes + 1) / 2).ravel()
-    w = np.tile(weights * panel / 2, len(starts))
-    values = _values(function, shown, x)
+    values = values.astype(float)
     if values.shape != x.shape or not np.all(np.isfinite(values)):
         raise ValueError(
             f"{shown} must return finite numbers, one for each of its arguments, on "
@@ -197,11 +189,10 @@ def _series(
     series = np.empty(max_degree + 1)
     for degree in range(max_degree + 1):
         series[degree] = (weighted @ current) ** 2 / square
-        if series[degree] < 1e-26:  # the square of a rounding error
-            series[degree] = 0.0
         after = (x * current - math.sqrt(degree) * before) / math.sqrt(degree + 1)
         before, current = current, after
-    return series
+    # Smaller ones are squares of rounding errors.
+    return np.where(series < 1e-26, 0.0, series)
 
 
 class Activation(ABC):
@@ -240,9 +231,12 @@ def _every_other(n: int, first: int, values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _ratios(first: float, ratios: np.ndarray) -> np.ndarray:
-    """Return the sequence that starts at `first`, with successive ratios `ratios`."""
-    return first * np.concatenate([[1.0], np.cumprod(ratios)])
+def _arcsine_series(c: float, n: int, divisor: float) -> np.ndarray:
+    """Return the first n coefficients of arcsin(cρ)/divisor in ρ."""
+    k = np.arange(n // 2 + 1, dtype=float)
+    ratios = c**2 * (2 * k + 1) / (2 * k + 2)
+    powers = c * np.cumprod(np.append(1.0, ratios[:-1]))  # C(2k, k) c²ᵏ⁺¹/4ᵏ
+    return _every_other(n, 1, powers / ((2 * k + 1) * divisor))
 
 
 @dataclass(frozen=True)
@@ -311,10 +305,9 @@ class ReLU(Activation):
 
     def coefficients(self, n: int) -> np.ndarray:
         k = np.arange((n + 1) // 2 + 1, dtype=float)
-        even = _ratios(1 / math.pi, (2 * k - 1) ** 2 / ((2 * k + 2) * (2 * k + 1)))
-        out = _every_other(n, 0, even)
-        if n > 1:
-            out[1] = 0.5
+        ratios = (2 * k - 1) ** 2 / ((2 * k + 2) * (2 * k + 1))
+        out = _every_other(n, 0, 1 / math.pi * np.cumprod(np.append(1.0, ratios)))
+        out[1:2] = 0.5
         return out
 
 
@@ -342,10 +335,7 @@ class Step(Activation):
         return math.inf
 
     def coefficients(self, n: int) -> np.ndarray:
-        k = np.arange(n // 2 + 1, dtype=float)
-        central = _ratios(1.0, (2 * k + 1) / (2 * k + 2))[:-1]  # C(2k, k)/4ᵏ
-        odd = central / (math.pi * (2 * k + 1))
-        out = _every_other(n, 1, odd)
+        out = _arcsine_series(1.0, n, math.pi)
         out[:1] = 0.5
         return out
 
@@ -356,10 +346,6 @@ def _poisson(mean: float, n: int) -> np.ndarray:
     return np.exp(special.xlogy(degrees, mean) - special.gammaln(degrees + 1) - mean)
 
 
-# Range of a in a·x: its square must be representable in float32.
-_LEAST, _MOST = 1e-15, 1e15
-
-
 @dataclass(frozen=True)
 class _Scaled(Activation):
     """An activation applied to a·x."""
@@ -367,10 +353,10 @@ class _Scaled(Activation):
     a: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("a", self.a)
-        if not _LEAST <= self.a <= _MOST:
+        # The square must be representable in float32.
+        if not 1e-15 <= check_positive("a", self.a) <= 1e15:
             raise ValueError(
-                f"a must be from {_LEAST:g} to {_MOST:g}, got {self.a:g}: beyond, a² "
+                f"a must be from 1e-15 to 1e+15, got {self.a:g}: beyond, a² "
                 "leaves the range of floating-point numbers; use the limit instead, "
                 "such as Identity() for Sine and Erf of a small a."
             )
@@ -499,11 +485,7 @@ class Erf(_Scaled):
         return self.c / (root * math.asin(self.c))
 
     def coefficients(self, n: int) -> np.ndarray:
-        k = np.arange(n // 2 + 1, dtype=float)
-        ratios = self.c**2 * (2 * k + 1) / (2 * k + 2)
-        powers = _ratios(self.c, ratios)[:-1]  # C(2k, k) c²ᵏ⁺¹/4ᵏ
-        odd = powers / ((2 * k + 1) * math.asin(self.c))
-        return _every_other(n, 1, odd)
+        return _arcsine_series(self.c, n, math.asin(self.c))
 
 
 # Up to here C(m, m/2) is finite in float32, and the function is as accurate as the
@@ -553,9 +535,8 @@ class Optical(Activation):
         j = np.arange((n + 1) // 2 + 1, dtype=float)
         with np.errstate(divide="ignore"):  # an even degree has no terms above it
             ratios = 2 * np.log(np.abs(self.degree / 2 - j) / (j + 1))
-        logs = np.concatenate([[0.0], np.cumsum(ratios)]) - self._log_value_at_one()
-        even = np.exp(logs)
-        return _every_other(n, 0, even)
+        logs = np.append(0.0, np.cumsum(ratios)) - self._log_value_at_one()
+        return _every_other(n, 0, np.exp(logs))
 
     def _log_value_at_one(self) -> float:
         """Return log C(m, m/2)."""
@@ -626,17 +607,8 @@ class PowerSeries(Activation):
         return out
 
 
-_BY_NAME: dict[str, type[Activation]] = {
-    "cosine": Cosine,
-    "erf": Erf,
-    "exponential": Exponential,
-    "hermite2": Hermite2,
-    "identity": Identity,
-    "optical": Optical,
-    "relu": ReLU,
-    "sine": Sine,
-    "step": Step,
-}
+_NAMED = Cosine, Erf, Exponential, Hermite2, Identity, Optical, ReLU, Sine, Step
+_BY_NAME: dict[str, type[Activation]] = {cls.__name__.lower(): cls for cls in _NAMED}
 
 
 def activation_of(value: Any) -> Activation:

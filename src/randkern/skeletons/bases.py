@@ -11,15 +11,29 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from randkern._validation import check_choice, check_count, check_positive
 from randkern.backend.namespace import ops_of
 
-Merging = Literal["add", "cycle", "count", "separate"]
-Exponents = Literal["one", "sign", "cycle"]
+
+class Symbol(NamedTuple):
+    """A base feature as a linear form: size·Σ x_j, or size·x_j + i·imaginary·x_k.
+
+    The j are `n_terms` coordinates of a point from `first` on, and k is `second`, −1 if
+    the form is real. The form is the phase if the feature has modulus 1, otherwise the
+    feature itself. `conjugate` is the number of the conjugate symbol, −1 if that is the
+    same symbol with the opposite exponent.
+    """
+
+    conjugate: int = 0
+    first: int = 0
+    n_terms: int = 1
+    size: float = 1.0
+    second: int = -1
+    imaginary: float = 0.0
 
 
 class Base(ABC):
@@ -36,10 +50,12 @@ class Base(ABC):
     merging : {"add", "cycle", "count", "separate"}
         How equal symbols of one draw merge: their exponents add as integers, modulo
         `modulus`, or as counts; or the symbols stay separate.
-    meaning : {"phase", "gaussian", "coordinate", "pair", "direction"}
-        Meaning of a symbol: a term of the phase; a Gaussian vector in the phase; a
-        factor that is a multiple of one column; the same plus i times another column;
-        or a random vector.
+    symbols : tuple of Symbol
+    unit : bool
+        Whether |ψ| = 1, so that a product of features is a sum of phases.
+    discrete : bool
+        Whether there are finitely many ψ: if not, the terms of a symbol's form are
+        multiplied by a random vector.
     is_real : bool
         Whether ψ is real.
     never_real : bool
@@ -48,28 +64,18 @@ class Base(ABC):
         The smallest C with |ψ| ≤ C.
     """
 
-    exponents: ClassVar[Exponents] = "one"
+    exponents: ClassVar[str] = "one"
     normalised: ClassVar[bool] = True
+    unit: ClassVar[bool] = True
     # For some spaces these depend on the dimension.
     merging: Any
-    meaning: Any = "phase"
-    scale: Any = 1.0
+    symbols: Any = (Symbol(),)
+    discrete: Any = True
     width: Any = 1
-    n_symbols: Any = 1
     modulus: Any = 0
     is_real: Any = False
     never_real: Any = False
     bound: Any = 1.0
-
-    @property
-    def unit(self) -> bool:
-        """Whether |ψ| = 1, so that a product of features is a sum of phases."""
-        return self.meaning in ("phase", "gaussian")
-
-    @property
-    def discrete(self) -> bool:
-        """Whether there are finitely many ψ."""
-        return self.meaning not in ("gaussian", "direction")
 
     @abstractmethod
     def kernel(self, x: Any, y: Any) -> Any:
@@ -104,7 +110,7 @@ class Circle(Base):
 
     merging = "add"
     never_real = True
-    exponents: ClassVar[Exponents] = "sign"
+    exponents = "sign"
 
     def __repr__(self) -> str:
         return "circle"
@@ -117,8 +123,7 @@ class Circle(Base):
 
     def embed(self, x: Any) -> Any:
         ops = ops_of(x)
-        parts = [ops.xp.cos(x), ops.xp.sin(x)]
-        return ops.concatenate(parts, axis=-1)
+        return ops.concatenate([ops.xp.cos(x), ops.xp.sin(x)], axis=-1)
 
 
 class DotProductSpace(Base):
@@ -162,7 +167,7 @@ class Categories(Base):
     n: int
 
     merging = "cycle"
-    exponents: ClassVar[Exponents] = "cycle"
+    exponents = "cycle"
 
     def __post_init__(self) -> None:
         if check_count("n", self.n) < 2:
@@ -207,7 +212,8 @@ class GaussianSpace(Base):
     scale: float = 1.0
     n: int = 1
 
-    merging, meaning = "count", "gaussian"
+    merging = "count"
+    discrete = False
     never_real = True
 
     def __post_init__(self) -> None:
@@ -220,6 +226,10 @@ class GaussianSpace(Base):
     @property
     def width(self) -> int:
         return self.n
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return (Symbol(-1, n_terms=self.n, size=self.scale),)
 
     def kernel(self, x: Any, y: Any) -> Any:
         return self._decay(x, y, 0.5)
@@ -246,18 +256,20 @@ class Sphere(DotProductSpace):
     n: int
     scheme: str = "pair"
 
+    unit = False
+
     def __post_init__(self) -> None:
         if check_count("n", self.n) < 2:
             raise ValueError(f"sphere(n) needs n of at least 2, got {self.n}.")
         check_choice("scheme", self.scheme, ("pair", "coordinate", "direction"))
 
     @property
-    def merging(self) -> Merging:
-        return "separate" if self.scheme == "direction" else "count"
+    def discrete(self) -> bool:
+        return self.scheme != "direction"
 
     @property
-    def meaning(self) -> str:
-        return self.scheme
+    def merging(self) -> str:
+        return "count" if self.discrete else "separate"
 
     def __repr__(self) -> str:
         scheme = "" if self.scheme == "pair" else f", scheme={self.scheme!r}"
@@ -268,8 +280,17 @@ class Sphere(DotProductSpace):
         return self.n
 
     @property
-    def n_symbols(self) -> int:
-        return {"pair": 2 * self.n, "coordinate": self.n, "direction": 1}[self.scheme]
+    def symbols(self) -> tuple[Symbol, ...]:
+        n, size = self.n, self.bound
+        if self.scheme == "direction":
+            return (Symbol(n_terms=n, size=size),)
+        if self.scheme == "coordinate":
+            return tuple(Symbol(j, j, size=size) for j in range(n))
+        return tuple(
+            Symbol(2 * j + other, j, 1, size, (j + 1) % n, sign * size)
+            for j in range(n)
+            for other, sign in ((1, 1), (0, -1))
+        )
 
     @property
     def is_real(self) -> bool:
@@ -286,7 +307,11 @@ class Sphere(DotProductSpace):
         if self.scheme == "coordinate":
             value = self.n * ((x * y) ** 2).sum(-1)
             return value, value
-        x_next, y_next = _turned(x), _turned(y)
+        # The coordinates shifted by one, cyclically.
+        x_next, y_next = (
+            ops_of(x).concatenate([points[..., 1:], points[..., :1]], axis=-1)
+            for points in (x, y)
+        )
         p = x * y + x_next * y_next
         q = x_next * y - x * y_next
         mean, size = (p**2 - q**2).mean(-1), (p**2 + q**2).mean(-1)
@@ -306,9 +331,10 @@ class Sphere(DotProductSpace):
 class LinearSpace(DotProductSpace):
     """The interval [−1, 1] with x·y, ψ(x) = x: not normalised, k(x, x) = x²."""
 
-    merging, meaning = "count", "coordinate"
+    merging = "count"
     is_real = True
-    normalised: ClassVar[bool] = False
+    normalised = False
+    unit = False
 
     def __repr__(self) -> str:
         return "linear"
@@ -320,11 +346,6 @@ class LinearSpace(DotProductSpace):
     def check(self, x: Any) -> None:
         # Duals are undefined beyond 1; allow for rounding errors of scaling.
         self._refuse(x, abs(x) > 1 + 1e-6, "a number from -1 to 1")
-
-
-def _turned(x: Any) -> Any:
-    """Return vectors with coordinates shifted down by one, cyclically."""
-    return ops_of(x).concatenate([x[..., 1:], x[..., :1]], axis=-1)
 
 
 #: Values ±1: x·y.

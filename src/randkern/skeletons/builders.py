@@ -61,7 +61,7 @@ class Conv:
         window, stride = _pair("window", self.window), _pair("stride", self.stride)
         if isinstance(self.padding, str) and self.padding == "same":
             return window, stride, (window[0] // 2, window[1] // 2)
-        return window, stride, _pair("padding", self.padding, zero=True)
+        return window, stride, _pair("padding", self.padding, least=0)
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,20 @@ class Dense:
             activation_of(self.activation)
 
 
-def _pair(name: str, value: Any, *, zero: bool = False) -> tuple[int, int]:
+def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
     """Return a size as (height, width)."""
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    whole = all(
-        isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+    sizes = [
+        int(part)
         for part in parts
-    )
-    if len(parts) != 2 or not whole or min(parts) < (0 if zero else 1):
-        least = "non-negative" if zero else "positive"
+        if isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+    ]
+    if len(parts) != 2 or len(sizes) != 2 or min(sizes) < least:
+        kind = "positive" if least else "non-negative"
         raise ValueError(
-            f"{name} must be a {least} integer or a pair of them, got {value!r}."
+            f"{name} must be a {kind} integer or a pair of them, got {value!r}."
         )
-    return int(parts[0]), int(parts[1])
+    return sizes[0], sizes[1]
 
 
 def _check_size(n_bytes: int, what: str) -> None:
@@ -146,23 +147,21 @@ class _Layers:
     """A graph that grows layer by layer."""
 
     def __init__(self, n_inputs: int):
-        self.n_inputs = n_inputs
-        self.n_nodes = n_inputs
+        self.n_inputs = self.n_nodes = n_inputs
         self.activations: list[Activation] = []
         self.kinds: list[np.ndarray] = []
         self.degrees: list[np.ndarray] = []
         self.sources: list[np.ndarray] = []
 
-    def add(
-        self, activation: Activation, sources: np.ndarray, degrees: np.ndarray
-    ) -> np.ndarray:
+    def add(self, activation: Any, sources: np.ndarray, degrees: Any) -> np.ndarray:
         """Add nodes with the same activation; return their indices."""
+        activation = activation_of(activation)
         if activation not in self.activations:
             self.activations.append(activation)
         kind = self.activations.index(activation)
         self.kinds.append(np.full(len(degrees), kind))
         self.sources.append(sources)
-        self.degrees.append(degrees)
+        self.degrees.append(np.asarray(degrees))
         self.n_nodes += len(degrees)
         return np.arange(self.n_nodes - len(degrees), self.n_nodes)
 
@@ -239,16 +238,11 @@ def fully_connected(
     layers = _Layers(n_inputs)
     nodes = np.arange(n_inputs)
     for each in activation if several else [activation] * depth:
-        nodes = layers.add(activation_of(each), nodes, np.array([len(nodes)]))
-    arguments = {
-        "n_inputs": n_inputs,
-        "depth": depth,
-        "activation": list(activation) if several else activation,
-        "base": base,
-    }
+        nodes = layers.add(each, nodes, [len(nodes)])
+    activation = list(activation) if several else activation
+    arguments = dict(n_inputs=n_inputs, depth=depth, activation=activation, base=base)
     recipe = "fully_connected", arguments
-    width = n_inputs * space.width
-    return Skeleton._of(layers.graph(space), width, recipe=recipe)
+    return Skeleton._of(layers.graph(space), n_inputs * space.width, recipe=recipe)
 
 
 @dataclass(frozen=True)
@@ -361,25 +355,13 @@ def convolutional(
             f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a "
             "skeleton has one output; end them with Dense()."
         )
-    arguments = {
-        "image_shape": tuple(int(n) for n in shape),
-        "layers": layers,
-        "activation": activation,
-        "base": base,
-    }
+    image_shape = tuple(int(n) for n in shape)
+    arguments = dict(
+        image_shape=image_shape, layers=layers, activation=activation, base=base
+    )
     n_columns = height * width * n_channels
     recipe = "convolutional", arguments
     return Skeleton._of(built.graph(space), n_columns, recipe=recipe)
-
-
-def _check_edges(grid: np.ndarray, layer: Any, geometry: Any) -> None:
-    """Raise if a convolution over a grid needs more memory than a fit may use."""
-    n_padded = n_edges = grid.shape[2]
-    for size, window, stride, padding in zip(grid.shape, *geometry, strict=False):
-        n_padded *= size + 2 * padding
-        n_edges *= window * max(0, (size + 2 * padding - window) // stride + 1)
-    what = f"{layer!r} over {grid.size} nodes"
-    _check_size(8 * n_padded + _INPUT_BYTES * n_edges, what)
 
 
 def _add_layer(
@@ -387,14 +369,18 @@ def _add_layer(
 ) -> np.ndarray:
     """Add a layer over a grid of nodes (height, width, channels); return its grid."""
     if isinstance(layer, Dense):
-        activation = activation_of(layer.activation or default)
-        nodes = built.add(activation, grid.ravel(), np.array([grid.size]))
+        nodes = built.add(layer.activation or default, grid.ravel(), [grid.size])
         return nodes.reshape(1, 1, 1)
     conv = layer.convolution() if isinstance(layer, Pool) else layer
     if not isinstance(conv, Conv):
         raise ValueError(f"a layer must be a Conv, Pool or Dense, got {layer!r}.")
     window, stride, padding = conv.geometry()
-    _check_edges(grid, layer, conv.geometry())
+    n_padded = n_edges = grid.shape[2]
+    for n, w, step, border in zip(grid.shape, window, stride, padding, strict=False):
+        n_padded *= n + 2 * border
+        n_edges *= w * max(0, (n + 2 * border - w) // step + 1)
+    what = f"{layer!r} over {grid.size} nodes"
+    _check_size(8 * n_padded + _INPUT_BYTES * n_edges, what)
     borders = [(p, p) for p in padding]
     padded = np.pad(grid, [*borders, (0, 0)], constant_values=-1)
     if window[0] > padded.shape[0] or window[1] > padded.shape[1]:
@@ -411,6 +397,6 @@ def _add_layer(
     view = view[:: stride[0], :: stride[1]]  # (rows, columns, channels, *window)
     patches = view.reshape(view.shape[0] * view.shape[1], -1)
     inside = patches >= 0
-    activation = activation_of(conv.activation or default)
-    nodes = built.add(activation, patches[inside], inside.sum(axis=1))
+    counts = inside.sum(axis=1)
+    nodes = built.add(conv.activation or default, patches[inside], counts)
     return nodes.reshape(view.shape[0], view.shape[1], 1)

@@ -79,12 +79,9 @@ def ordered(
 ) -> tuple[list[Hashable], dict[Hashable, list[Hashable]]]:
     """Return the internal nodes in topological order, and the sources of each.
 
-    Raises
-    ------
-    ValueError
-        If the graph is not a skeleton; the message names the nodes.
+    Raise if the graph is not a skeleton; the message names the nodes.
     """
-    sources, n_leaving = _entering(inputs, internal, edges)
+    sources = _entering(inputs, internal, edges)
     if not inputs:
         raise ValueError("a skeleton needs an input node, such as Input('circle', 0).")
     for name in internal:
@@ -92,11 +89,20 @@ def ordered(
             raise ValueError(
                 f"no edge enters the internal node {name!r}: it has nothing to average."
             )
-    order = _topological(inputs, sources)
-    outputs = [name for name in [*inputs, *internal] if n_leaving[name] == 0]
+    sorter: TopologicalSorter[Hashable] = TopologicalSorter(dict.fromkeys(inputs, ()))
+    for name, entering in sources.items():
+        sorter.add(name, *entering)
+    try:
+        order = [name for name in sorter.static_order() if name in sources]
+    except CycleError as error:
+        raise ValueError(
+            f"the skeleton has a cycle through the nodes {error.args[1]}."
+        ) from None
+    read = {name for entering in sources.values() for name in entering}
+    outputs = [name for name in [*inputs, *internal] if name not in read]
     if len(outputs) > 1:
-        unused = [name for name in outputs if name in set(inputs)]
-        if unused and len(outputs) - len(unused) == 1:
+        unused = [name for name in outputs if name not in sources]
+        if len(outputs) - len(unused) == 1:
             raise ValueError(
                 f"the input {unused[0]!r} does not reach the output: no edge leaves it."
             )
@@ -111,10 +117,10 @@ def _entering(
     inputs: list[Hashable],
     internal: list[Hashable],
     edges: Iterable[tuple[Hashable, Hashable]],
-) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, int]]:
-    """Return the sources of every internal node, and the out-degree of every node."""
+) -> dict[Hashable, list[Hashable]]:
+    """Return the sources of every internal node."""
     sources: dict[Hashable, list[Hashable]] = {name: [] for name in internal}
-    n_leaving = dict.fromkeys([*inputs, *internal], 0)
+    known = {*inputs, *internal}
     seen = set()
     for edge in edges:
         try:
@@ -122,7 +128,7 @@ def _entering(
         except (TypeError, ValueError):
             raise ValueError(f"an edge is a pair (from, to), got {edge!r}.") from None
         for name in (start, end):
-            if name not in n_leaving:
+            if name not in known:
                 raise ValueError(
                     f"the edge {edge!r} names {name!r}, which is none of the nodes."
                 )
@@ -134,20 +140,4 @@ def _entering(
             )
         seen.add((start, end))
         sources[end].append(start)
-        n_leaving[start] += 1
-    return sources, n_leaving
-
-
-def _topological(
-    inputs: list[Hashable], sources: dict[Hashable, list[Hashable]]
-) -> list[Hashable]:
-    """Return the internal nodes in topological order; raise if there is a cycle."""
-    sorter: TopologicalSorter[Hashable] = TopologicalSorter(dict.fromkeys(inputs, ()))
-    for name, entering in sources.items():
-        sorter.add(name, *entering)
-    try:
-        return [name for name in sorter.static_order() if name in sources]
-    except CycleError as error:
-        raise ValueError(
-            f"the skeleton has a cycle through the nodes {error.args[1]}."
-        ) from None
+    return sources

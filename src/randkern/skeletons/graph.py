@@ -6,7 +6,7 @@ a row as read by a base space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -114,6 +114,13 @@ class Graph:
         """Return the sources of internal node i."""
         return self.sources[self.starts[i] : self.starts[i + 1]]
 
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """The edges, (from, to)."""
+        targets = np.repeat(np.arange(self.n_internal), np.diff(self.starts))
+        pairs = np.column_stack([self.sources, self.n_inputs + targets])
+        return [(source, target) for source, target in pairs.tolist()]
+
     @cached_property
     def column_starts(self) -> np.ndarray:
         """Start of every input's columns in `columns`."""
@@ -124,23 +131,19 @@ class Graph:
         """The law of the degree of every activation."""
         return tuple(activation.degree_law() for activation in self.activations)
 
-    def spread(self, at_inputs: np.ndarray, rule: Sequence[Any]) -> np.ndarray:
-        """Propagate values: rule[activation](mean over sources), node by node."""
-        values = np.empty(self.n_inputs + self.n_internal)
-        values[: self.n_inputs] = at_inputs
+    def spread(self, at_inputs: float, rule: Sequence[Any]) -> float:
+        """Return the value at the output: rule[activation](mean over sources)."""
+        values = np.full(self.n_inputs + self.n_internal, at_inputs)
         known: dict[tuple[int, float], float] = {}  # nodes of a layer repeat values
         for i, kind in enumerate(self.activation.tolist()):
             key = kind, float(values[self.entering(i)].mean())
             if key not in known:
                 known[key] = float(rule[kind](key[1]))
             values[self.n_inputs + i] = known[key]
-        return values
+        return float(values[-1])
 
 
 _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}
-# Meanings of symbols, numbered: those of phases first.
-_MEANINGS = ("phase", "gaussian", "coordinate", "pair", "direction")
-_PHASE, _GAUSSIAN, _COORDINATE, _PAIR, _DIRECTION = range(5)
 
 
 class Alphabet:
@@ -150,10 +153,13 @@ class Alphabet:
     ----------
     slot_columns, slot_bases : ndarray of shape (n_slots,)
         The column that every slot reads, and its base space's position in the graph.
+    tables : PathTables
+        The tables for draws from the graph.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
+        bases = graph.bases
         points: dict[tuple[int, ...], int] = {}
         columns, starts = graph.columns.tolist(), graph.column_starts
         owner = np.empty(graph.n_inputs, dtype=np.int64)
@@ -161,23 +167,45 @@ class Alphabet:
             point = (kind, *columns[starts[i] : starts[i + 1]])
             owner[i] = points.setdefault(point, len(points))
         kinds = np.array([point[0] for point in points])
-        widths = np.array([base.width for base in graph.bases])[kinds]
-        n_symbols = np.array([base.n_symbols for base in graph.bases])[kinds]
-        first_symbols = offsets(n_symbols)
+        widths = np.array([base.width for base in bases])[kinds]
         self.slot_columns = np.array([c for point in points for c in point[1:]])
         self.slot_bases = np.repeat(kinds, widths)
-        self._input_symbols = first_symbols[owner]
-        # Of every symbol: its base, the first slot of its point, its number there, and
-        # its meaning.
-        self._base = np.repeat(kinds, n_symbols)
-        self._slot = np.repeat(offsets(widths)[:-1], n_symbols)
-        self._letter = np.arange(first_symbols[-1])
-        self._letter -= np.repeat(first_symbols[:-1], n_symbols)
-        self._meaning = self._of_symbols(lambda base: _MEANINGS.index(base.meaning))
+        # Of every symbol of all points: its base space, and its form there.
+        sizes = np.array([len(base.symbols) for base in bases])
+        n_symbols, first_symbols = sizes[kinds], offsets(sizes[kinds])
+        kind_of_symbol = np.repeat(kinds, n_symbols)
 
-    def _of_symbols(self, value: Callable[[Base], Any]) -> np.ndarray:
-        """Return what `value` is for the base space of every symbol."""
-        return np.array([value(base) for base in self.graph.bases])[self._base]
+        def of_symbols(values: list[Any]) -> np.ndarray:
+            return np.array(values)[kind_of_symbol]
+
+        number = ranges(offsets(sizes)[:-1][kinds], n_symbols)
+        forms = np.array([symbol for base in bases for symbol in base.symbols])[number]
+        conjugate, first, n_terms, self._sizes, second, self._imaginary = forms.T
+        slot = np.repeat(offsets(widths)[:-1], n_symbols)
+        self._first, self._n_terms = slot + first.astype(int), n_terms.astype(int)
+        self._second = np.where(second < 0, -1, slot + second).astype(int)
+        begin = np.repeat(first_symbols[:-1], n_symbols)
+        self._unit = of_symbols([base.unit for base in bases])
+        self._discrete = of_symbols([base.discrete for base in bases])
+        cumulative = [law.cumulative for law in graph.laws]
+        exponents = [
+            {"one": 1, "sign": -1, "cycle": base.modulus}[base.exponents]
+            for base in bases
+        ]
+        self.tables = PathTables(
+            starts=graph.starts,
+            sources=graph.sources,
+            law=graph.activation,
+            law_starts=np.cumsum([0, *(len(each) for each in cumulative)]),
+            cumulative=np.concatenate([np.empty(0), *cumulative]),
+            first_symbol=first_symbols[owner],
+            n_symbols=sizes[graph.base],
+            exponents=np.array(exponents)[graph.base],
+            merging=of_symbols([_MERGING[base.merging] for base in bases]),
+            modulus=of_symbols([base.modulus for base in bases]),
+            conjugate=np.where(conjugate < 0, -1, begin + conjugate).astype(int),
+            continuous=(~self._discrete).astype(int),
+        )
 
     @property
     def can_cancel(self) -> bool:
@@ -216,35 +244,6 @@ class Alphabet:
             out[:, here] = base.angles(out[:, here])
         return out, ops.constant(owner, "slots", X, lambda: np.arange(len(used)))
 
-    @cached_property
-    def tables(self) -> PathTables:
-        """The tables for draws from the graph."""
-        graph = self.graph
-        cumulative = [law.cumulative for law in graph.laws]
-        exponents = [
-            {"one": 1, "sign": -1, "cycle": base.modulus}[base.exponents]
-            for base in graph.bases
-        ]
-        conjugate = np.arange(len(self._base))
-        conjugate[self._meaning == _GAUSSIAN] = -1
-        # Symbols 2j and 2j + 1 of a point are x_j ± i x_{j+1}.
-        pair = self._meaning == _PAIR
-        conjugate[pair] += (self._letter[pair] ^ 1) - self._letter[pair]
-        return PathTables(
-            starts=graph.starts,
-            sources=graph.sources,
-            law=graph.activation,
-            law_starts=np.cumsum([0, *(len(each) for each in cumulative)]),
-            cumulative=np.concatenate([np.empty(0), *cumulative]),
-            first_symbol=self._input_symbols,
-            n_symbols=np.array([base.n_symbols for base in graph.bases])[graph.base],
-            exponents=np.array(exponents)[graph.base],
-            merging=self._of_symbols(lambda base: _MERGING[base.merging]),
-            modulus=self._of_symbols(lambda base: base.modulus),
-            conjugate=conjugate,
-            continuous=self._of_symbols(lambda base: int(not base.discrete)),
-        )
-
     def entries(
         self,
         draws: Draws,
@@ -259,76 +258,42 @@ class Alphabet:
         have n `weights` and `shifts`, and n + 1 `columns`.
         """
         symbols, exponents = unpack(draws.packed)
-        meaning, width = self._meaning[symbols], self._widths[symbols]
-        is_phase = meaning <= _GAUSSIAN
-        whole = (meaning == _GAUSSIAN) | (meaning == _DIRECTION)
-        n_terms = np.where(whole, width, 1)
+        in_phase, n_terms = self._unit[symbols], self._n_terms[symbols]
         # Every term of a linear form has the position of its symbol, and a slot.
         of = np.repeat(np.arange(len(symbols)), n_terms)
-        first = self._first_read[symbols]
+        first = self._first[symbols]
         slots = ranges(first, n_terms)
-        coefs = self._sizes(symbols, exponents)[of]
-        if whole.any():
-            chosen = np.flatnonzero(whole[of])
+        # The smallest representative keeps phases, and their rounding errors, small.
+        modulus = self.tables.modulus[symbols]
+        powers = exponents - np.where(2 * exponents > modulus, modulus, 0.0)
+        # The sum of e independent vectors is distributed as √e times one.
+        powers = np.where(self._discrete[symbols], powers, np.sqrt(np.abs(exponents)))
+        coefs = (self._sizes[symbols] * np.where(in_phase, powers, 1.0))[of]
+        chosen = np.flatnonzero(~self._discrete[symbols][of])
+        if len(chosen):
             at = of[chosen]
             draw = np.searchsorted(draws.starts, at, side="right") - 1
             position = at - draws.starts[draw]
-            values = normals(
-                key, draws.first[draw], position, slots[chosen] - first[at]
-            )
-            direction = meaning[at] == _DIRECTION
+            term = slots[chosen] - first[at]
+            values = normals(key, draws.first[draw], position, term)
+            direction = ~in_phase[at]
             if direction.any():
                 norms = np.sqrt(np.bincount(at, values**2))[at[direction]]
                 values[direction] /= norms
             coefs[chosen] *= values
-        in_phase = is_phase[of]
+        factor, phase = ~in_phase, in_phase[of]
         return SparseEntries(
-            offsets(np.where(is_phase, n_terms, 0))[draws.starts],
-            slots[in_phase],
-            coefs[in_phase],
+            offsets(np.where(in_phase, n_terms, 0))[draws.starts],
+            slots[phase],
+            coefs[phase],
             weights,
             shifts,
             columns,
-            offsets(~is_phase)[draws.starts],
-            exponents[~is_phase],
-            offsets(n_terms[~is_phase]),
-            slots[~in_phase],
-            coefs[~in_phase],
-            *self._imaginary(symbols[~is_phase]),
+            offsets(factor)[draws.starts],
+            exponents[factor],
+            offsets(n_terms[factor]),
+            slots[~phase],
+            coefs[~phase],
+            self._second[symbols[factor]],
+            self._imaginary[symbols[factor]],
         )
-
-    @cached_property
-    def _widths(self) -> np.ndarray:
-        return self._of_symbols(lambda base: base.width)
-
-    @cached_property
-    def _first_read(self) -> np.ndarray:
-        """The first slot that every symbol reads."""
-        share = np.where(self._meaning == _PAIR, 2, 1)
-        inside = np.isin(self._meaning, (_COORDINATE, _PAIR))
-        return self._slot + np.where(inside, self._letter // share, 0)
-
-    def _sizes(self, symbols: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-        """Return the coefficients of symbols, without the normal vectors of some."""
-        # The smallest representative keeps phases, and their rounding errors, small.
-        modulus = self.tables.modulus[symbols]
-        sizes = exponents - np.where(2 * exponents > modulus, modulus, 0.0)
-        of_width = np.where(self._meaning == _PAIR, self._widths / 2, self._widths)
-        factor = self._meaning[symbols] > _GAUSSIAN
-        sizes[factor] = np.sqrt(of_width)[symbols[factor]]
-        gaussian = self._meaning[symbols] == _GAUSSIAN
-        if gaussian.any():
-            # The sum of e independent vectors is distributed as √e times one.
-            scale = self._of_symbols(lambda base: base.scale)[symbols[gaussian]]
-            sizes[gaussian] = scale * np.sqrt(np.abs(exponents[gaussian]))
-        return sizes
-
-    def _imaginary(self, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slots and coefficients of factors' imaginary parts, -1 if real."""
-        slots, coefs = np.full(len(symbols), -1), np.zeros(len(symbols))
-        pairs = self._meaning[symbols] == _PAIR
-        at = symbols[pairs]
-        width, letter = self._widths[at], self._letter[at]
-        slots[pairs] = self._slot[at] + (letter // 2 + 1) % width
-        coefs[pairs] = (1 - 2 * (letter % 2)) * np.sqrt(width / 2)
-        return slots, coefs

@@ -16,7 +16,7 @@ import numpy as np
 
 from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
-from randkern.backend.paths import ADD, COUNT, CYCLE, Draws, PathTables, collect
+from randkern.backend.paths import COUNT, CYCLE, Draws, PathTables, collect
 from randkern.backend.sparse_phases import SparseEntries
 from randkern.projections import Projection
 from randkern.skeletons.activations import MAX_DEGREE
@@ -42,7 +42,7 @@ def exact_support(
     than 64 degrees at a node, or than three products per column (and 50,000), unless
     they are the characters of a group with about as many elements.
     """
-    bases, alphabet = skeleton.graph.bases, skeleton.alphabet
+    bases = skeleton.graph.bases
     if not all(base.discrete for base in bases):
         return None
     law = None
@@ -50,7 +50,8 @@ def exact_support(
         law = _group_law(skeleton, n_columns)
     if law is None:
         law = _series_law(skeleton, n_columns)
-    return None if law is None else _as_draws(law, alphabet.tables, n_columns)
+    tables = skeleton.alphabet.tables
+    return None if law is None else _as_draws(law, tables, n_columns)
 
 
 def _group_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
@@ -89,7 +90,7 @@ def _series_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None
     if any(len(law.probabilities) > _MOST_DEGREES for law in graph.laws):
         return None
     tables = skeleton.alphabet.tables
-    budget = [max(_MOST_STEPS, _STEPS_A_COLUMN * n_columns)]
+    budget = max(_MOST_STEPS, _STEPS_A_COLUMN * n_columns)
     laws = [_input_law(tables, i) for i in range(graph.n_inputs)]
     for i, kind in enumerate(graph.activation.tolist()):
         sources = graph.entering(i).tolist()
@@ -97,10 +98,24 @@ def _series_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None
         for source in sources:
             for word, p in laws[source].items():
                 mean[word] += p / len(sources)
-        # Conjugates share one feature of two columns: there are at most as many words.
-        law = _composed(mean, graph.laws[kind].probabilities, tables, n_columns, budget)
-        if law is None:
-            return None
+        # Σ aₗ meanˡ; conjugates share one feature of two columns, so that there are at
+        # most as many words as columns.
+        law: dict[_Word, float] = defaultdict(float)
+        power: dict[_Word, float] = {(): 1.0}
+        for degree, share in enumerate(graph.laws[kind].probabilities.tolist()):
+            if degree:
+                budget -= len(power) * len(mean)
+                product = None
+                if budget >= 0:
+                    product = _product_law(power, mean, tables, n_columns)
+                if product is None:
+                    return None
+                power = product
+            if share:
+                for word, p in power.items():
+                    law[word] += share * p
+            if len(law) > n_columns:
+                return None
         laws.append(law)
     return laws[-1]
 
@@ -118,33 +133,20 @@ def _input_law(tables: PathTables, i: int) -> dict[_Word, float]:
     return law
 
 
-def _composed(
-    mean: dict[_Word, float],
-    probabilities: np.ndarray,
+def _product_law(
+    first: dict[_Word, float],
+    second: dict[_Word, float],
     tables: PathTables,
-    n_columns: int,
-    budget: list[int],
+    most: int,
 ) -> dict[_Word, float] | None:
-    """Return Σ aₗ meanˡ, or None if it is too long."""
-    out: dict[_Word, float] = defaultdict(float)
-    power: dict[_Word, float] = {(): 1.0}
-    for degree, share in enumerate(probabilities.tolist()):
-        if degree:
-            budget[0] -= len(power) * len(mean)
-            if budget[0] < 0:
-                return None
-            before, power = power, defaultdict(float)
-            for word, p in before.items():
-                for other, q in mean.items():
-                    power[_product(word, other, tables)] += p * q
-                if len(power) > n_columns:  # stop before multiplying the rest
-                    return None
-        if share:
-            for word, p in power.items():
-                out[word] += share * p
-        if len(out) > n_columns:
+    """Return the law of products of independent features, None if it is too long."""
+    law: dict[_Word, float] = defaultdict(float)
+    for word, p in first.items():
+        for other, q in second.items():
+            law[_product(word, other, tables)] += p * q
+        if len(law) > most:  # stop before multiplying the rest
             return None
-    return out
+    return law
 
 
 def _product(first: _Word, second: _Word, tables: PathTables) -> _Word:
@@ -161,13 +163,10 @@ def _conjugate(word: _Word, tables: PathTables) -> _Word:
     out = []
     for symbol, exponent in word:
         merging = tables.merging[symbol]
-        if merging == ADD:
-            out.append((symbol, -exponent))
-        elif merging == CYCLE:
-            out.append((symbol, int(tables.modulus[symbol]) - exponent))
-        else:
-            assert merging == COUNT
+        if merging == COUNT:
             out.append((int(tables.conjugate[symbol]), exponent))
+        else:  # modulo 0 where exponents add
+            out.append((symbol, int(tables.modulus[symbol]) - exponent))
     return tuple(sorted(out))
 
 
@@ -177,13 +176,9 @@ def _as_draws(
     """Return the features of a law up to conjugation, if they fit."""
     constant = law.pop((), 0.0)
     merged: dict[_Word, float] = defaultdict(float)
-    real: dict[_Word, bool] = {}
     for word, p in law.items():
-        other = _conjugate(word, tables)
-        chosen = min(word, other)
-        merged[chosen] += p
-        real[chosen] = word == other
-    is_real = np.array(list(real.values()), dtype=bool)
+        merged[min(word, _conjugate(word, tables))] += p
+    is_real = np.array([w == _conjugate(w, tables) for w in merged], dtype=bool)
     if (constant > 0) + 2 * len(merged) - int(is_real.sum()) > n_columns:
         return None
     packed = [(s << 32) + e + _ZERO for word in merged for s, e in word]
@@ -332,6 +327,7 @@ class SkeletonColumns(SkeletonPaths):
     """
 
     name: ClassVar[str] = "columns"
+    writes_columns: ClassVar[bool] = True
 
     merged: bool = True
     analytic: bool = True

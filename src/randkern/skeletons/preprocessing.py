@@ -22,6 +22,7 @@ from randkern._validation import (
     tensor_floats,
     validate_rows,
 )
+from randkern.backend.namespace import ops_of
 from randkern.skeletons.bases import Base, categorical, circle, gaussian
 from randkern.skeletons.graph import Input
 from randkern.skeletons.skeleton import Skeleton
@@ -61,8 +62,8 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array or tensor of shape (n, n_pixels)
         y : ignored
         """
-        numbers = isinstance(self.low, Real) and isinstance(self.high, Real)
-        if not numbers or not np.isfinite(self.low) or not np.isfinite(self.high):
+        ends = self.low, self.high
+        if not all(isinstance(end, Real) and np.isfinite(end) for end in ends):
             raise ValueError(
                 f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
@@ -186,13 +187,11 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         bases: list[Base] = []
         centers, scales = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for j, column in enumerate(X.T):
-            if j in categories:
-                values = np.unique(column)
-                self.categories_.append(values)
+            values = np.unique(column) if j in categories else None
+            self.categories_.append(values)
+            if values is not None:
                 bases.append(categorical(len(values) + 1))
-                continue
-            self.categories_.append(None)
-            if self.numbers == "gaussian":
+            elif self.numbers == "gaussian":
                 bases.append(gaussian(1.0))
                 centers[j], scales[j] = _mean_and_spread(column.astype(np.float64))
             else:
@@ -221,11 +220,8 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         centers, scales = self.centers_ / 2, self.scales_ / 2
         out = (X / 2 - centers.astype(X.dtype)) / scales.astype(X.dtype)
         for j, values in enumerate(self.categories_):
-            if values is None:
-                continue
-            position = np.minimum(np.searchsorted(values, X[:, j]), len(values) - 1)
-            known = values[position] == X[:, j]
-            out[:, j] = np.where(known, position, len(values))
+            if values is not None:
+                out[:, [j]] = ops_of(X).codes(X[:, [j]], (values,))
         return out
 
     def inputs(self) -> list[Input]:
@@ -266,12 +262,10 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         names = list(getattr(self, "feature_names_in_", []))
         for column in self.categorical:
+            is_number = isinstance(column, (int, np.integer))
             if column in names:
                 found.append(names.index(column))
-            elif (
-                isinstance(column, (int, np.integer))
-                and -n_columns <= column < n_columns
-            ):
+            elif is_number and -n_columns <= column < n_columns:
                 found.append(int(column) % n_columns)
             else:
                 raise ValueError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,8 +31,6 @@ _BLOCK_BYTES = 64 * 2**20
 Dual = Callable[[Any], Any]
 # Maps a base and points x, y to (values of pairs, ...), like Base.kernel.
 PairValues = Callable[[Any, Any, Any], Any]
-# Maps the numbers of a level and of a set of its nodes to their means over inputs.
-Products = Callable[[int, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +44,7 @@ class _Level:
     patches: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
+class _Block(NamedTuple):
     """Rows, and their embedded coordinates per level, (nodes, size, rows)."""
 
     rows: Any
@@ -63,8 +60,6 @@ class Recursion:
         self._inputs_of_base = [
             np.flatnonzero(graph.base == kind) for kind in range(len(graph.bases))
         ]
-
-    # -- points -------------------------------------------------------------------
 
     def points(self, X: Any, kind: int) -> Any:
         """Return the points of all inputs on one base, (rows, inputs, width)."""
@@ -84,8 +79,6 @@ class Recursion:
                 continue
             for rows in row_blocks(X.shape[0], at_once):
                 base.check(self.points(densify(X[rows]), kind))
-
-    # -- levels -------------------------------------------------------------------
 
     @cached_property
     def _n_coordinates(self) -> np.ndarray:
@@ -170,8 +163,6 @@ class Recursion:
             patches.append((chosen, index, 1.0 / degrees[chosen]))
         return tuple(patches)
 
-    # -- values -------------------------------------------------------------------
-
     def gram(self, X: Rows, Y: Rows, *, precise: bool = True) -> Any:
         """Return the kernel of all pairs of checked rows, in the dtype of X.
 
@@ -212,25 +203,17 @@ class Recursion:
         rows = ops.as_float64(rows) if precise else rows
         # Rows innermost, so that a patch is gathered in runs of rows.
         embedded = ops.contiguous(self._embedded(rows).T)
-        patches = []
-        for level in self._kernel_levels:
-            gathered = []
+        patches: list[list[Any]] = [[] for _ in self._kernel_levels]
+        for level, gathered in zip(self._kernel_levels, patches, strict=True):
             for i, (_, index, weight) in enumerate(level.patches):
-                patch = embedded[_cached(level, ("index", i), rows, index)]
+                gathered.append(embedded[_cached(level, ("index", i), rows, index)])
                 if weighted:
                     shares = _cached(level, ("weight", i), rows, weight)
-                    patch *= ops.asarray(shares, rows)[:, None, None]
-                gathered.append(patch)
-            patches.append(gathered)
+                    gathered[i] *= ops.asarray(shares, rows)[:, None, None]
         return _Block(rows, patches)
 
     def _block_pairs(
-        self,
-        left: _Block,
-        right: _Block,
-        out: Any,
-        mirrored: Any,
-        half: bool,
+        self, left: _Block, right: _Block, out: Any, mirrored: Any, half: bool
     ) -> None:
         """Write the kernel of the pairs of two blocks, tile by tile.
 
@@ -262,11 +245,7 @@ class Recursion:
 
     def _tile_side(self, like: Any) -> int:
         """Return the number of rows and columns of a tile."""
-        n_plain = sum(
-            len(inputs)
-            for inputs, dot in zip(self._inputs_of_base, self._dot, strict=True)
-            if not dot
-        )
+        n_plain = int((~self._dot[self.graph.base]).sum())
         values = 8 * (2 * self.graph.n_internal + 2 * n_plain + 1)
         n_bytes, largest = ops_of(like).tile_size(like)
         return int(np.clip((n_bytes / values) ** 0.5, _SMALLEST_TILE, largest))
@@ -327,9 +306,13 @@ class Recursion:
         size: int,
         like: Any,
         at_inputs: Any,
-        patch_means: Products | None = None,
+        patch_means: Callable[[int, int], Any] | None = None,
     ) -> Any:
-        """Return the values at the output for `size` pairs, in the dtype of `like`."""
+        """Return the values at the output for `size` pairs, in the dtype of `like`.
+
+        `patch_means` maps the numbers of a level and of a set of its nodes to their
+        means over inputs.
+        """
         if not levels:
             return at_inputs[0]
         ops = ops_of(like)
@@ -360,19 +343,17 @@ class Recursion:
             values[nodes] = duals[level.activation](means)
         return values[-1]
 
-    # -- moments ------------------------------------------------------------------
-
     def diagonal(self, X: Rows) -> Any:
         """Return k(x, x) in float64."""
         ops = ops_of(X)
         out = ops.ones(X.shape[0], X)
         if self.is_normalised:
             return out
-        levels, duals = self._plain_levels, self._duals
+        plain = self._plain_levels, self._duals
         for rows in row_blocks(X.shape[0], self._pairs_at_once(X)):
             block = ops.as_float64(densify(X[rows]))
             values = self._pair_values(block, block, _kernel)
-            out[rows] = self._run(levels, duals, len(block), values, values)
+            out[rows] = self._run(*plain, len(block), values, values)
         return out
 
     @property

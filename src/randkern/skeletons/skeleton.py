@@ -104,9 +104,7 @@ class Skeleton:
         *,
         n_features: int | None = None,
     ):
-        named = (
-            dict(nodes) if isinstance(nodes, Mapping) else dict(enumerate(list(nodes)))
-        )
+        named = dict(nodes if isinstance(nodes, Mapping) else enumerate(nodes))
         inputs = {k: v for k, v in named.items() if isinstance(v, Input)}
         activations = {
             k: activation_of(v) for k, v in named.items() if not isinstance(v, Input)
@@ -164,17 +162,15 @@ class Skeleton:
         self._build(graph, n_features, **origin)
         return self
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any = None) -> None:
         raise AttributeError("a skeleton cannot be changed; build another.")
 
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a skeleton cannot be changed; build another.")
+    __delattr__ = __setattr__
 
-    def __deepcopy__(self, memo: Any) -> Skeleton:
+    def __deepcopy__(self, memo: Any = None) -> Skeleton:
         return self
 
-    def __copy__(self) -> Skeleton:
-        return self
+    __copy__ = __deepcopy__
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickle takes kilobytes, whatever the size of the image.
@@ -191,8 +187,7 @@ class Skeleton:
             name, arguments = state["recipe"]
             made = _BUILDERS[name](**arguments)
         else:
-            n_features = state["n_features"]
-            made = Skeleton(state["nodes"], state["edges"], n_features=n_features)
+            made = Skeleton(**state)
         self.__dict__.update(made.__dict__)
 
     def __repr__(self) -> str:
@@ -212,8 +207,6 @@ class Skeleton:
             f"{graph.n_internal} internal nodes ({_listed(graph.activations)}), "
             f"{len(graph.sources)} edges, depth {self.depth}>"
         )
-
-    # -- structure ----------------------------------------------------------------
 
     @property
     def nodes(self) -> dict[Hashable, Any]:
@@ -235,19 +228,10 @@ class Skeleton:
         return tuple(range(self.graph.n_inputs + self.graph.n_internal))
 
     @property
-    def has_names(self) -> bool:
-        """Whether nodes have names other than numbers."""
-        return any(not isinstance(name, int) for name in self.names)
-
-    @property
     def edges(self) -> list[tuple[Hashable, Hashable]]:
         """The edges, (from, to) by name."""
-        graph, names = self.graph, self.names
-        targets = np.repeat(np.arange(graph.n_internal), np.diff(graph.starts))
-        return [
-            (names[u], names[graph.n_inputs + v])
-            for u, v in zip(graph.sources.tolist(), targets.tolist(), strict=True)
-        ]
+        names = self.names
+        return [(names[u], names[v]) for u, v in self.graph.edges]
 
     def columns_of_numbers(self) -> list[int]:
         """Return the columns that some input reads as numbers, not as categories."""
@@ -280,8 +264,6 @@ class Skeleton:
     def is_real(self) -> bool:
         """Whether every feature is real."""
         return all(base.is_real for base in self.graph.bases)
-
-    # -- the kernel ---------------------------------------------------------------
 
     def kernel(self, X: Any, Y: Any = None) -> np.ndarray:
         """Return the exact kernel matrix.
@@ -339,7 +321,7 @@ class Skeleton:
             slope = activation.derivative_at_one()
             slopes.append(law.mean if truncated or not np.isfinite(slope) else slope)
         rule = [lambda mean, slope=slope: slope * mean for slope in slopes]
-        return float(graph.spread(np.ones(graph.n_inputs), rule)[-1])
+        return graph.spread(1.0, rule)
 
     def constant_probability(self) -> float:
         """Return the probability that a random feature reaches no input.
@@ -350,9 +332,7 @@ class Skeleton:
 
     @cached_property
     def _constant(self) -> float:
-        graph = self.graph
-        rule = [law.generating for law in graph.laws]
-        return float(graph.spread(np.zeros(graph.n_inputs), rule)[-1])
+        return self.graph.spread(0.0, [law.generating for law in self.graph.laws])
 
     def omitted(self) -> float:
         """Return the largest probability that truncation omits at a node."""
@@ -391,31 +371,26 @@ def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
     levels = [np.arange(graph.n_inputs)]
     levels += [nodes + graph.n_inputs for nodes in skeleton.recursion.depths]
     positions: dict[int, tuple[float, float]] = {}
+    names = skeleton.names
     for height, nodes in enumerate(levels):
         count = min(max_nodes, len(nodes))
         shown = nodes[np.linspace(0, len(nodes) - 1, count).round().astype(int)]
         places = (np.arange(count) + 0.5) / count
-        positions |= {
-            int(node): (x, height)
-            for node, x in zip(shown, places.tolist(), strict=True)
-        }
+        here = {int(node): (x, height) for node, x in zip(shown, places, strict=True)}
+        positions |= here
         ax.plot(places, np.full(count, height), "o", markersize=7, color=f"C{height}")
-        if count == len(nodes) <= _MOST_NAMES and skeleton.has_names:
-            for node, x in zip(shown.tolist(), places.tolist(), strict=True):
-                above = {"xytext": (0, 6), "textcoords": "offset points"}
-                name = str(skeleton.names[node])
-                ax.annotate(name, (x, height), ha="center", fontsize="small", **above)
+        are_named = any(not isinstance(name, int) for name in names)
+        if count == len(nodes) <= _MOST_NAMES and are_named:
+            above: Any = {"xytext": (0, 6), "textcoords": "offset points"}
+            for node, point in here.items():
+                name = str(names[node])
+                ax.annotate(name, point, ha="center", fontsize="small", **above)
         label = _label(skeleton, nodes)
         ax.text(1.02, height, label, va="center", ha="left", fontsize="small")
-    for node, (x, y) in positions.items():
-        internal = node - graph.n_inputs
-        if internal < 0:
-            continue
-        for source in graph.entering(internal).tolist():
-            if source in positions:
-                below = positions[source]
-                ends = [below[0], x], [below[1], y]
-                ax.plot(*ends, color="0.6", linewidth=0.6, zorder=0)
+    for source, node in graph.edges:
+        if source in positions and node in positions:
+            ends = zip(positions[source], positions[node], strict=True)
+            ax.plot(*map(list, ends), color="0.6", linewidth=0.6, zorder=0)
     ax.set_xlim(0, 1.35)
     ax.set_ylim(-0.5, len(levels) - 0.5)
     ax.set_axis_off()

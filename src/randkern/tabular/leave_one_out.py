@@ -161,12 +161,12 @@ def add_symmetric_gradient(
     kernel = hyper.kernel
     parts = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel,)
     for part in parts:
-        place = hyper.place(part, "lengthscale")
-        if isinstance(part, Laplacian) and place is not None:
-            scaled = X / part.lengthscale
-            out[place] += _manhattan_slopes(scaled, M * part._gram(X, None))
+        if isinstance(part, Laplacian):
+            weighted = M * part._gram(X, None)
+            slope = _manhattan_slopes(X / part.lengthscale, weighted)
+            hyper.add_slopes([(part, "lengthscale", slope)], out)
         else:
-            part._add_gradient(hyper.place, X, X, M, out)
+            hyper.add_slopes(part._slopes(X, X, M), out)
 
 
 def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:

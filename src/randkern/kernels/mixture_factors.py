@@ -1,0 +1,71 @@
+"""The factors of a component of a spectral mixture: a Gaussian and a cosine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.kernels.base import Leaf, Slopes
+from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
+from randkern.kernels.stationary import Gaussian
+from randkern.projections import InputMap, Law, Repeated
+
+
+class _Part(Leaf):
+    """A factor of a component; its derivatives are those in a row of the mixture."""
+
+    mixture: Any
+    row: int
+
+    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
+        for name, value in self._feature_gradient(factors, slopes).items():
+            whole = np.zeros(np.shape(getattr(self.mixture, name)))
+            whole[self.row] = value
+            yield self.mixture, name, whole
+
+
+class Envelope(_Part, Gaussian):
+    """exp(−2π²‖τ∘σ_q‖²), of lengthscale 1/(2π σ_q)."""
+
+    def __init__(self, mixture: Any, row: int):
+        scale = np.asarray(mixture.scales, dtype=float)[row]
+        super().__init__(1 / (2 * np.pi * scale), columns=mixture.columns)
+        self.mixture, self.row = mixture, row
+
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        return {"scales": -super()._gradient(X, Y, M)["lengthscale"]}
+
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        return {"scales": -super()._feature_gradient(factors, slopes)["lengthscale"]}
+
+
+class Wave(_Part):
+    """cos(2π μ_q·τ)."""
+
+    def __init__(self, mixture: Any, row: int):
+        self.mixture, self.row, self.columns = mixture, row, mixture.columns
+        self.frequency = 2 * np.pi * np.asarray(mixture.means, dtype=float)[row]
+
+    def inputs(self, n_features: int) -> InputMap:
+        return self._input_map(n_features, self.frequency)
+
+    def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
+        return Repeated(draws.stream(), n_draws, width, Law())
+
+    def _angle(self, X: Rows, Y: Rows) -> Any:
+        frequency = ops_of(X).float64_like(self.frequency, X)
+        return (X @ frequency)[:, None] - Y @ frequency
+
+    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
+        return ops_of(X).xp.cos(self._angle(X, Y))
+
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        odd = M * ops_of(X).xp.sin(self._angle(X, Y))
+        slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
+        return {"means": slopes * ops_of(X).float64_like(self.frequency, X)}
+
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        return {"means": column_slopes(factors[0], slopes.X, slopes.phase)}
