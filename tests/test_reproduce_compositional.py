@@ -340,7 +340,7 @@ def test_seconds_of_test_rows_are_of_the_prediction(small):
 )
 def test_penalties_at_the_edge_are_named(loss, penalty, edges):
     choice = compositional_structure._Choice(loss, penalty, 0.5)
-    assert choice.at_edge == edges
+    assert choice.record()["at_edge"] == list(edges)
     records = [
         {
             **{"measure": "growth", "data": "digits", "curve": "deep", "loss": loss},
@@ -396,7 +396,8 @@ def test_gaps_are_of_the_same_rows():
     # Two draws on the same test rows tell no more of these than one.
     records = [record(50, 100, 0.5), record(None, 200, 0.3)]
     records += [record(100, 200, 0.35), record(100, 200, 0.45)]
-    (gap,) = compositional_structure.growth_gaps(records, {"digits": 100})
+    growth = compositional_structure.growing({"records": records})
+    (gap,) = compositional_structure.growth_gaps(growth, {"digits": 100})
     assert gap["n_train"] == 200
     assert gap["difference"] == pytest.approx(0.1)
     assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
