@@ -164,9 +164,9 @@ class Pivot(Selection):
     cell : Quantity, str or callable
         What is shown: a quantity, its key or a template, of means over the records of a
         row and column; or a function of the dataframe of these records.
-    headings : mapping, optional
-        The values of `column` and their headings; by default all values. Columns
-        without records are omitted.
+    headings : mapping or tuple, optional
+        The values of `column`, and their headings if these differ; by default all
+        values. Columns without records are omitted.
     corner : str, optional
         Heading of the first column.
     label : callable, optional
@@ -177,7 +177,7 @@ class Pivot(Selection):
     row: str | tuple[str, ...]
     column: str
     cell: Column
-    headings: Mapping[Any, str] | None = None
+    headings: Mapping[Any, str] | tuple[Any, ...] | None = None
     corner: str | None = None
     label: Callable[..., str] | None = None
 
@@ -300,7 +300,7 @@ def pivot(
     column: str,
     cell: Column,
     *,
-    headings: Mapping[Any, str] | None = None,
+    headings: Mapping[Any, str] | tuple[Any, ...] | None = None,
     corner: str | None = None,
     label: Callable[..., str] | None = None,
 ) -> TextTable:
@@ -309,7 +309,8 @@ def pivot(
     if "{" in column:
         records = [{**record, column: text(column, record)} for record in records]
     found = list(dict.fromkeys(record[column] for record in records))
-    headings = headings or {value: str(value) for value in found}
+    if not isinstance(headings, Mapping):
+        headings = {value: str(value) for value in headings or found}
     shown = {value: heading for value, heading in headings.items() if value in found}
     corner = corner or ", ".join(map(_heading, keys))
     table = TextTable(title, (corner, *shown.values()))
