@@ -460,7 +460,6 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "megabytes": megabytes,
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "percent": percent,
-    "points": points,
     "complement": lambda value: f"{1 - value:.2e}",
     "squared": lambda value: f"{value**2:g}",
     "words": words,
@@ -471,7 +470,7 @@ COMMON = {
     for each in (
         Quantity("n_components", "count", "number of random features D", "D"),
         Quantity("n_train", "count", "training rows n", "n"),
-        Quantity("test_error", "points", "test error (%)", "test", 100),
+        Quantity("test_error", ".2p", "test error (%)", "test", 100),
         Quantity("fit_seconds", ".2f", "seconds of fit"),
         Quantity("cpu_seconds", ".2f", "processor seconds"),
     )
@@ -488,9 +487,14 @@ def quantity(shown: Quantity | str | tuple[str, Form]) -> Quantity:
 
 
 def written(value: Any, form: Form) -> str:
-    """Format a value; None and NaN are "", but "exact" as a count."""
+    """Format a value; None and NaN are "", but "exact" as a count.
+
+    A specification such as ``".2p"`` is of percentage points.
+    """
     if form != "count" and (value is None or value != value):
         return ""
+    if isinstance(form, str) and form.endswith("p"):
+        return format(100 * value, form[:-1] + "f")
     if isinstance(form, str) and form not in FORMS:
         return format(value, form)
     return form(value) if callable(form) else FORMS[form](value)
@@ -512,7 +516,7 @@ def text(template: str, record: Record) -> str:
     Examples
     --------
     >>> from randkern_lab.tables import text
-    >>> text("D = {n_components:count}, {test_error:points} %",
+    >>> text("D = {n_components:count}, {test_error:.2p} %",
     ...      {"n_components": None, "test_error": 0.125})
     'D = exact, 12.50 %'
     """

@@ -176,7 +176,7 @@ class CompositionalStructure(Experiment):
         Pivot(
             "{data}, {n_train:,} training rows: test error in % (s of fit)",
             *(("n_components", "n_train"), "curve"),
-            "{test_error:points} ({fit_seconds:.1f})",
+            "{test_error:.2p} ({fit_seconds:.1f})",
             records=by_size,
         ),
         Pivot(

@@ -19,12 +19,13 @@ day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -35,10 +36,10 @@ from randkern.skeletons import Exponential, TableToBases
 from randkern.study.preparation import TEST_SHARE
 
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel, draw
-from ..process import Stopwatch
+from ..panels import BLUE, RED, Panel
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, TextTable, count, groups, mean_interval, of, pivot
+from ..scoring import fit_and_score
+from ..tables import Fitted, Pivot, count, groups, mean_interval, of, paired
 
 __all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
 
@@ -109,12 +110,64 @@ DATA: Mapping[str, Callable[[int, int], Table]] = {
 }
 
 
+def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw the test errors of every split and method, and their means."""
+    rows = {method: -i for i, method in enumerate(METHODS)}
+    means = of(results["means"], data=results["shown"][0]["data"])
+    for exact, colour, marker, shift in (
+        (True, BLUE, "o", 0.12),
+        (False, RED, "^", -0.12),
+    ):
+        for records, size, alpha in ((results["shown"], 14, 0.3), (means, 48, 1.0)):
+            own = [r for r in records if (r["n_components"] is None) == exact]
+            label = "exact" if exact else f"{own[0]['n_components']:,} features"
+            axes.scatter(
+                [100 * r["test_error"] for r in own],
+                [rows[r["method"]] + shift for r in own],
+                s=size,
+                c=colour,
+                marker=marker,
+                alpha=alpha,
+                linewidths=0,
+                label=label if records is means else None,
+            )
+    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+    axes.set_xlim(left=0)
+
+
 class CompositionalTables(Experiment):
     """Every method on repeated splits of every table."""
 
     name = "compositional-tables"
     title = "Tables of mixed types: bases by column beside one-hot and Gaussian."
     Options = Options
+    listed = (
+        Pivot(
+            "test error in %, means over {arguments[repeats]} splits",
+            *(("data", "n_components"), "method", "{test_error:.1p}", METHODS),
+            records="means",
+        ),
+        Pivot(
+            Fitted(
+                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
+                "% interval)"
+            ),
+            *(("data", "n_components"), "method"),
+            "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
+            METHODS,
+            records="differences",
+        ),
+    )
+    panels = (
+        Panel(
+            title="{data}",
+            xlabel="test error (%)",
+            ylabel=" ",
+            extra=_scatter,
+            each="data",
+        ),
+    )
+    layout: ClassVar = {"size": (3.9, 3.6)}
 
     def prepare(self) -> dict[str, Any]:
         """Check the names, and describe the tables."""
@@ -156,37 +209,29 @@ class CompositionalTables(Experiment):
             for setting in settings(method, self.options.quick)
         ]
         loss, alpha, setting = min(found, key=lambda choice: choice[0])
+        made: Any = randkern.KernelRidgeRegressor
+        score = r2_score
+        if table.classifies:
+            made, score = randkern.KernelRidgeClassifier, accuracy_score
         # A linear kernel has at most as many features as columns.
-        for size in (
-            (None,) if method == "linear" else (None, self.options.n_components)
-        ):
+        sizes = [None] if method == "linear" else [None, self.options.n_components]
+        for size in sizes:
             if size is not None:
                 loss, alpha = validated(table, X, y, method, setting, seed, size)
             transformer, kernel = prepared(table, X, method, setting)
-            made = (
-                randkern.KernelRidgeClassifier
-                if table.classifies
-                else randkern.KernelRidgeRegressor
-            )
             model = make_pipeline(
                 transformer,
-                made(
-                    kernel,
-                    alpha=alpha,
-                    n_components=size,
-                    fit_intercept=True,
-                    random_state=seed,
-                ),
+                made(kernel, alpha, size, fit_intercept=True, random_state=seed),
             )
-            watch = Stopwatch()
-            model.fit(X, y)
+            test_rows = table.X[test], table.y[test]
+            trial = fit_and_score(model, X, y, *test_rows, score)
             yield {
                 "n_components": size,
                 "setting": setting,
                 "alpha": alpha,
                 "validation_loss": loss,
-                "fit_seconds": watch.lap().seconds,
-                "test_error": 1 - float(model.score(table.X[test], table.y[test])),
+                "fit_seconds": trial.fit.seconds,
+                "test_error": 1 - float(trial.score),
             }
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +248,6 @@ class CompositionalTables(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return which methods differ from the usual kernel, and choices at edges."""
         for d in results["differences"]:
             if d["n_components"] is None and d["method"] != "linear":
                 verdict = "not told apart from"
@@ -226,45 +270,6 @@ class CompositionalTables(Experiment):
                     f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
                     f"chose the {end} {e['parameter']} that was tried"
                 )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return mean test errors, and their differences from the usual kernel."""
-        n_seeds = len({r["seed"] for r in results["records"]})
-        keys = ("data", "n_components")
-        others = {m: text for m, text in METHODS.items() if m != _USUAL}
-        return [
-            pivot(
-                f"test error in %, means over {n_seeds} splits",
-                *(results["means"], keys, "method"),
-                ("test_error", lambda share: f"{100 * share:.1f}"),
-                headings=METHODS,
-                corner="data, D",
-            ),
-            pivot(
-                Fitted(
-                    f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
-                    "% interval)"
-                ),
-                *(results["differences"], keys, "method", _gap_cell),
-                headings=others,
-                corner="data, D",
-            ),
-        ]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test errors of every split, method and table, and their means."""
-        panels = [
-            Panel(
-                title=name,
-                xlabel="test error (%)",
-                ylabel=" ",
-                extra=lambda axes, found, name=name: _scatter(axes, found, name),
-            )
-            for name in results["dataset"]["sets"]
-        ]
-        return draw(results, panels, size=(3.9, 3.6))
 
 
 # -- methods ------------------------------------------------------------------------
@@ -348,13 +353,11 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
     """Yield mean differences from the usual kernel, with intervals by Student's t."""
     for named, own in groups(records, *_KEYS):
         usual = of(records, **(named | {"method": _USUAL}))
-        if named["method"] == _USUAL or not usual:
-            continue
-        beside = {r["seed"]: r["test_error"] for r in usual}
-        gaps = [r["test_error"] - beside[r["seed"]] for r in own]
-        mean, low, high = mean_interval(gaps)
-        interval = {"difference": mean, "low": low, "high": high}
-        yield named | interval | {"seeds": len(gaps)}
+        if named["method"] != _USUAL and usual:
+            gaps = [a - b for a, b in paired(own, usual, "test_error")]
+            mean, low, high = mean_interval(gaps)
+            interval = {"difference": mean, "low": low, "high": high}
+            yield named | interval | {"seeds": len(gaps)}
 
 
 def _edges(
@@ -374,36 +377,3 @@ def _edges(
             }
             if any(shares.values()):
                 yield named | {"parameter": name} | shares
-
-
-def _gap_cell(group: Any) -> str:
-    (gap,) = group.to_dict("records")
-    low, high = 100 * gap["low"], 100 * gap["high"]
-    return f"{100 * gap['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def _scatter(axes: Any, results: Mapping[str, Any], name: str) -> None:
-    rows = {method: -i for i, method in enumerate(METHODS)}
-    for exact, colour, marker, shift in (
-        (True, BLUE, "o", 0.12),
-        (False, RED, "^", -0.12),
-    ):
-        for key, size, alpha in (("records", 14, 0.3), ("means", 48, 1.0)):
-            own = [
-                r
-                for r in of(results[key], data=name)
-                if (r["n_components"] is None) == exact
-            ]
-            label = "exact" if exact else f"{own[0]['n_components']:,} features"
-            axes.scatter(
-                [100 * r["test_error"] for r in own],
-                [rows[r["method"]] + shift for r in own],
-                s=size,
-                c=colour,
-                marker=marker,
-                alpha=alpha,
-                linewidths=0,
-                label=label if key == "means" else None,
-            )
-    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
-    axes.set_xlim(left=0)

@@ -149,7 +149,7 @@ class OpticalRidge(Experiment):
         Listing(
             "test error in %, published on Fashion-MNIST, and the difference in points",
             "curve, D | ours | published | difference | reasons",
-            "{curve}, {n_components:count} | {ours:points} | {test_error:points} | "
+            "{curve}, {n_components:count} | {ours:.2p} | {test_error:.2p} | "
             "{difference:+.2f} | {reasons}",
             records=lambda results: _beside_published(results),
         ),

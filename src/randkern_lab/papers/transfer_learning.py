@@ -332,8 +332,8 @@ class TransferLearning(Experiment):
             "{dataset[name]}, {dataset[n_features]:,} columns, {inputs} inputs: test "
             "error in %, published beside (binary inputs)",
             "features | D | rows | validation | test | fit (s)" + published,
-            "{features} | {D} | {n_train:count} | {validation_error:points} | "
-            "{test_error:points} | {fit_seconds:.1f}" + beside,
+            "{features} | {D} | {n_train:count} | {validation_error:.2p} | "
+            "{test_error:.2p} | {fit_seconds:.1f}" + beside,
             records=_beside,
             each="inputs",
         )
