@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +41,22 @@ from randkern.plan import evaluate
 
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, GREEN, LONG, PINK, RED, SKY, Panel, Style, draw
+from ..panels import LONG, Panel, Style
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Fitted, TextTable, fitted_power, number, of, pivot, skip_notes
+from ..tables import Fitted, Pivot, fitted_powers, of, skip_notes
 from .published import published_rows
 
 __all__ = ["METHODS", "Options", "ProjectionCost"]
 
 METHODS = ("dense", "streamed", "structured", "gpu")
+_QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
-    "dense": Style("dense", BLACK),
-    "streamed": Style("streamed", SKY, "X", (0, (4, 2))),
-    "structured": Style("structured", BLUE, "s"),
-    "gpu": Style("GPU", GREEN, "^"),
-    "P100": Style("P100, published", PINK, "", ":"),
-    "device": Style("device, 500 µs a row and 30 W", RED, "", LONG),
+    "dense": Style("dense", "black"),
+    "streamed": Style("streamed", "sky", "X", (0, (4, 2))),
+    "structured": Style("structured", "blue", "s"),
+    "gpu": Style("GPU", "green", "^"),
+    "P100": Style("P100, published", "pink", "", ":"),
+    "device": Style("device, 500 µs a row and 30 W", "red", "", LONG),
 }
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 # Shortest total time of a measurement, since energy counters are coarse.
@@ -83,12 +84,53 @@ class Options(CommonOptions):
     )
 
 
+def costs(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """Return our records and the published ones, with their costs per 1,000 rows."""
+    ours = of(results["records"], growth=False)
+    return [
+        {**r, "cost": r[quantity] and 1000 * r[quantity] / r["batch"]}
+        for r in (*ours, *of(results["published"], method="P100"))
+    ]
+
+
+def counted(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """Return the costs at our D, if any besides the device's was measured."""
+    ours = of(results["records"], growth=False)
+    if not any(r[quantity] for r in ours if r["method"] != "device"):
+        return []
+    sizes = {r["n_components"] for r in ours}
+    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
+
+
 class ProjectionCost(Experiment):
     """One method at one D after the other, and the device's model."""
 
     name = "projection-cost"
     title = "Seconds and joules against D, beside a device (Ohana et al., Fig. 3)."
     Options = Options
+    listed = tuple(
+        Pivot(
+            f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
+            "{published[0][batch]:,} rows, published)",
+            *("n_components", "method", f"{{{quantity}:number}}"),
+            records=partial(counted, quantity=quantity),
+        )
+        for quantity in _QUANTITIES
+    )
+    panels = tuple(
+        Panel(
+            *("n_components", "cost", "method", _STYLES),
+            title=title,
+            ylabel=f"{quantity} for 1,000 rows",
+            ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
+            records=partial(costs, quantity=quantity),
+        )
+        for quantity, title in (
+            ("seconds", "{batch:,} rows of D columns"),
+            ("joules", "energy of the processor ({energy[cpu]})"),
+        )
+    )
+    layout: ClassVar = {"size": (4.8, 4.6)}
 
     def prepare(self) -> None:
         """Find the meters and a GPU."""
@@ -163,18 +205,13 @@ class ProjectionCost(Experiment):
             "published": published,
             "published_crossings": _crossings(published),
             "growth": {
-                method: fitted_power(
-                    [r["batch"] for r in of(growing, method=method)],
-                    [r["seconds"] for r in of(growing, method=method)],
-                )
-                for method in dict.fromkeys(r["method"] for r in growing)
+                named["method"]: power
+                for named, power in fitted_powers(growing, "batch", "seconds", "method")
             },
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return crossings, growth, meters, and what was skipped."""
-        units = {"seconds": "time", "joules": "energy"}
         for key, source in (("crossings", ""), ("published_crossings", ", published")):
             for crossing in results[key]:
                 size = crossing["n_components"]
@@ -183,65 +220,14 @@ class ProjectionCost(Experiment):
                 )
                 yield (
                     f"{crossing['method']}{source}: the device takes less "
-                    f"{units[crossing['quantity']]} {where}"
+                    f"{_QUANTITIES[crossing['quantity']]} {where}"
                 )
-        for method, power in results.get("growth", {}).items():
+        for method, power in results["growth"].items():
             if power is not None:
                 yield Fitted(f"{method}: seconds grow with the rows as n^{power:.2f}")
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
         yield from skip_notes(results, "method", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return time by D and method, and energy if it is measured."""
-        ours = [r for r in results["records"] if not r.get("growth")]
-        published = of(results["published"], method="P100")
-        sizes = {r["n_components"] for r in ours}
-        records = ours + [r for r in published if r["n_components"] in sizes]
-        found = []
-        for quantity in ("seconds", "joules"):
-            counted = [r for r in ours if r["method"] != "device" and r[quantity]]
-            if counted:
-                found.append(
-                    pivot(
-                        f"{quantity} of optical features of {ours[0]['batch']:,} rows "
-                        f"(P100: a product, {published[0]['batch']:,} rows, published)",
-                        *(records, "n_components", "method"),
-                        (quantity, number),
-                    )
-                )
-        return found
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return time, and energy if it is measured, against D."""
-        published = of(results["published"], method="P100")
-        ours = [r for r in results["records"] if not r.get("growth")]
-        shown = {**results, "records": _per_thousand([*ours, *published])}
-        widths = {r["columns"] for r in ours}
-        columns = "D" if len(widths) > 1 else f"{widths.pop():,}"
-        titles = (
-            f"{ours[0]['batch']:,} rows of {columns} columns",
-            f"energy of the processor ({results['energy']['cpu']})",
-        )
-        panels = [
-            Panel(
-                *("n_components", quantity, "method", _STYLES),
-                title=title,
-                ylabel=f"{quantity} for 1,000 rows",
-                ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
-            )
-            for quantity, title in zip(("seconds", "joules"), titles, strict=True)
-        ]
-        return draw(shown, panels, size=(4.8, 4.6))
-
-
-def _per_thousand(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {**r, **{q: r[q] and 1000 * r[q] / r["batch"] for q in ("seconds", "joules")}}
-        for r in records
-    ]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
@@ -316,7 +302,7 @@ def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     device = {r["n_components"]: r for r in of(records, method="device")}
     crossings = []
     for method in dict.fromkeys(r["method"] for r in records):
-        for quantity in ("seconds", "joules"):
+        for quantity in _QUANTITIES:
             ratios = sorted(
                 (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
                 for r in of(records, method=method)
