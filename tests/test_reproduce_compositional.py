@@ -21,6 +21,8 @@ from randkern_lab.papers import (
 
 pytestmark = pytest.mark.slow
 
+GAINS = compositional_accuracy.GAINS
+
 COMMON = EVERY | {"experiment"}
 OWN = {
     "compositional-accuracy": {"medians", "gains", "slopes", "complexity", "bounds"},
@@ -190,9 +192,15 @@ def test_errors_are_those_off_the_diagonal():
 
 def test_ratios_are_paired_by_seed():
     without = {seed: 10.0**seed for seed in range(5)}
-    ratio = compositional_accuracy.paired_ratio(
-        {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}, without
-    )
+    halved = {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}
+    errors = {"skeleton": halved} | dict.fromkeys(GAINS.values(), without)
+    records = [
+        {**named, "method": method, "seed": seed, "mean_error": error}
+        for named in ({"kernel": k, "n_components": 10} for k in ("shallow", "deep"))
+        for method, by_seed in errors.items()
+        for seed, error in by_seed.items()
+    ]
+    ratio, *_ = compositional_accuracy._gains(records, [10])
     assert ratio["seeds"] == 5
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
     assert ratio["ratio"] == pytest.approx(0.5)

@@ -60,7 +60,7 @@ from ..tables import (
     of,
     skip_notes,
 )
-from .images import available_images, build_skeleton, load_circle_images
+from .images import build_skeleton, load_circle_images
 
 __all__ = ["CURVES", "CompositionalStructure", "Options"]
 
@@ -212,11 +212,9 @@ class CompositionalStructure(Experiment):
 
     def prepare(self) -> dict[str, Any]:
         """Load the images, and choose the lengthscale of the Gaussian kernel."""
-        options, name = self.options, self.options.data
-        if name == "auto":
-            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
+        options = self.options
         self.images = images = load_circle_images(
-            *(name, options.data_dir),
+            *(options.data, options.data_dir),
             n_train=max(options.n, *options.growth),
             n_test=options.n_test,
             seed=options.seed,

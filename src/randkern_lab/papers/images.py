@@ -133,15 +133,15 @@ def load_binary_images(
     >>> images.X_train.shape, int(images.X_train.max())
     ((1347, 64), 1)
     """
-    if data == "auto":
-        known = ("fashion-mnist", "mnist", "fashion-mnist-sample")
-        data = available_images(data_dir, known)[0]
-    dataset = _load_labelled(data, data_dir)
+    dataset = _load_labelled(
+        data, data_dir, ("fashion-mnist", "mnist", "fashion-mnist-sample")
+    )
     whole = prepare(dataset)
     if threshold is None:
         threshold, _ = choose_threshold(whole.X_train, whole.y_train)
     binarizer = ThresholdBinarizer(threshold).fit(whole.X_train)
-    family = next((f for f in ("mnist", "fashion-mnist") if data.startswith(f)), "")
+    known = ("mnist", "fashion-mnist")
+    family = next((f for f in known if dataset.name.startswith(f)), "")
     return Images(
         *(dataset.name, dataset.image_shape),
         *(binarizer.transform(whole.X_train), whole.y_train),
@@ -184,7 +184,8 @@ def load_circle_images(
     """Load images, crop 32 × 32 ones to the central 24 × 24, and map pixels to angles.
 
     A pixel p in [0, 1] becomes the angle π/2·(2p − 1); `n_train` and `n_test` images
-    are drawn, or all if there are fewer.
+    are drawn, or all if there are fewer. ``"auto"`` is the first existing folder of
+    ``cifar10`` and ``mnist`` in `data_dir`, and digits without `data_dir`.
 
     Examples
     --------
@@ -193,7 +194,7 @@ def load_circle_images(
     >>> images.X_train.shape, images.shape
     ((100, 64), (8, 8, 1))
     """
-    dataset = _load_labelled(data, data_dir)
+    dataset = _load_labelled(data, data_dir, ("cifar10", "mnist"))
     prepared, rng = prepare(dataset, random_state=seed), np.random.default_rng(seed)
     train = rng.permutation(len(prepared.y_train))[:n_train]
     test = rng.permutation(len(prepared.y_test))[:n_test]
@@ -242,8 +243,10 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
     return fully_connected(int(np.prod(shape)), activation=activation)
 
 
-def _load_labelled(data: str, data_dir: Path | None) -> Any:
-    """Load an image classification data set."""
+def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -> Any:
+    """Load an image classification data set; "auto" is the first of some folders."""
+    if data == "auto":
+        data = available_images(data_dir, folders)[0]
     dataset = load_dataset(data, data_dir=data_dir)
     if dataset.image_shape is None or dataset.task != "classification":
         raise ValueError(
