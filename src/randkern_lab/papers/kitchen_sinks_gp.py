@@ -37,7 +37,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, DASHED, RED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, of
+from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, of, text
 
 __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
@@ -149,7 +149,7 @@ class KitchenSinks(Experiment):
         left, right = rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)
         self.X = np.sort(np.concatenate([left, right]))[:, None]
         self.grid = np.linspace(-3, 3, _GRID)[:, None]
-        values, vectors = np.linalg.eigh(self._kernel()(self.X))
+        values, vectors = np.linalg.eigh(self.kernel(self.X))
         f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
         self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
         self.exact = self.computed(None)
@@ -206,14 +206,14 @@ class KitchenSinks(Experiment):
         mean, sd = model.predict(self.grid, return_std=True)
         return mean, sd
 
-    def _kernel(self) -> Any:
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the process."""
         return randkern.Gaussian(self.options.lengthscale)
 
     def _process(self, n_components: int | None, seed: int, optimizer: Any) -> Any:
         return randkern.GaussianProcessRegressor(
-            self._kernel(),
-            self.options.noise,
-            n_components,
+            *(self.kernel, self.options.noise, n_components),
             optimizer=optimizer,
             projection="dense",
             random_state=seed,
@@ -221,39 +221,38 @@ class KitchenSinks(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return curves, fitted powers, learned hyperparameters, and differences."""
-        options, records = self.options, results["records"]
-        size = 2 * options.bases
-        w = self._library_frequencies(size)
+        options, size = self.options, 2 * self.options.bases
+        maps = randkern.RandomFeatures(
+            self.kernel, size, projection="dense", random_state=options.seed
+        ).fit(self.X)
+        # ω of the library's features, from their phases at a small x.
+        phases = maps.transform(np.full((1, 1), _SMALL))[0]
+        w = np.asarray(np.arctan2(phases[1::2], phases[::2]) / _SMALL)
         own = self.frequencies(options.bases, np.random.default_rng(options.seed))
         curves = {
             "exact": self.exact,
             "2*pi": self.written_out(own),
             "1": self.computed(size, options.seed),
         }
-        features = randkern.RandomFeatures(
-            self._kernel(), size, projection="dense", random_state=options.seed
-        )
-        Z = features.fit_transform(self.X)
-        same = self.basis(w / (2 * np.pi), self.X)
+        Z = maps.transform(self.X)
         pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
+        same = self.basis(w / (2 * np.pi), self.X)
         posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
+        deviations = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
+        found = {c: float(np.sqrt(np.mean(v**2))) for c, v in (("2*pi", own), ("1", w))}
         return {
             "curves": {
                 "x": self.grid[:, 0].tolist(),
                 "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
                 **{
-                    k: {"mean": m.tolist(), "sd": s.tolist()}
-                    for k, (m, s) in curves.items()
+                    name: {"mean": mean.tolist(), "sd": sd.tolist()}
+                    for name, (mean, sd) in curves.items()
                 },
             },
             "n_components": size,
-            "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+            "exponents": {c: _exponents(results["records"], c) for c in CONVENTIONS},
             "conventions": {
-                c: {
-                    "expected": 1 / (factor * options.lengthscale),
-                    "found": float(np.sqrt(np.mean((own if c == "2*pi" else w) ** 2))),
-                }
-                for c, factor in CONVENTIONS.items()
+                c: {"expected": deviations[c], "found": found[c]} for c in CONVENTIONS
             },
             "difference": {
                 "features": float(np.abs(same - pairs).max()),
@@ -261,18 +260,9 @@ class KitchenSinks(Experiment):
             },
             "learned": [self._learned(None), self._learned(size)],
             "published": [
-                {"convention": c, "deviation": 1 / (factor * options.lengthscale)}
-                for c, factor in CONVENTIONS.items()
+                {"convention": c, "deviation": d} for c, d in deviations.items()
             ],
         }
-
-    def _library_frequencies(self, size: int) -> NDArray[np.float64]:
-        """Return ω of the library's features, from their phases at a small x."""
-        features = randkern.RandomFeatures(
-            self._kernel(), size, projection="dense", random_state=self.options.seed
-        )
-        pairs = features.fit(self.X).transform(np.full((1, 1), _SMALL))[0]
-        return np.asarray(np.arctan2(pairs[1::2], pairs[::2]) / _SMALL)
 
     def _learned(self, size: int | None) -> dict[str, Any]:
         """Return lengthscale and noise learned by the marginal likelihood."""
@@ -290,10 +280,10 @@ class KitchenSinks(Experiment):
                 f"{_TRANSFORMS[convention]}: w of standard deviation "
                 f"{law['found']:.3f}, expected {law['expected']:.3f}"
             )
-        difference = results["difference"]
-        yield (
+        yield text(
             "the same frequencies in both conventions: features differ by "
-            f"{difference['features']:.1e}, posteriors by {difference['posterior']:.1e}"
+            "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
+            results,
         )
         for convention, powers in results["exponents"].items():
             if powers["mean"] is not None:
