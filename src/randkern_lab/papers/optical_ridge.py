@@ -49,6 +49,7 @@ import randkern
 from randkern._memory import resolve_memory_limit
 from randkern._validation import check_choice
 from randkern.exceptions import MemoryLimitError
+from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
 from ..options import DataOptions, option
@@ -63,6 +64,7 @@ from .published import published_rows
 
 __all__ = ["CURVES", "OpticalRidge", "Options"]
 
+_OUR = (DASHED, False)  # dashes, and markers that are not filled
 # Curve: its kernel, its published name, its style.
 CURVES: Mapping[str, tuple[str, str, Style]] = {
     "fourier": ("gaussian", "rbf_rff", Style("Fourier", "black")),
@@ -71,13 +73,11 @@ CURVES: Mapping[str, tuple[str, str, Style]] = {
     "optical-6": ("optical:6", "sim_opu_6", Style("optical, m = 6", "pink", "D")),
     "linear": ("linear", "linear", Style("linear", "grey", "v")),
     "device-2": (
-        *("optical:2", ""),
-        Style("device, m = 2, our bias", "blue", "s", DASHED, False),
+        "optical:2",
+        "",
+        Style("device, m = 2, our bias", "blue", "s", *_OUR),
     ),
-    "device-4": (
-        *("optical:4", ""),
-        Style("device, m = 4, our bias", "red", "^", DASHED, False),
-    ),
+    "device-4": ("optical:4", "", Style("device, m = 4, our bias", "red", "^", *_OUR)),
     "device-2-own": (
         *("optical:2", "real_opu_2"),
         Style("device, m = 2, no bias", "blue", "x", ":"),
@@ -264,15 +264,11 @@ class OpticalRidge(Experiment):
         if self.counts is None or self.counts.described["bias"] != bias:
             self.say(f"device: counts of {len(self.X_train):,} images and of the tests")
             self.resources.close()
-            images = self.images
-            self.counts = self.resources.enter_context(
-                acquired_counts(
-                    max(self.sizes),
-                    [(images.X_train, images.y_train), (images.X_test, images.y_test)],
-                    bias=bias,
-                    seed=self.options.seed,
-                )
-            )
+            images, seed = self.images, self.options.seed
+            device = SimulatedOPU(max(self.sizes), bits=8, random_state=seed)
+            rows = [(images.X_train, images.y_train), (images.X_test, images.y_test)]
+            acquiring = acquired_counts(device, rows, bias=bias)
+            self.counts = self.resources.enter_context(acquiring)
             self.acquisitions.append(self.counts.described)
         return self.counts
 

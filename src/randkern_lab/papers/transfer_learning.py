@@ -244,15 +244,9 @@ class TransferLearning(Experiment):
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
     def _counts(self, size: int, case: Case, setting: _Setting, rows: Any) -> Any:
-        kind: dict[str, Any] = dict(DEVICES[case["device"]])
-        bits = int(kind.pop("bits", 8))
-        seed = self.options.seed
-        return acquired_counts(
-            size,
-            rows,
-            bias=int(setting.named["bias"]),
-            device=SimulatedOPU(size, bits=bits, random_state=seed, **kind),
-        )
+        kind: dict[str, Any] = {"bits": 8, **DEVICES[case["device"]]}
+        device = SimulatedOPU(size, random_state=self.options.seed, **kind)
+        return acquired_counts(device, rows, bias=int(setting.named["bias"]))
 
     def _fit(self, case: Case, setting: _Setting, relative: float) -> dict[str, Any]:
         """Fit all rows with a penalty relative to the rows' mean squared norm."""
