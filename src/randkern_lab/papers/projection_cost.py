@@ -43,7 +43,7 @@ from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..options import CommonOptions, option
 from ..panels import LONG, Panel, Style
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Fitted, Pivot, fitted_powers, of, skip_notes
+from ..tables import Fitted, Pivot, fitted_powers, groups, of, skip_notes
 from .published import published_rows
 
 __all__ = ["METHODS", "Options", "ProjectionCost"]
@@ -199,28 +199,26 @@ class ProjectionCost(Experiment):
         """Return the energy meters, where the device needs less, and growth with n."""
         published = _published(self.options.batch)
         growing = of(results["records"], growth=True)
+        powers = fitted_powers(growing, "batch", "seconds", "method")
         return {
             "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
             "crossings": _crossings(of(results["records"], growth=False)),
             "published": published,
             "published_crossings": _crossings(published),
-            "growth": {
-                named["method"]: power
-                for named, power in fitted_powers(growing, "batch", "seconds", "method")
-            },
+            "growth": {named["method"]: power for named, power in powers},
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for key, source in (("crossings", ""), ("published_crossings", ", published")):
             for crossing in results[key]:
-                size = crossing["n_components"]
-                where = {None: "at no D measured", 0: "at every D measured"}.get(
-                    size, f"from D = {size or 0:,.0f} on"
-                )
+                size, quantity = crossing["n_components"], crossing["quantity"]
+                where = f"from D = {size or 0:,.0f} on"
+                if not size:
+                    where = f"at {'no' if size is None else 'every'} D measured"
                 yield (
                     f"{crossing['method']}{source}: the device takes less "
-                    f"{_QUANTITIES[crossing['quantity']]} {where}"
+                    f"{_QUANTITIES[quantity]} {where}"
                 )
         for method, power in results["growth"].items():
             if power is not None:
@@ -301,28 +299,26 @@ def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the D from which the device needs less, by log-log interpolation."""
     device = {r["n_components"]: r for r in of(records, method="device")}
     crossings = []
-    for method in dict.fromkeys(r["method"] for r in records):
-        for quantity in _QUANTITIES:
+    for named, own in groups(records, "method"):
+        for quantity in _QUANTITIES if named["method"] != "device" else ():
             ratios = sorted(
                 (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
-                for r in of(records, method=method)
-                if method != "device" and r[quantity]
+                for r in own
+                if r[quantity]
             )
             if ratios:
-                named = {"method": method, "quantity": quantity}
-                crossings.append(named | {"n_components": crossing(ratios)})
+                found = {"quantity": quantity, "n_components": crossing(ratios)}
+                crossings.append(named | found)
     return crossings
 
 
 def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
     """Return where a ratio last crosses 1, or 0 if it is never below."""
-    if ratios[-1][1] <= 1:
+    x, y = np.log(np.transpose(ratios))
+    below = np.flatnonzero(y <= 0)
+    if y[-1] <= 0:
         return None
-    position = len(ratios) - 1
-    while position and ratios[position - 1][1] > 1:
-        position -= 1
-    if position == 0:
+    if not below.size:
         return 0.0
-    (x0, y0), (x1, y1) = ratios[position - 1], ratios[position]
-    share = math.log(y0) / (math.log(y0) - math.log(y1)) if y0 != y1 else 0.0
-    return float(math.exp(math.log(x0) + share * (math.log(x1) - math.log(x0))))
+    around = slice(below[-1], below[-1] + 2)
+    return float(np.exp(np.interp(0.0, y[around], x[around])))
