@@ -536,9 +536,7 @@ def test_penalties_are_chosen_for_every_number_of_features():
     table = compositional_tables.DATA["generated"](120, 0)
     setting = {"scale": 1.0, "a": 1.0}
     chosen = [
-        compositional_tables.validated(
-            table, table.X, table.y, "by-type", setting, 0, size
-        )
+        compositional_tables.validated(table, "by-type", setting, 0, size)
         for size in (None, 20)
     ]
     assert chosen[1][0] > chosen[0][0]

@@ -18,7 +18,7 @@ day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +39,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score
-from ..tables import Fitted, Pivot, count, groups, mean_interval, of, paired
+from ..tables import Fitted, Pivot, count, groups, mean_interval, of, paired, text
 
 __all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
 
@@ -197,34 +197,32 @@ class CompositionalTables(Experiment):
         """Choose a setting on folds, and score the exact kernel and features."""
         method, seed = case["method"], case["seed"]
         table = DATA[case["data"]](self.options.rows, seed)
-        train, test = train_test_split(
+        split = train_test_split(
             np.arange(len(table.y)),
             test_size=TEST_SHARE,
             stratify=table.y if table.classifies else None,
             random_state=seed,
         )
-        X, y = table.X[train], table.y[train]
+        train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
         found = [
-            (*validated(table, X, y, method, setting, seed), setting)
+            (*validated(train, method, setting, seed), setting)
             for setting in settings(method, self.options.quick)
         ]
         loss, alpha, setting = min(found, key=lambda choice: choice[0])
         made: Any = randkern.KernelRidgeRegressor
-        score = r2_score
         if table.classifies:
-            made, score = randkern.KernelRidgeClassifier, accuracy_score
+            made = randkern.KernelRidgeClassifier
         # A linear kernel has at most as many features as columns.
         sizes = [None] if method == "linear" else [None, self.options.n_components]
         for size in sizes:
             if size is not None:
-                loss, alpha = validated(table, X, y, method, setting, seed, size)
-            transformer, kernel = prepared(table, X, method, setting)
-            model = make_pipeline(
-                transformer,
-                made(kernel, alpha, size, fit_intercept=True, random_state=seed),
+                loss, alpha = validated(train, method, setting, seed, size)
+            transformer, kernel = prepared(train, method, setting)
+            model = made(kernel, alpha, size, fit_intercept=True, random_state=seed)
+            trial = fit_and_score(
+                *(make_pipeline(transformer, model), train.X, train.y, test.X, test.y),
+                accuracy_score if table.classifies else r2_score,
             )
-            test_rows = table.X[test], table.y[test]
-            trial = fit_and_score(model, X, y, *test_rows, score)
             yield {
                 "n_components": size,
                 "setting": setting,
@@ -250,15 +248,11 @@ class CompositionalTables(Experiment):
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for d in results["differences"]:
             if d["n_components"] is None and d["method"] != "linear":
-                verdict = "not told apart from"
-                if d["high"] < 0:
-                    verdict = "better than"
-                elif d["low"] > 0:
-                    verdict = "worse than"
+                told = "not told apart from" if d["low"] <= 0 else "worse than"
                 yield Fitted(
-                    f"{d['data']}: {METHODS[d['method']]} is {verdict} "
-                    f"{METHODS[_USUAL]} ({100 * d['difference']:+.1f} %, "
-                    f"{100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
+                    f"{d['data']}: {METHODS[d['method']]} is "
+                    f"{'better than' if d['high'] < 0 else told} {METHODS[_USUAL]} "
+                    + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
                 )
         for e in results["edges"]:
             share = max(e["at_least"], e["at_greatest"])
@@ -270,9 +264,6 @@ class CompositionalTables(Experiment):
                     f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
                     f"chose the {end} {e['parameter']} that was tried"
                 )
-
-
-# -- methods ------------------------------------------------------------------------
 
 
 def settings(method: str, quick: bool = False) -> list[Setting]:
@@ -287,8 +278,9 @@ def settings(method: str, quick: bool = False) -> list[Setting]:
     return found[:: -(-len(found) // 3) if quick else 1]
 
 
-def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> Any:
+def prepared(table: Table, method: str, setting: Setting) -> Any:
     """Return the fitted transformer of a method, and its kernel."""
+    X = table.X
     if method in ("linear", "gaussian"):
         numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
         one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -310,25 +302,18 @@ def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> An
 
 
 def validated(
-    table: Table,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    method: str,
-    setting: Setting,
-    seed: int,
-    size: int | None = None,
+    table: Table, method: str, setting: Setting, seed: int, size: int | None = None
 ) -> tuple[float, float]:
     """Return the smallest mean squared error over folds, and its penalty.
 
     It is that of the exact kernel, or of `size` features.
     """
-    transformer, kernel = prepared(table, X, method, setting)
-    points = transformer.transform(X)
+    transformer, kernel = prepared(table, method, setting)
+    X, y = transformer.transform(table.X), table.y
     if size is None:
-        K = np.asarray(kernel(points))
+        K = np.asarray(kernel(X))
     else:
-        features = randkern.RandomFeatures(kernel, size, random_state=seed)
-        Z = features.fit_transform(points)
+        Z = randkern.RandomFeatures(kernel, size, random_state=seed).fit_transform(X)
         K = Z @ Z.T
     # Classes as columns of ±1; a regression target in units of its standard deviation.
     if table.classifies:
@@ -337,16 +322,13 @@ def validated(
         Y = ((y - y.mean()) / y.std())[:, None]
     splitter = StratifiedKFold if table.classifies else KFold
     losses = np.zeros(len(_ALPHAS))
-    for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(X, y):
+    for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(Y, y):
         among = K[np.ix_(fitting, fitting)].astype(np.float64)
         path = DualPath.of(among, Y[fitting], None, _ALPHAS, True)
         predicted = path.predict(K[np.ix_(held, fitting)])
         losses += np.sum((predicted - Y[held]) ** 2, axis=(1, 2)) / Y.size
     best = int(losses.argmin())
     return float(losses[best]), float(_ALPHAS[best])
-
-
-# -- results ------------------------------------------------------------------------
 
 
 def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
