@@ -21,7 +21,7 @@ from randkern import cli
 from randkern.exceptions import MemoryLimitError
 from randkern_lab.cli import command_of_all, rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
-from randkern_lab.panels import Panel, Style, draw, styled
+from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
@@ -69,7 +69,7 @@ class Squares(Experiment):
         return {"total": sum(r["value"] for r in results["records"])}
 
     listed = (Listing("", "size | value", "{size} | {value:,}"),)
-    panels = (Panel("size", "value", "kind", styled(["square"])),)
+    panels = (Panel("size", "value", "kind", {"square": Style("square")}),)
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +235,7 @@ def test_tables_are_plain_where_redirected():
 
 def test_curves_are_means_and_records_without_x_are_levels():
     pytest.importorskip("matplotlib")
-    panel = Panel("n_components", "e", "kernel", styled(["a"]), {"kernel": "a"})
+    panel = Panel("n_components", "e", "kernel", {"a": Style("a")}, {"kernel": "a"})
     (axes,) = draw({"records": RECORDS}, [panel]).axes
     curve = axes.lines[0]
     assert curve.get_xydata().tolist() == [[4, 4.5], [30, 30.5]]
