@@ -228,7 +228,9 @@ def _showing_methods(tree: ast.Module) -> list[ast.stmt]:
         child
         for owner in tree.body
         if isinstance(owner, ast.ClassDef)
-        and any(isinstance(b, ast.Name) and b.id == "Experiment" for b in owner.bases)
+        and any(
+            isinstance(b, ast.Name) and b.id.endswith("Experiment") for b in owner.bases
+        )
         for child in owner.body
         if isinstance(child, ast.FunctionDef) and child.name in _SHOWING
     ]

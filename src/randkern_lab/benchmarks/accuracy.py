@@ -11,31 +11,34 @@ errors are measured.
 """
 
 import math
-import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
 
 from ..options import option
 from ..panels import Panel, Style, draw
-from ..runner import Case, Experiment, SkippedCase
+from ..process import Stopwatch
+from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Column, TextTable, listing, percent, seconds, skip_notes
-from .contenders import PEERS, Contender, known_projections
-from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
-from .scores import gram_errors, gram_matrix, ridge_scores
-from .summaries import summarise
+from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
+from .rows import RowOptions, load_rows, resolved_lengthscale
+from .summaries import aggregated, paired_ratio
 
 __all__ = ["Accuracy", "Options"]
 
 # Memory limit: a benchmark checks its own needs.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
+# float32 products over so many columns are summed in float64.
+_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,17 @@ class Accuracy(Experiment):
         self.projections = known_projections(options.projections)
         if not options.alpha:
             raise ValueError("alpha must be positive numbers, got none")
-        self.rows = load_rows(options)
-        kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
-        X = self.rows.X_train.astype(np.float64)
-        self.lengthscale = float(kernel.resolve(X, random_state=0).lengthscale)
-        self.classes = np.unique(self.rows.y_train)
-        self.Y = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        self.rows, described = load_rows(options)
+        X = self.rows.X.astype(np.float64)
+        self.lengthscale = resolved_lengthscale(options.lengthscale, X)
+        self.classes = np.unique(self.rows.y)
+        self.Y = np.where(self.rows.y[:, None] == self.classes, 1.0, -1.0)
         self.references: dict[str, NDArray[np.float64]] = {}
-        kernel = Contender("gaussian", "", "", lengthscale=self.lengthscale).kernel(0)
         model = randkern.KernelRidgeRegressorCV(
-            kernel, options.alpha, None, memory_limit=_UNLIMITED
+            randkern.Gaussian(self.lengthscale),
+            options.alpha,
+            None,
+            memory_limit=_UNLIMITED,
         )
         scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
         self.exact = {
@@ -91,49 +95,42 @@ class Accuracy(Experiment):
             "alpha": float(model.alpha_),
             "lengthscale": self.lengthscale,
         }
-        return self.rows.description
+        return described
 
     def cases(self) -> Iterator[Case]:
         """Return methods, the reference of ratios first, and their sizes."""
-        methods = [("gaussian", name, False) for name in self.projections]
-        methods += [
-            ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
+        own, both = self.projections, (False, True)
+        polynomial = (*own, *PEERS["polynomial"])
+        methods = [
+            *grid(family=["gaussian"], method=own, centered=[False]),
+            *grid(family=["gaussian"], method=PEERS["gaussian"], centered=[False]),
+            {"family": "gaussian", "method": "landmarks", "centered": False},
+            *grid(family=["optical"], method=own * self.options.optical, centered=both),
+            *grid(family=["polynomial"], method=polynomial, centered=[False]),
         ]
-        if self.options.optical:
-            methods += [
-                ("optical", name, centered)
-                for name in self.projections
-                for centered in (False, True)
-            ]
-        names = (*self.projections, *PEERS["polynomial"])
-        methods += [("polynomial", name, False) for name in names]
-        for family, method, centered in methods:
-            named = {"family": family, "method": method, "centered": centered}
+        for named in methods:
             for size in sorted(set(self.options.n_components)):
                 yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
         """Return the records of all seeds."""
-        family, method, size = case["family"], case["method"], case["n_components"]
-        package = PEERS[family].get(method, "randkern")
-        contender = Contender(
-            *(family, package, method),
+        family, size = case["family"], case["n_components"]
+        contender = FeatureMap(
+            family,
+            case["method"],
             lengthscale=self.lengthscale,
             centered=case["centered"],
         )
-        X = self.rows.X_train
-        reason = contender.why_not(len(X), size)
-        if reason is not None:
-            raise SkippedCase(reason)
+        X = self.rows.X
+        contender.check(len(X), size)
         if family not in self.references:
-            exact = contender.kernel(X.shape[1])(X.astype(np.float64))
+            exact = contender.kernel(X.astype(np.float64))
             self.references[family] = np.asarray(exact)
         records: list[dict[str, Any]] = []
-        alphas = self.options.alpha
+        alphas, first = self.options.alpha, self.options.seed
         try:
             self._warm_up(contender, size)
-            for repeat in range(self.options.seeds):
-                seed = self.options.seed + repeat
+            for seed in range(first, first + self.options.seeds):
                 records.append(self._draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
@@ -141,46 +138,44 @@ class Accuracy(Experiment):
             raise SkippedCase(str(error)) from error
         return records
 
-    def _warm_up(self, contender: Contender, size: int) -> None:
+    def _warm_up(self, contender: FeatureMap, size: int) -> None:
         """Compile the code to be timed."""
-        few = self.rows.X_train[:_WARM_UP_ROWS]
-        feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
+        few = self.rows.X[:_WARM_UP_ROWS]
+        feature_map = contender.build(min(size, len(few)), 0)
         Z = feature_map.fit(few).transform(few)
         ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
 
     def _draw(
-        self, contender: Contender, size: int, seed: int, alphas: tuple[float, ...]
+        self, contender: FeatureMap, size: int, seed: int, alphas: tuple[float, ...]
     ) -> dict[str, Any]:
         """Return the record of one draw."""
-        X = self.rows.X_train
-        feature_map = contender.build(X.shape[1], size, seed)
-        start = time.perf_counter()
+        feature_map, watch = contender.build(size, seed), Stopwatch()
         with warnings.catch_warnings():
             # Ignore warnings about Nystroem's float32 and the rank of its sample.
             warnings.simplefilter("ignore", RuntimeWarning)
-            feature_map.fit(X)
-        fitted = time.perf_counter()
-        Z = feature_map.transform(X)
-        transformed = time.perf_counter()
-        G = gram_matrix(Z)
-        off_diagonal, overall = gram_errors(G, self.references[contender.family])
-        record: dict[str, Any] = {
-            "seed": seed,
-            "gram_error": off_diagonal,
-            "gram_error_all": overall,
-            **{"test_error": None, "alpha": None},
-            "fit_seconds": fitted - start,
-            "transform_seconds": transformed - fitted,
-            "solve_seconds": None,
-        }
+            feature_map.fit(self.rows.X)
+        fitted = watch.lap().seconds
+        Z = feature_map.transform(self.rows.X)
+        transformed = watch.lap().seconds
+        errors = gram_errors(gram_matrix(Z), self.references[contender.family])
+        alpha = test_error = solved = None
         if contender.family == "gaussian":
             Z_test = feature_map.transform(self.rows.X_test)
-            record["alpha"] = alpha = _best_alpha(Z, self.Y, alphas)
-            start = time.perf_counter()
+            alpha = _best_alpha(Z, self.Y, alphas)
+            watch = Stopwatch()
             scores = ridge_scores(Z, self.Y, Z_test, alpha)
-            record["solve_seconds"] = time.perf_counter() - start
-            record["test_error"] = self._error(scores)
-        return record
+            solved = watch.lap().seconds
+            test_error = self._error(scores)
+        return {
+            "seed": seed,
+            "gram_error": errors[0],
+            "gram_error_all": errors[1],
+            "test_error": test_error,
+            "alpha": alpha,
+            "fit_seconds": fitted,
+            "transform_seconds": transformed,
+            "solve_seconds": solved,
+        }
 
     def _error(self, scores: NDArray[Any]) -> float:
         """Return the share of misclassified test rows."""
@@ -189,14 +184,12 @@ class Accuracy(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return means over seeds."""
-        named = results["arguments"]
-        summary = summarise(results["records"])
+        named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
+        named |= {"projections": self.projections}
         return {
-            "arguments": named
-            | {"alphas": named["alpha"], "n_seeds": named["seeds"]}
-            | {"projections": self.projections},
+            "arguments": results["arguments"] | named,
             "exact": self.exact,
-            "summary": summary,
+            "summary": summarise(results["records"]),
         }
 
     @classmethod
@@ -322,3 +315,93 @@ def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
 def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
     level = 100 * results["exact"]["test_error"]
     axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
+
+
+# -- scores and summaries --------------------------------------------------------------
+
+
+def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ZZᵀ in float64, from products over at most 1,024 columns in Z's dtype."""
+    total = np.zeros((len(Z), len(Z)))
+    for start in range(0, Z.shape[1], _COLUMNS):
+        block = Z[:, start : start + _COLUMNS]
+        total += block @ block.T
+    return total
+
+
+def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
+    """Return the relative Frobenius error of an estimate G of K.
+
+    The first is of the entries off the diagonal, which is exact for some maps: a pair
+    of cosine and sine has norm 1. The second is of all entries.
+    """
+    squares, reference = np.square(G - K), np.square(K)
+    overall = squares.sum() / reference.sum()
+    np.fill_diagonal(squares, 0.0)
+    np.fill_diagonal(reference, 0.0)
+    off_diagonal = squares.sum() / reference.sum()
+    return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
+
+
+def ridge_scores(
+    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
+) -> NDArray[np.float64]:
+    """Return test scores of ridge regression on features, from the smaller system.
+
+    (ZᵀZ + αI)W = ZᵀY if D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and solves
+    are in float64.
+    """
+    primal = Z.shape[1] <= len(Z)
+    system = gram_matrix(Z.T if primal else Z)
+    system[np.diag_indices_from(system)] += alpha
+    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
+    if primal:
+        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
+    else:
+        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
+    return np.asarray(Z_test @ weights)
+
+
+def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry per family, method and number of features.
+
+    It has means over seeds of errors, and their standard deviations (``_std``); medians
+    of ``features_seconds`` (fit and transform) and ``total_seconds`` (including solve);
+    ``ratio_to_dense`` of the off-diagonal Gram errors, None if dense was not run; for
+    centred features ``ratio_to_plain``, with the same projection.
+    """
+    timed = []
+    for record in records:
+        features = record["fit_seconds"] + record["transform_seconds"]
+        total = features + (record["solve_seconds"] or 0.0)
+        timed.append({**record, "features": features, "total": total})
+    keys = ("family", "method", "centered", "n_components")
+    summary = aggregated(
+        timed,
+        keys,
+        alpha=("alpha", "first"),
+        gram_error=("gram_error", "mean"),
+        gram_error_all=("gram_error_all", "mean"),
+        test_error=("test_error", "mean"),
+        gram_error_std=("gram_error", "std"),
+        test_error_std=("test_error", "std"),
+        features_seconds=("features", "median"),
+        total_seconds=("total", "median"),
+    )
+    errors: dict[Any, dict[int, float]] = defaultdict(dict)
+    for r in records:
+        errors[tuple(r[key] for key in keys)][r["seed"]] = r["gram_error"]
+    for entry in summary:
+        family, method, centered, size = place = tuple(entry[key] for key in keys)
+        plain = (family, method, False, size) if centered else None
+        for reference, name, error in (
+            ((family, "dense", False, size), "ratio_to_dense", "ratio_se"),
+            (plain, "ratio_to_plain", "ratio_to_plain_se"),
+        ):
+            base = errors.get(reference, {})
+            shared = [seed for seed in errors[place] if seed in base]
+            pairs = [
+                [found[seed] for seed in shared] for found in (errors[place], base)
+            ]
+            entry[name], entry[error] = paired_ratio(*pairs) if shared else (None, None)
+    return summary

@@ -1,46 +1,28 @@
-"""Feature maps of all compared libraries, by names that can be sent to a process.
-
-These are randkern's projections and landmarks; scikit-learn's ``RBFSampler``,
-``Nystroem`` and ``PolynomialCountSketch``; and, for the optical kernel, two dense
-products in NumPy and lightonml's simulated device.
-"""
+"""Contenders of benchmarks: how each is drawn, made and timed, or why it is not."""
 
 import importlib.util
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from randkern._memory import available_memory, format_bytes
 
-import randkern
-from randkern.projections import PROJECTIONS
-
-from .rows import known_names
+from ..panels import Style
+from ..process import Lap, SkippedCase, Stopwatch
 
 __all__ = [
-    "FAMILIES",
     "INSTALLATION",
-    "PEERS",
     "Contender",
-    "SimulatedDevice",
-    "TwoProducts",
-    "contenders",
-    "known_projections",
-    "make_rows",
-    "missing_package",
+    "Timed",
+    "check_landmarks",
+    "check_package",
+    "fit_and_predict",
+    "known_names",
+    "some_records",
 ]
 
-# The peers for each kernel and their packages; ratios refer to the first.
-PEERS = {
-    "gaussian": {"RBFSampler": "scikit-learn", "Nystroem": "scikit-learn"},
-    "optical": {"two products": "numpy", "simulated device": "lightonml"},
-    "polynomial": {"PolynomialCountSketch": "scikit-learn"},
-}
-FAMILIES = tuple(PEERS)
+# Of packages that pip does not install by their name alone.
 INSTALLATION = {
-    "gpytorch": "pip install gpytorch",
     "lightonml": "pip install --no-deps lightonml==1.4.3",
     "xGPR": "pip install xgpr",
     "falkon": (
@@ -48,241 +30,116 @@ INSTALLATION = {
         "git+https://github.com/FalkonML/falkon.git"
     ),
 }
-
-
-def missing_package(name: str) -> str | None:
-    """Return how to install an optional package, or None if it is installed.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.contenders import missing_package
-    >>> missing_package("sklearn") is None
-    True
-    """
-    if importlib.util.find_spec(name) is not None:
-        return None
-    return f"{name} is not installed; {INSTALLATION[name]}"
+# Rows, components and iterations of the fits that load compiled code.
+_WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A kernel, a method of computing its features, and a floating-point type.
+class Contender(Style):
+    """A model of a benchmark: the style of its curve, and how it is made.
 
-    `method` is a projection of randkern or ``"landmarks"``, otherwise one of `PEERS`;
-    features have the `dtype` of the rows, except for ``PolynomialCountSketch``, which
-    returns float64; the Gaussian kernel's lengthscale defaults to √d.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.contenders import Contender, make_rows
-    >>> contender = Contender("gaussian", "randkern", "dense")
-    >>> X = make_rows(5, 3, "float32", seed=0)
-    >>> contender.build(3, 8, seed=0).fit(X).transform(X).shape
-    (5, 8)
+    Attributes
+    ----------
+    make : callable
+        Returns the unfitted model for a request, which has the arguments of a fit.
+    package : str
+        The optional package that it needs.
+    landmarks : bool
+        Whether its components are training rows.
+    memory : callable, optional
+        Estimates its bytes from numbers of rows, columns and components, if it does not
+        bound its memory itself.
     """
 
-    family: str
-    package: str
-    method: str
-    dtype: str = "float32"
-    degree: float = 2.0
-    lengthscale: float | None = None
-    centered: bool = False
+    make: Callable[[Mapping[str, Any]], Any] = dict
+    package: str = ""
+    landmarks: bool = False
+    memory: Callable[[int, int, int], int] | None = None
 
-    @property
-    def label(self) -> str:
-        """Short name, unique within a family."""
-        if self.package == "randkern":
-            return self.method
-        return f"{self.method} {self.dtype}"
-
-    def kernel(self, d: int) -> Any:
-        """Return the exact kernel."""
-        if self.family == "gaussian":
-            return randkern.Gaussian(self.lengthscale or math.sqrt(d))
-        if self.family == "optical":
-            return randkern.Optical(degree=self.degree)
-        if self.degree != int(self.degree):
-            raise ValueError(
-                f"the polynomial kernel has a whole degree, got {self.degree:g}"
+    def check(self, n: int = 0, d: int = 0, n_components: int = 0) -> None:
+        """Raise SkippedCase if it cannot be fitted to n rows of d columns here."""
+        if self.package:
+            check_package(self.package)
+        if self.landmarks:
+            check_landmarks(n, n_components)
+        needed = self.memory(n, d, n_components) if self.memory else 0
+        free = available_memory()
+        if free is not None and needed > free:
+            raise SkippedCase(
+                f"its features and their copies take about {format_bytes(needed)}; "
+                f"{format_bytes(free)} are free"
             )
-        return randkern.Polynomial(degree=int(self.degree))
-
-    def build(self, d: int, n_components: int, seed: int) -> Any:
-        """Return the unfitted feature map from `d` to `n_components` columns."""
-        kernel = self.kernel(d)
-        if self.package != "randkern":
-            return self._peer(kernel, n_components, seed)
-        if self.method == "landmarks":
-            return randkern.NystromFeatures(kernel, n_components, random_state=seed)
-        return randkern.RandomFeatures(
-            kernel,
-            n_components,
-            projection=self.method,
-            centered=self.centered,
-            random_state=seed,
-        )
-
-    def _peer(self, kernel: Any, n_components: int, seed: int) -> Any:
-        from sklearn import kernel_approximation as peers
-
-        if self.method == "two products":
-            return TwoProducts(n_components, self.degree, seed)
-        if self.method == "simulated device":
-            return SimulatedDevice(n_components, self.degree)
-        if self.method == "PolynomialCountSketch":
-            return peers.PolynomialCountSketch(
-                degree=kernel.degree, n_components=n_components, random_state=seed
-            )
-        sampler = getattr(peers, self.method)
-        gamma = 1 / (2 * kernel.lengthscale**2)
-        return sampler(gamma=gamma, n_components=n_components, random_state=seed)
-
-    def why_not(self, n: int, n_components: int) -> str | None:
-        """Return why it cannot be built for `n` rows, or None if it can."""
-        if self.package == "lightonml":
-            return missing_package("lightonml")
-        if self.method in ("Nystroem", "landmarks") and n_components > n:
-            return f"it has at most one component per training row: {n:,}"
-        return None
-
-    def matrix_bytes(self, d: int, n_components: int) -> int:
-        """Estimate the peak memory of the random matrix, while it is drawn.
-
-        It is zero for projections that store none.
-        """
-        # Pairs need half as many rows as columns; complex rows count twice.
-        pairs = self.package == "randkern" and self.family == "gaussian"
-        rows = -(-n_components // 2) if pairs else n_components
-        entries = rows * d * (2 if self.family == "optical" else 1)
-        single = 4 if self.dtype == "float32" else 8
-        if self.method in ("Nystroem", "landmarks"):  # a decomposition, and factors
-            return n_components * d * single + 4 * 8 * n_components**2
-        if self.method == "PolynomialCountSketch":  # hashes, and a complex sketch
-            return 16 * d * int(self.degree)
-        if self.package == "scikit-learn":  # drawn in float64, then converted
-            return entries * (12 if self.dtype == "float32" else 8)
-        if self.package != "randkern" or self.method == "dense":
-            return entries * single
-        if self.method == "orthogonal":  # float64, and the QR of its blocks
-            return entries * (8 + single) + 3 * 8 * d * min(d, rows)
-        if self.method == "qmc":  # float64 points and their normal quantiles
-            return entries * (16 + single)
-        return 0
-
-    def working_bytes(self) -> int:
-        """Estimate the memory besides input and output, per element of the output."""
-        if self.method == "two products":
-            return np.dtype(self.dtype).itemsize  # the second product
-        if self.method == "PolynomialCountSketch":  # sketches, transforms, a product
-            return 24 * int(self.degree) + 16
-        return 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON object."""
-        return asdict(self)
 
 
-class TwoProducts:
-    """Optical features in NumPy: |Ux|^m from two dense real products.
+def check_package(name: str) -> None:
+    """Raise SkippedCase, with how to install it, if a package is missing."""
+    if importlib.util.find_spec(name) is None:
+        how = INSTALLATION.get(name, f"pip install {name}")
+        raise SkippedCase(f"{name} is not installed; {how}")
 
-    Real and imaginary parts of U are drawn and scaled beforehand, in the dtype of the
-    rows; squares are taken in place, so only one array besides the output is needed.
+
+def check_landmarks(n: int, n_components: int) -> None:
+    """Raise SkippedCase if there are fewer rows than landmarks."""
+    if n_components > n:
+        raise SkippedCase(f"it has at most one component per training row: {n:,}")
+
+
+class Timed(NamedTuple):
+    """A fitted model, its predictions, and what they took."""
+
+    model: Any
+    predicted: Any
+    warm_up: Lap
+    fit: Lap
+    predict: Lap
+
+
+def fit_and_predict(
+    contender: Contender,
+    request: Mapping[str, Any],
+    X: Any,
+    y: Any,
+    X_test: Any,
+    few: Any = slice(_WARM_UP_ROWS),
+) -> Timed:
+    """Time a fit and its predictions.
+
+    Before, a small model is fitted to a few rows, to load compiled code.
+    """
+    small = {**request, "memory_limit": None, "budget": 0.0}
+    for size in ("n_components", "max_iter"):
+        small[size] = request.get(size) and min(request[size], _WARM_UP_SIZE)
+    watch = Stopwatch()
+    contender.make(small).fit(X[few], y[few]).predict(X_test[:_WARM_UP_ROWS])
+    warm_up = watch.lap()
+    model = contender.make(request).fit(X, y)
+    fit = watch.lap()
+    predicted = model.predict(X_test)
+    return Timed(model, predicted, warm_up, fit, watch.lap())
+
+
+def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Return distinct names, or raise for unknown ones.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randkern_lab.benchmarks.contenders import TwoProducts
-    >>> X = np.ones((2, 3), dtype=np.float32)
-    >>> Z = TwoProducts(4000, 2.0, seed=0).fit(X).transform(X)
-    >>> bool(abs((Z[0] @ Z[1]) / (2 * 3.0**2) - 1) < 0.2)
-    True
+    >>> from randkern_lab.benchmarks.contenders import known_names
+    >>> known_names("method", ["a", "b", "a"], "abc")
+    ['a', 'b']
     """
-
-    def __init__(self, n_components: int, degree: float, seed: int) -> None:
-        self.n_components = n_components
-        self.degree = degree
-        self.seed = seed
-
-    def fit(self, X: NDArray[Any]) -> "TwoProducts":
-        """Draw both matrices, with entries D^(−1/(2m)) N(0, 1/2)."""
-        rng = np.random.default_rng(self.seed)
-        scale = math.sqrt(0.5) * self.n_components ** (-0.5 / self.degree)
-        self.matrices_ = tuple(
-            rng.standard_normal((X.shape[1], self.n_components), dtype=X.dtype)
-            for _ in range(2)
-        )
-        for matrix in self.matrices_:
-            matrix *= X.dtype.type(scale)
-        return self
-
-    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return |Ux|^m/√D, shape (n, D)."""
-        real, imaginary = (X @ matrix for matrix in self.matrices_)
-        np.square(real, out=real)
-        np.square(imaginary, out=imaginary)
-        real += imaginary
-        if self.degree != 2:
-            np.power(real, X.dtype.type(self.degree / 2), out=real)
-        return real
+    listed = ", ".join(known)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {name!r}; expected some of {listed}")
+    if not names:
+        raise ValueError(f"nothing to run: name some of {listed}")
+    return list(dict.fromkeys(names))
 
 
-class SimulatedDevice:
-    """Intensities |Ux|² of lightonml's simulated device, for rows' signs as bits."""
-
-    def __init__(self, n_components: int, degree: float) -> None:
-        if degree != 2:
-            raise ValueError(f"its camera sees degree 2, got {degree:g}")
-        import lightonml
-
-        opu = lightonml.OPU(n_components, simulated=True)
-        self.device = randkern.optics.LightOnDevice(opu)
-
-    def fit(self, X: NDArray[Any]) -> "SimulatedDevice":
-        """Set the device up for the bits of the rows."""
-        self.device.calibrate((X > 0).astype(np.uint8))
-        return self
-
-    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the intensities."""
-        return self.device.transform((X > 0).astype(np.uint8))
-
-
-def known_projections(names: Sequence[str] | None = None) -> list[str]:
-    """Return the projections to run: those requested, or all except ``"auto"``.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.contenders import known_projections
-    >>> "dense" in known_projections()
-    True
-    >>> known_projections(["streamed"])
-    ['streamed']
-    """
-    every = [name for name in PROJECTIONS if name != "auto"]
-    return known_names("projection", every if names is None else names, every)
-
-
-def contenders(
-    family: str, projections: Sequence[str], degree: float = 2.0
-) -> list[Contender]:
-    """Return a family's contenders in float32, peers before projections.
-
-    For the Gaussian kernel the first is scikit-learn's ``RBFSampler`` in float64, its
-    default.
-    """
-    peers = [
-        Contender(family, package, method, "float32", degree)
-        for method, package in PEERS[family].items()
-    ]
-    if family == "gaussian":
-        peers.insert(0, Contender(family, "scikit-learn", "RBFSampler", "float64"))
-    return peers + [
-        Contender(family, "randkern", name, "float32", degree) for name in projections
-    ]
-
-
-def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
-    """Return `n` standard normal rows, drawn in float32 for every dtype."""
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, d), dtype=np.float32).astype(dtype, copy=False)
+def some_records(results: Mapping[str, Any]) -> list[Any]:
+    """Return the records, or raise the reason why there are none."""
+    if not results["records"]:
+        reason = results["skipped"][0]["reason"]
+        raise ValueError(f"nothing could be run: {reason}")
+    found: list[Any] = results["records"]
+    return found

@@ -11,28 +11,29 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 """
 
 import gc
-import time
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
 from ..options import CommonOptions, option
 from ..panels import Panel, draw
-from ..process import in_fresh_process
+from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
 from ..tables import TextTable, groups, listing, megabytes, number, of
-from .contenders import FAMILIES, Contender, contenders, known_projections, make_rows
-from .rows import known_names
+from .contenders import known_names, some_records
+from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
-__all__ = ["FeatureCost", "Options"]
+__all__ = ["FeatureCost", "Options", "make_rows", "peak_of_map"]
 
 # Methods without a matrix product, to which its bound does not apply.
 _WITHOUT_PRODUCT = ("structured", "PolynomialCountSketch")
@@ -74,34 +75,30 @@ class FeatureCost(Experiment):
         """Measure the machine's bounds on feature maps."""
         options = self.options
         self.projections = known_projections(options.projections)
-        self.families = known_names("family", options.families, FAMILIES)
         self.limit = _limit(options.memory_limit)
         self.say("bounds of the machine")
         self.bounds = roofline(options.n, options.d, options.n_components)
 
     def cases(self) -> Iterator[Case]:
         """Return the kernels, whose contenders take turns."""
-        for family in self.families:
+        for family in known_names("family", self.options.families, FAMILIES):
             yield {"family": family}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
         """Fit every contender that can run, then time their transforms in turn."""
         options, calls = self.options, {}
-        n, d, size = options.n, options.d, options.n_components
-        rows = {"float32": make_rows(n, d, "float32", options.seed)}
+        n, size = options.n, options.n_components
+        rows = {"float32": make_rows(n, options.d, "float32", options.seed)}
         rows["float64"] = rows["float32"].astype("float64")
-        fitted: list[tuple[Contender, dict[str, Any]]] = []
-        for contender in contenders(case["family"], self.projections):
+        fitted: list[tuple[FeatureMap, dict[str, Any]]] = []
+        for contender in self._contenders(case["family"]):
             X, label = rows[contender.dtype], contender.label
-            reason = contender.why_not(n, size) or self._beyond(contender)
-            if reason is None:
+            try:
+                self._check(contender)
                 self.say(f"{case['family']}, {label}: fitting")
-                try:
-                    feature_map, measured = _fitted(contender, d, size, X, options.seed)
-                except ValueError as error:  # an unsupported law or width
-                    reason = str(error)
-            if reason is not None:
-                yield {"method": label, "reason": reason}
+                feature_map, measured = _fitted(contender, size, X, options.seed)
+            except ValueError as error:  # also an unsupported law or width
+                yield {"method": label, "reason": str(error)}
                 continue
             named = {"library": contender.package, "dtype": contender.dtype}
             fitted.append((contender, {"method": label} | named | measured))
@@ -116,20 +113,32 @@ class FeatureCost(Experiment):
         for contender, record in fitted:
             yield record | {"peak_memory_bytes": self._peak(contender)}
 
-    def _beyond(self, contender: Contender) -> str | None:
-        """Return why a contender cannot run within the memory limit, if so."""
+    def _contenders(self, family: str) -> Iterator[FeatureMap]:
+        """Yield peers, then projections, in float32.
+
+        For the Gaussian kernel the first is ``RBFSampler`` in float64, its default.
+        """
+        ell = math.sqrt(self.options.d)
+        if family == "gaussian":
+            yield FeatureMap(family, "RBFSampler", "float64", lengthscale=ell)
+        for method in (*PEERS[family], *self.projections):
+            yield FeatureMap(family, method, lengthscale=ell)
+
+    def _check(self, contender: FeatureMap) -> None:
+        """Raise SkippedCase if a contender cannot run within the memory limit."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
+        contender.check(n, size)
         itemsize = np.dtype(contender.dtype).itemsize
         matrix = contender.matrix_bytes(d, size)
         arrays = (n * d + n * size) * itemsize + n * size * contender.working_bytes()
-        if matrix + arrays <= self.limit:
-            return None
-        return (
-            f"its matrix takes {format_bytes(matrix)}, input and output "
-            f"{format_bytes(arrays)}: more than the limit of {format_bytes(self.limit)}"
-        )
+        if matrix + arrays > self.limit:
+            raise SkippedCase(
+                f"its matrix takes {format_bytes(matrix)}, input and output "
+                f"{format_bytes(arrays)}: more than the limit of "
+                f"{format_bytes(self.limit)}"
+            )
 
-    def _bound(self, contender: Contender) -> float | None:
+    def _bound(self, contender: FeatureMap) -> float | None:
         """Return the lower bound on this method's nanoseconds per feature.
 
         The rates were measured in float32, so there is none for the float64 peer.
@@ -144,22 +153,18 @@ class FeatureCost(Experiment):
             products = 0.5  # one frequency gives a cosine and a sine
         return max(bounds["write_new_ns"], products * bounds["product_ns"])
 
-    def _peak(self, contender: Contender) -> int | None:
+    def _peak(self, contender: FeatureMap) -> int | None:
         """Return the memory that a map adds, measured in a separate process."""
-        if not self.options.memory:
+        options = self.options
+        if not options.memory:
             return None
         self.say(f"{contender.family}, {contender.label}: peak memory")
-        options = self.options
-        sizes = options.n, options.d, options.n_components
-        request = {"contender": contender.to_dict(), "sizes": sizes}
-        told = in_fresh_process(peak_of_map, request | {"seed": options.seed})
-        return int(told["peak_memory_bytes"])
+        request = options.arguments() | {"contender": asdict(contender)}
+        return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the bounds."""
-        if not results["records"]:
-            reason = results["skipped"][0]["reason"]
-            raise ValueError(f"nothing could be run: {reason}")
+        some_records(results)
         named = {"projections": self.projections, "memory_limit": self.limit}
         return {"arguments": results["arguments"] | named, "roofline": self.bounds}
 
@@ -218,36 +223,41 @@ class FeatureCost(Experiment):
         return draw(results, panels, columns=1, size=(7.2, 3.0), title=title)
 
 
+def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
+    """Return `n` standard normal rows, drawn in float32 for every dtype."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d), dtype=np.float32).astype(dtype, copy=False)
+
+
 def peak_of_map(request: Mapping[str, Any]) -> dict[str, Any]:
     """Measure the memory that fitting and transforming add in this process."""
-    contender = Contender(**request["contender"])
-    (n, d, size), seed = request["sizes"], request["seed"]
+    contender = FeatureMap(**request["contender"])
+    n, d, size, seed = (request[k] for k in ("n", "d", "n_components", "seed"))
     few = make_rows(_FIRST_ROWS, d, contender.dtype, seed)
-    first = min(size, _FIRST_COMPONENTS)
-    if contender.why_not(_FIRST_ROWS, first):
-        first = _FIRST_ROWS
-    contender.build(d, first, seed).fit(few).transform(few)  # loads compiled code
+    landmarks = contender.method in ("Nystroem", "landmarks")
+    first = min(size, _FIRST_ROWS if landmarks else _FIRST_COMPONENTS)
+    contender.build(first, seed).fit(few).transform(few)  # loads compiled code
     X = make_rows(n, d, contender.dtype, seed)
     gc.collect()
     with Measurement() as measured:
-        Z = contender.build(d, size, seed).fit(X).transform(X)
+        Z = contender.build(size, seed).fit(X).transform(X)
     added = measured.peak_bytes - measured.before_bytes
     return {"peak_memory_bytes": added, "output_bytes": int(Z.nbytes)}
 
 
 def _fitted(
-    contender: Contender, d: int, size: int, X: Any, seed: int
+    contender: FeatureMap, size: int, X: Any, seed: int
 ) -> tuple[Any, dict[str, Any]]:
     """Return a fitted and warmed-up map, the time it took, and its output's bytes.
 
     A projection may draw its matrix on first use, so the warm-up counts as fitting.
     """
-    feature_map = contender.build(d, size, seed)
-    start = time.perf_counter()
+    feature_map = contender.build(size, seed)
+    watch = Stopwatch()
     Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-    seconds = time.perf_counter() - start
     output = len(X) * size * Z.dtype.itemsize
-    return feature_map, {"fit_seconds": seconds, "output_bytes": output}
+    fit = {"fit_seconds": watch.lap().seconds, "output_bytes": output}
+    return feature_map, fit
 
 
 def _add_speedups(records: Sequence[dict[str, Any]]) -> None:

@@ -22,7 +22,6 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 import randkern
@@ -30,50 +29,90 @@ from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
 from ..options import DataOptions, option
-from ..panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-    logarithmic,
-)
-from ..process import Stopwatch, in_fresh_process
+from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel, draw, logarithmic
+from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
-from .contenders import missing_package
+from .contenders import Contender, fit_and_predict, known_names
 from .gp_peers import (
-    Predicted,
-    predict_gpytorch,
-    predict_scikit_learn,
-    predict_svgp,
-    predict_xgpr,
+    NOISE,
+    FourierProcess,
+    GPyTorchProcess,
+    ProcessWithDeviations,
+    SparseProcess,
+    XGPRProcess,
 )
-from .rows import known_names, saved_arrays, saved_rows
+from .rows import Rows, saved, saved_rows
 from .tables import kind_of, read_table, table_paths
 
-__all__ = ["METHODS", "GaussianProcesses", "Options"]
+__all__ = ["METHODS", "GaussianProcesses", "Options", "learn"]
 
-METHODS: Mapping[str, Style] = {
-    "features": Style("randkern, features", BLUE, "o"),
-    "prior": Style("randkern, far_variance='prior'", SKY, "v"),
-    "exact": Style("randkern, exact", BLUE, "D"),
-    "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
-    "gpytorch": Style("GPyTorch, exact", RED, "D"),
-    "rff": Style("GPyTorch, RFFKernel", RED, "s"),
-    "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
-    "xgpr": Style("xGPR", ORANGE, "P"),
+
+def _own(request: Mapping[str, Any], far_variance: str = "features") -> Any:
+    d, size = request["n_features"], request["n_components"]
+    model = randkern.GaussianProcessRegressor(
+        randkern.Gaussian(np.full(d, d**0.5)) * 1.0,
+        NOISE,
+        size,
+        far_variance=far_variance,
+        random_state=request["seed"],
+    )
+    return ProcessWithDeviations(model, include_noise=True)
+
+
+def _scikit_learn(request: Mapping[str, Any]) -> Any:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    d = request["n_features"]
+    kernel = ConstantKernel(1.0) * RBF(np.full(d, d**0.5), (1e-5, 1e5))
+    # The white kernel is the noise, and is included in the predicted deviations.
+    return ProcessWithDeviations(GaussianProcessRegressor(kernel + WhiteKernel(NOISE)))
+
+
+_prior = partial(_own, far_variance="prior")
+METHODS: Mapping[str, Contender] = {
+    "features": Contender("randkern, features", BLUE, "o", make=_own),
+    "prior": Contender("randkern, far_variance='prior'", SKY, "v", make=_prior),
+    "exact": Contender("randkern, exact", BLUE, "D", make=_own),
+    "scikit-learn": Contender("scikit-learn, exact", BLACK, "X", make=_scikit_learn),
+    "gpytorch": Contender(
+        "GPyTorch, exact", RED, "D", make=GPyTorchProcess, package="gpytorch"
+    ),
+    "rff": Contender(
+        "GPyTorch, RFFKernel", RED, "s", make=FourierProcess, package="gpytorch"
+    ),
+    "svgp": Contender(
+        "GPyTorch, SVGP", GREEN, "^", make=SparseProcess, package="gpytorch"
+    ),
+    "xgpr": Contender("xGPR", ORANGE, "P", make=XGPRProcess, package="xGPR"),
 }
 _EXACT = ("exact", "scikit-learn", "gpytorch")
-_PACKAGES = dict.fromkeys(("gpytorch", "rff", "svgp"), "gpytorch") | {"xgpr": "xGPR"}
-_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
-_WARM_UP_ROWS = 64
-_NOISE = 0.1
 _TEST_ROWS = 5000
+_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
+
+
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
+    rows = saved_rows(request["folder"], request["n_train"])
+    timed = fit_and_predict(METHODS[request["method"]], request, *rows[:3])
+    mean, variance = timed.predicted
+    residual, deviation = rows.y_test - mean, np.sqrt(variance)
+    within = {
+        share: float(np.mean(np.abs(residual) < norm.ppf(0.5 + share / 2) * deviation))
+        for share in (0.5, 0.95)
+    }
+    return {
+        "rmse": float(np.sqrt(np.mean(residual**2))),
+        "nlpd": float(-norm.logpdf(residual, scale=deviation).mean()),
+        "coverage": within[0.95],
+        "coverage_50": within[0.5],
+        "seconds": timed.fit.seconds + timed.predict.seconds,
+        "cpu_seconds": timed.fit.cpu_seconds + timed.predict.cpu_seconds,
+        "warm_up_seconds": timed.warm_up.seconds,
+        "steps": getattr(timed.model, "steps_", None),
+        "out_of_time": getattr(timed.model, "out_of_time_", None),
+    }
 
 
 @dataclass(frozen=True)
@@ -121,47 +160,50 @@ class GaussianProcesses(Experiment):
         """Write the data sets to files for the processes."""
         options = self.options
         self.methods = known_names("method", options.methods, METHODS)
-        self.described, self.folders = {}, {}
         if options.tables and options.data_dir is None:
             raise ValueError("--tables are files of --data-dir, which is not given")
-        sets = self._tables() if options.data_dir is not None else self._generated()
-        for arrays, described in sets:
-            saved = self.resources.enter_context(saved_arrays(*arrays))
-            self.folders[described["name"]] = saved
-            self.described[described["name"]] = described
+        self.described, self.folders = {}, {}
+        sets = self._generated() if options.data_dir is None else self._tables()
+        for name, rows, noise in sets:
+            rows, scale = _standardised(rows)
+            self.folders[name] = self.resources.enter_context(saved(rows))
+            self.described[name] = {
+                "name": name,
+                "n_train": len(rows.X),
+                "n_test": len(rows.X_test),
+                "n_features": rows.X.shape[1],
+                "noise_rmse": None if noise is None else noise / scale,
+            }
 
-    def _generated(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        yield self._diabetes()
-        yield self._friedman()
+    def _generated(self) -> Iterator[tuple[str, Rows, float | None]]:
+        """Yield diabetes, and Friedman's first function, with the noise's deviation."""
+        from sklearn.datasets import make_friedman1
 
-    def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
-        arrays = data.X_train, data.y_train, data.X_test, data.y_test
-        return _standardised("diabetes", *arrays, noise=None)
+        n, d, seed = self.options.n, self.options.columns, self.options.seed
+        data = prepare(load_dataset("diabetes"), random_state=seed)
+        yield (
+            "diabetes",
+            Rows(data.X_train, data.y_train, data.X_test, data.y_test),
+            None,
+        )
+        total = n + min(n, _TEST_ROWS)
+        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+        yield "friedman", Rows(X[:n], y[:n], X[n:], y[n:]), 1.0
 
-    def _tables(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Return the tables of the folder with numeric targets."""
+    def _tables(self) -> Iterator[tuple[str, Rows, None]]:
+        """Yield the tables of the folder with numeric targets."""
         options = self.options
         paths = table_paths(options.data_dir)
         for name in known_names("table", options.tables or tuple(paths), paths):
             request = {"table": name, "path": paths[name], "target": options.target}
             X, y, test = read_table({**request, "fold": 0, "rows": None, "seed": 0})
-            if kind_of(y) != "regression":
-                continue
-            rows, y = (X[~test], X[test]), y.astype(float)
-            encoder = randkern.TabularEncoder().fit(rows[0])
-            train, held_out = (encoder.transform(part) for part in rows)
-            arrays = train, y[~test], held_out, y[test]
-            yield _standardised(name, *arrays, noise=None)
-
-    def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return Friedman's first function with noise of variance 1."""
-        from sklearn.datasets import make_friedman1
-
-        n, d, seed = self.options.n, self.options.columns, self.options.seed
-        total = n + min(n, _TEST_ROWS)
-        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
-        return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+            if kind_of(y) == "regression":
+                y, encoder = y.astype(float), randkern.TabularEncoder()
+                train, held_out = (
+                    encoder.fit_transform(X[~test]),
+                    encoder.transform(X[test]),
+                )
+                yield name, Rows(train, y[~test], held_out, y[test]), None
 
     def cases(self) -> Iterator[Case]:
         """Return data sets, methods and seeds."""
@@ -172,29 +214,20 @@ class GaussianProcesses(Experiment):
     def measure(self, case: Case) -> dict[str, Any]:
         """Run the method in its own process, which reads the rows it uses."""
         method, options = case["method"], self.options
-        if method in _PACKAGES:
-            reason = missing_package(_PACKAGES[method])
-            if reason is not None:
-                raise SkippedCase(reason)
-        used = self.described[case["dataset"]]["n_train"]
+        METHODS[method].check()
+        described = self.described[case["dataset"]]
+        used, size = described["n_train"], options.n_components
         if method in _EXACT:
             if options.data_dir is not None and used > options.exact_rows:
                 raise SkippedCase(f"an exact process of {used:,} rows")
-            used = min(used, options.exact_rows)
-        size = None if method in _EXACT else options.n_components
-        if method == "svgp":
-            size = min(options.inducing or options.n_components, used)
-        request = {
-            **{"method": method, "n_train": used, "n_components": size},
-            **{"budget": options.budget, "seed": case["seed"]},
-            "folder": self.folders[case["dataset"]],
-        }
-        try:
-            found = in_fresh_process(learn, request)
-        except ValueError as error:
-            raise SkippedCase(str(error)) from error
-        named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
-        return named | found
+            used, size = min(used, options.exact_rows), None
+        elif method == "svgp":
+            size = min(options.inducing or size, used)
+        named = {"n_train": used, "n_components": size}
+        request = {"folder": self.folders[case["dataset"]], **case, **named}
+        request |= {"budget": options.budget, "n_features": described["n_features"]}
+        found = in_fresh_process(learn, request)
+        return {"label": METHODS[method].label, **named, **found}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the descriptions of data sets, and the peers' versions."""
@@ -285,74 +318,12 @@ def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> Non
     axes.margins(x=0.15, y=0.12)
 
 
-def _standardised(
-    name: str,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    X_test: NDArray[Any],
-    y_test: NDArray[Any],
-    noise: float | None,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Standardise columns and targets by the training rows."""
+def _standardised(rows: Rows) -> tuple[Rows, float]:
+    """Standardise by the training rows; return the scale of the targets, too."""
+    X, y, X_test, y_test = rows
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     middle, scale = float(y.mean()), float(y.std())
-    arrays = ((X - centre) / spread, (y - middle) / scale)
-    held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
-    described = {
-        "name": name,
-        "n_train": len(X),
-        "n_test": len(X_test),
-        "n_features": int(X.shape[1]),
-        "noise_rmse": None if noise is None else noise / scale,
-    }
-    return (*arrays, *held_out), described
-
-
-def learn(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Learn and predict in this process."""
-    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
-    few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
-    size = request["n_components"]
-    small = {**request, "n_components": None if size is None else 16, "budget": 0.0}
-    _predict(small, X[few], y[few], X_test[few])
-    warmed = watch.lap()
-    mean, variance, steps, out_of_time = _predict(request, X, y, X_test)
-    lap = watch.lap()
-    residual, deviation = y_test - mean, np.sqrt(variance)
-    low, high = (float(norm.ppf(0.5 + share / 2)) for share in (0.5, 0.95))
-    density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
-    return {
-        "rmse": float(np.sqrt(np.mean(residual**2))),
-        "nlpd": float(np.mean(density)),
-        "coverage": float(np.mean(np.abs(residual) < high * deviation)),
-        "coverage_50": float(np.mean(np.abs(residual) < low * deviation)),
-        "seconds": lap.seconds,
-        "cpu_seconds": lap.cpu_seconds,
-        "warm_up_seconds": warmed.seconds,
-        "steps": steps,
-        "out_of_time": out_of_time,
-    }
-
-
-def _predict(
-    request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
-) -> Predicted:
-    """Learn, and return means and variances of the test targets."""
-    method, size, seed = request["method"], request["n_components"], request["seed"]
-    if method == "scikit-learn":
-        return predict_scikit_learn(X, y, X_test, noise=_NOISE)
-    if method == "xgpr":
-        return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
-    if method in ("gpytorch", "rff", "svgp"):
-        predict = predict_svgp if method == "svgp" else predict_gpytorch
-        asked = {"n_components": size, "noise": _NOISE, "seed": seed}
-        return predict(X, y, X_test, budget=request["budget"], **asked)
-    lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    kernel = randkern.Gaussian(lengthscales) * 1.0
-    far = "prior" if method == "prior" else "features"
-    model = randkern.GaussianProcessRegressor(
-        kernel, _NOISE, size, far_variance=far, random_state=seed
-    )
-    mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
-    return Predicted(mean, sd**2)
+    scaled = [((part - centre) / spread) for part in (X, X_test)]
+    y, y_test = (y - middle) / scale, (y_test - middle) / scale
+    return Rows(scaled[0], y, scaled[1], y_test), scale

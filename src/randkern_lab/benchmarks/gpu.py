@@ -21,8 +21,8 @@ from ..options import CommonOptions, option
 from ..panels import Panel, draw
 from ..runner import Case, Experiment
 from ..tables import Column, TextTable, count, listing, of
+from .contenders import known_names
 from .gpu_device import Device
-from .rows import known_names
 
 __all__ = ["MEASUREMENTS", "OnGPU", "Options"]
 

@@ -5,7 +5,8 @@
 kernel: two dense products in NumPy; the polynomial kernel: ``PolynomialCountSketch``),
 to Falkon and to xGPR's discriminant, if installed. All use the same float32 rows,
 kernel, penalty and intercept (Falkon and xGPR have none). Each fit runs in its own
-process, so that its peak memory is its own; contenders take turns, seed after seed.
+process, so that its peak memory is its own, and fits 64 rows before it is timed;
+contenders take turns, seed after seed.
 
 scikit-learn factorises exactly, while conjugate gradients stop early. Wherever both
 run, our own factorisation (``cholesky``) therefore runs too: it is added to the
@@ -14,83 +15,100 @@ solvers, and a peer is skipped if memory does not suffice.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import numpy as np
-
-import randkern
-from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 
 from ..options import option
 from ..panels import (
+    BLACK,
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PINK,
     RED,
     SKY,
-    Style,
     new_figure,
     scatter_costs,
 )
-from ..process import in_fresh_process
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, grid
 from ..tables import (
     Column,
     TextTable,
-    groups,
     listing,
     megabytes,
     number,
     of,
     percent,
     seconds,
+    skip_notes,
     words,
 )
 from . import ridge_scaling
-from .contenders import FAMILIES, PEERS
+from .classifiers import ClassifierExperiment, fit_classifier
+from .contenders import Contender, known_names
+from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
-    LIBRARIES,
-    SOLVERS,
-    fit_classifier,
-    label,
-    package,
+    FalkonClassifier,
+    RidgeOnFeatures,
+    XGPRClassifier,
+    own_ridge,
     peer_bytes,
-    why_not,
+    ridge_record,
 )
-from .row_file import write_rows
-from .rows import (
-    RowOptions,
-    known_names,
-    load_rows,
-    parse_lengthscale,
-    temporary_folder,
-)
+from .rows import RowOptions, temporary_folder, write_rows
+from .summaries import aggregated
 
-__all__ = ["Options", "Ridge", "summarise"]
+__all__ = ["METHODS", "Options", "Ridge", "summarise"]
 
-_FACTORISED = ("RBFSampler", "Nystroem", "two products", "PolynomialCountSketch")
-_LOOKS = {
-    "pcg": (BLUE, "s", "-"),
-    "cholesky": (GREEN, "^", "--"),
-    "auto": (PINK, "D", ":"),
-    "landmarks": (SKY, "h", "-"),
-    "RBFSampler": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "two products": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "PolynomialCountSketch": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "Nystroem": (ORANGE, "P", (0, (8, 3))),
-    "falkon": ("#000000", "X", (0, (8, 3))),
-    "xgpr": ("#999999", "*", "--"),
+SOLVERS = ("pcg", "cholesky", "auto")
+LIBRARIES = ("falkon", "xgpr")
+_RED = (RED, "v", (0, (5, 1, 1, 1, 1, 1)))
+_FACTORISED = {"make": RidgeOnFeatures, "memory": peer_bytes}
+METHODS: Mapping[str, Contender] = {
+    "pcg": Contender("randkern, pcg", BLUE, "s", make=partial(own_ridge, solver="pcg")),
+    "cholesky": Contender(
+        *("randkern, cholesky", GREEN, "^", "--"),
+        make=partial(own_ridge, solver="cholesky"),
+    ),
+    "auto": Contender("randkern, auto", PINK, "D", ":", make=own_ridge),
+    "landmarks": Contender(
+        *("randkern, landmarks", SKY, "h"),
+        make=partial(own_ridge, solver="cholesky", features="nystrom"),
+        landmarks=True,
+    ),
+    **{
+        name: Contender(f"{name} + RidgeClassifier", *_RED, **_FACTORISED)
+        for name in ("RBFSampler", "two products", "PolynomialCountSketch")
+    },
+    "Nystroem": Contender(
+        *("Nystroem + RidgeClassifier", ORANGE, "P", (0, (8, 3))),
+        landmarks=True,
+        **_FACTORISED,
+    ),
+    "falkon": Contender(
+        *("Falkon", BLACK, "X", (0, (8, 3))),
+        make=FalkonClassifier,
+        package="falkon",
+        landmarks=True,
+    ),
+    "xgpr": Contender(
+        "xGPR, discriminant", GREY, "*", "--", make=XGPRClassifier, package="xGPR"
+    ),
 }
-STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()}
+
+
+def fit_ridge(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return ridge_record(*fit_classifier(METHODS, request))
 
 
 @dataclass(frozen=True)
 class Options(RowOptions):
     """Options of ``randkern bench ridge``."""
 
-    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
+    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     degree: float = option(2.0, "Of the optical or the polynomial kernel.")
     alpha: float = option(1e-3, "The ridge penalty.")
     n_components: tuple[int, ...] = option(
@@ -102,7 +120,7 @@ class Options(RowOptions):
     peers: bool = option(True, "Beside the other libraries.")
     nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
     libraries: tuple[str, ...] = option(
-        tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
+        LIBRARIES, "Of falkon, xgpr, where they are installed."
     )
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
@@ -110,13 +128,14 @@ class Options(RowOptions):
     scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
 
 
-class Ridge(Experiment):
+class Ridge(ClassifierExperiment):
     """Ridge classifiers, each in a process of its own."""
 
     name = "ridge"
     title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
-    command = "bench"
     Options = Options
+    contenders = METHODS
+    work = staticmethod(fit_ridge)
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""
@@ -125,34 +144,22 @@ class Ridge(Experiment):
         if not (options.comparison or options.scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
         self.sizes = ridge_scaling.QUICK if options.quick else ridge_scaling.FULL
-        given = {"n_components": options.memory_limit, "n": self.sizes.memory_limit}
-        self.limits = {axis: v and resolve_memory_limit(v) for axis, v in given.items()}
-        self.methods = self._methods()
+        described = super().prepare() if options.comparison else None
         if options.scaling:
             n = self.sizes.most_rows + ridge_scaling.TEST_ROWS
             self.say(f"writing {n:,} rows")
             self.streams = self.resources.enter_context(temporary_folder())
             write_rows(self.streams, n, self.sizes.d, options.seed)
-        self.lengthscale: float | None = None
-        if not options.comparison:
-            return None
-        rows = load_rows(options)
-        self.shape = rows.X_train.shape
-        if options.kernel == "gaussian":
-            kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
-            resolved = kernel.resolve(rows.X_train, random_state=0)
-            self.lengthscale = float(resolved.lengthscale)
-        self.folder = self.resources.enter_context(rows.saved())
-        return rows.description
+        return described
 
-    def _methods(self) -> list[str]:
-        """Return the peers, the reference of ratios first, and our solvers."""
+    @property
+    def methods(self) -> list[str]:
+        """The peers, the reference of ratios first, and our solvers."""
         options = self.options
         own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
         if not options.peers:
-            known_names("solver", own, SOLVERS)
-            return own
-        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
+            return known_names("solver", own, SOLVERS)
+        first, *others = (m for m in PEERS[options.kernel] if m in METHODS)
         peers = [first, *(others if options.nystroem else [])]
         if options.kernel == "gaussian":
             if options.libraries:
@@ -165,92 +172,65 @@ class Ridge(Experiment):
 
     def cases(self) -> Iterator[Case]:
         """Return contenders in turn, seed after seed, and the points of the scaling."""
-        options = self.options
-        seeds = range(options.seed, options.seed + options.repeats)
-        for seed in seeds if options.comparison else ():
-            for size in sorted(set(options.n_components)):
-                for method in self.methods:
-                    yield {
-                        "family": options.kernel,
-                        "method": method,
-                        "n_components": size,
-                        "seed": seed,
-                    }
+        options, first = self.options, self.options.seed
+        if options.comparison:
+            yield from grid(
+                family=[options.kernel],
+                seed=range(first, first + options.repeats),
+                n_components=sorted(set(options.n_components)),
+                method=self.methods,
+            )
         if options.scaling:
             yield from self.sizes.cases()
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process."""
-        options = self.options
         if "axis" in case:
-            limits, sizes = self.limits, self.sizes
-            return ridge_scaling.measure(case, sizes, options, limits, self.streams)
-        self._check(case["method"], case["n_components"])
-        request = {
-            **case,
-            "lengthscale": self.lengthscale or 1.0,
-            "degree": options.degree,
-            "alpha": options.alpha,
-            "memory_limit": self.limits["n_components"],
-            "folder": self.folder,
-        }
-        found = in_fresh_process(fit_classifier, request)
+            return ridge_scaling.measure(case, self.sizes, self.options, self.streams)
+        found, method = super().measure(case), case["method"]
+        named = METHODS[method].package
         return {
-            "label": label(case["method"]),
-            "library": package(case["method"], case["family"]),
+            "library": named or PEERS[case["family"]].get(method, "randkern"),
             "test_accuracy": 1.0 - found["test_error"],
             **found,
         }
 
-    def _check(self, method: str, size: int) -> None:
-        """Raise if a contender must not run."""
-        n, d = self.shape
-        reason = why_not(method, n, size)
-        if reason is not None:
-            raise SkippedCase(reason)
-        needed, free = peer_bytes(size, n, d), available_memory()
-        if method in _FACTORISED and free is not None and needed > free:
-            raise SkippedCase(
-                f"its features, their copies and the Gram matrix take about "
-                f"{format_bytes(needed)}; {format_bytes(free)} are free"
-            )
-
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the summary, with the scaling separate from the comparison."""
-        options, named = self.options, results["arguments"]
+        options, gaussian = self.options, self.options.kernel == "gaussian"
         records, scaled = _apart(results["records"])
         skipped, unscaled = _apart(results["skipped"])
-        if options.comparison and not records:
-            raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
-        gone = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
-        found: dict[str, Any] = {
+        if options.comparison:
+            super().conclude({**results, "records": records, "skipped": skipped})
+        resolved = {
+            "lengthscale": getattr(self, "lengthscale", None) if gaussian else None,
+            "degree": None if gaussian else options.degree,
+            "methods": self.methods,
+            "memory_limit": self.memory_limit,
+        }
+        # Once, whatever the seeds.
+        once = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
+        found = {
+            "arguments": results["arguments"] | resolved,
             "records": records,
             "skipped": [
-                {key: value for key, value in note.items() if key != "seed"}
-                | {"method": label(note["method"])}
-                for note in reversed(gone.values())
+                {"family": options.kernel, "method": METHODS[method].label}
+                | {"n_components": size, "reason": note["reason"]}
+                for (method, size), note in reversed(once.items())
             ],
-            "arguments": named
-            | {
-                "lengthscale": self.lengthscale,
-                "degree": None if options.kernel == "gaussian" else options.degree,
-                "methods": self.methods,
-                "memory_limit": self.limits["n_components"],
-            },
             "summary": summarise(records),
         }
-        if options.scaling:
-            found["scaling"] = {
-                "arguments": self.sizes.describe()
-                | {"alpha": options.alpha, "seed": options.seed},
+        if not options.scaling:
+            return found
+        named = {"alpha": options.alpha, "seed": options.seed}
+        pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
+        return found | {
+            "scaling": {
+                "arguments": self.sizes.describe() | named,
                 "records": scaled,
                 "exponents": ridge_scaling.exponents(scaled),
-                "skipped": [
-                    {"family": "gaussian", "method": label("pcg")} | note
-                    for note in unscaled
-                ],
+                "skipped": [pcg | note for note in unscaled],
             }
-        return found
+        }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
@@ -264,18 +244,13 @@ class Ridge(Experiment):
                     f"{entry['label']}, D = {entry['n_components']:,}: {stopped} at a "
                     f"residual of {entry['residual']:.1e}"
                 )
-                if methods & set(_FACTORISED):
+                if any(METHODS[m].memory for m in methods):
                     told += "; the peers' systems are solved exactly, as is ours by "
                     told += "cholesky" + ", which was skipped" * (
                         "cholesky" not in methods
                     )
                 yield told
-        reasons: dict[tuple[str, str], list[str]] = {}
-        for note in results["skipped"]:
-            place = f"{note['family']}, {note['method']}", note["reason"]
-            reasons.setdefault(place, []).append(f"{note['n_components']:,}")
-        for (who, reason), sizes in reasons.items():
-            yield f"skipped {who}, n_components = {', '.join(sizes)}: {reason}"
+        yield from skip_notes(results, "family", "method", "n_components")
         for note in results.get("scaling", {}).get("skipped", ()):
             where = f"D = {note['n_components']:,}, n = {note['n']:,}"
             yield f"skipped {note['method']}, {where}: {note['reason']}"
@@ -316,7 +291,7 @@ class Ridge(Experiment):
         """Return error against the time of features and fit."""
         figure = new_figure(7.6, 5.2)
         least = 0.5 / results["dataset"]["n_test"]
-        scatter_costs(figure.subplots(), results["summary"], STYLES, least)
+        scatter_costs(figure.subplots(), results["summary"], METHODS, least)
         figure.axes[0].set_title(_title(results), fontsize=10)
         return figure
 
@@ -324,55 +299,26 @@ class Ridge(Experiment):
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one entry per method and number of features.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-
-    Returns
-    -------
-    summary : list of dict
-        ``family``, ``method``, ``label``, ``library``, ``n_components``, ``n_seeds``;
-        medians of a record's times and of ``iterations``; the means ``test_accuracy``
-        and ``test_error``, ``test_error_std`` (None for one seed); the largest
-        ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct ones, separated by
-        commas); relative to the family's peer at the same D, ``speedup_over_peer`` (the
-        peer's median ``train_seconds`` over its own) and ``memory_of_peer`` (its own
-        peak over the peer's), None without that peer.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.ridge import summarise
-    >>> record = {"family": "gaussian", "label": "", "library": "", "n_components": 8,
-    ...           "features_seconds": None, "fit_seconds": 1.0, "train_seconds": 1.0,
-    ...           "predict_seconds": 0.1, "total_seconds": 1.1, "process_seconds": 3.0,
-    ...           "test_error": 0.25, "test_accuracy": 0.75, "iterations": 4,
-    ...           "residual": 1e-3, "outcome": "converged", "peak_memory_bytes": 10**8,
-    ...           "seed": 0, "method": "pcg"}
-    >>> peer = record | {"method": "RBFSampler", "train_seconds": 6.0}
-    >>> [entry["speedup_over_peer"] for entry in summarise([record, peer])]
-    [6.0, 1.0]
+    It has medians of times and ``iterations``, mean errors with ``test_error_std``
+    (None for one seed), the largest ``residual`` and ``peak_memory_bytes``, distinct
+    outcomes, and, relative to the family's peer at the same D, ``speedup_over_peer``
+    (the peer's ``train_seconds`` over its own) and ``memory_of_peer`` (its own peak
+    over the peer's), None without that peer.
     """
-    import pandas as pd
-
-    medians = ("features", "fit", "train", "predict", "total", "process")
-    summary = []
-    keys = ("family", "method", "label", "library", "n_components")
-    for named, own in groups(records, *keys):
-        table = pd.DataFrame(own)
-        found = {
-            f"{m}_seconds": table[f"{m}_seconds"].astype(float).median()
-            for m in medians
-        }
-        found["iterations"] = table.iterations.astype(float).median()
-        found["test_accuracy"] = table.test_accuracy.mean()
-        found["test_error"] = table.test_error.mean()
-        found["test_error_std"] = table.test_error.std()
-        found["residual"] = table.residual.astype(float).max()
-        entry = named | {"n_seeds": len(own)}
-        entry |= {k: None if np.isnan(v) else float(v) for k, v in found.items()}
-        entry["peak_memory_bytes"] = int(table.peak_memory_bytes.max())
-        entry["outcome"] = ", ".join(sorted(set(table.outcome)))
-        summary.append(entry)
+    timed = ("features", "fit", "train", "predict", "total", "process")
+    seconds = {f"{each}_seconds": (f"{each}_seconds", "median") for each in timed}
+    summary = aggregated(
+        records,
+        ("family", "method", "label", "library", "n_components"),
+        **seconds,
+        iterations=("iterations", "median"),
+        test_accuracy=("test_accuracy", "mean"),
+        test_error=("test_error", "mean"),
+        test_error_std=("test_error", "std"),
+        residual=("residual", "max"),
+        peak_memory_bytes=("peak_memory_bytes", "max"),
+        outcome=("outcome", lambda outcomes: ", ".join(sorted(set(outcomes)))),
+    )
     for entry in summary:
         first = next(iter(PEERS[entry["family"]]))
         peers = of(summary, method=first, n_components=entry["n_components"])

@@ -1,17 +1,24 @@
 """Cost of conjugate gradients on streamed rows, against D and against n.
 
 Rows are float32 normals with descending variances, 64 columns and one target
-(:func:`.row_file.write_rows`), written once to a temporary folder, set by the
-environment variable ``TMPDIR``, and read block by block in every pass. The kernel is
-Gaussian with lengthscale √d. Fits against D (10,000 rows) use the models' memory limit,
-those against n (2,048 features) 200 MB: features are cached as long as they fit, so
-memory grows with n up to that limit.
+(:func:`.rows.write_rows`), written once to a temporary folder, set by the environment
+variable ``TMPDIR``, and read block by block in every pass. The kernel is Gaussian with
+lengthscale √d. Fits against D (10,000 rows) use the models' memory limit, those against
+n (2,048 features) 200 MB: features are cached as long as they fit, so memory grows with
+n up to that limit.
 """
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+import randkern
 
 from ..process import in_fresh_process
 from ..runner import Case
@@ -29,7 +36,9 @@ from ..tables import (
     seconds,
     words,
 )
-from .ridge_models import fit_stream
+from .contenders import Contender, fit_and_predict
+from .ridge_models import own_ridge, ridge_record
+from .rows import RowFile
 
 __all__ = ["FULL", "QUICK", "TEST_ROWS", "Sizes", "exponents", "measure", "tables"]
 
@@ -55,7 +64,7 @@ class Sizes:
 
     @property
     def most_rows(self) -> int:
-        """Return the number of training rows that are needed."""
+        """The number of training rows that are needed."""
         return max(*self.n, self.fixed_n)
 
     def cases(self) -> Iterator[Case]:
@@ -67,26 +76,53 @@ class Sizes:
 
     def describe(self) -> dict[str, Any]:
         """Return the sizes as JSON."""
-        return {
-            k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()
-        }
+        described: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return described
 
 
 FULL = Sizes()
 QUICK = Sizes((16, 32), (60, 120), 50, 16, 4)
 
 
-def measure(
-    case: Case, sizes: Sizes, options: Any, limits: Mapping[str, Any], folder: str
-) -> dict[str, Any]:
+class _Streamed(randkern.KernelRidgeRegressor):
+    """Ridge regression that reads its rows block by block."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        return super().fit(randkern.RowBlocks.from_arrays(X, y))
+
+
+PCG = Contender("randkern, pcg", make=partial(own_ridge, model=_Streamed, solver="pcg"))
+
+
+def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit a regressor in this process to rows that are read block by block.
+
+    Its ``test_error`` is the unexplained share of the variance of the test targets.
+    """
+    n, folder = request["n"], Path(request["folder"])
+    test = slice(request["test_from"], request["test_from"] + TEST_ROWS)
+    X, y = folder / "X.float32", folder / "y.float32"
+    shape = test.stop, request["d"]
+    X_test, y_test = RowFile(X, shape)[test], RowFile(y, shape[:1])[test]
+    rows = RowFile(X, (n, request["d"])), RowFile(y, (n,))
+    timed = fit_and_predict(PCG, request, *rows, X_test)
+    measured = {
+        "train_seconds": timed.fit.seconds,
+        "predict_seconds": timed.predict.seconds,
+        "warm_up_seconds": timed.warm_up.seconds,
+        "test_error": float(np.mean((y_test - timed.predicted) ** 2) / np.var(y_test)),
+    }
+    return ridge_record(measured, timed.model)
+
+
+def measure(case: Case, sizes: Sizes, options: Any, folder: str) -> dict[str, Any]:
     """Run the case in its own process."""
+    limits = {"n_components": options.memory_limit, "n": sizes.memory_limit}
     request = {
         **case,
-        **{"method": "pcg", "family": "gaussian", "degree": 2.0},
         **{"d": sizes.d, "lengthscale": math.sqrt(sizes.d), "alpha": options.alpha},
-        "memory_limit": limits[case["axis"]],
-        "seed": options.seed,
-        **{"folder": folder, "test_from": sizes.most_rows, "n_test": TEST_ROWS},
+        **{"memory_limit": limits[case["axis"]], "seed": options.seed},
+        **{"folder": folder, "test_from": sizes.most_rows},
     }
     found = in_fresh_process(fit_stream, request)
     each = found["train_seconds"] / max(found["iterations"], 1)

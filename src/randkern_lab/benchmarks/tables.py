@@ -24,7 +24,7 @@ from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Style, ne
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Column, TextTable, listing, number, pivot, seconds, skip_notes
-from .rows import known_names
+from .contenders import known_names
 
 __all__ = [
     "METHODS",

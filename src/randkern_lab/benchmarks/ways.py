@@ -11,28 +11,12 @@ is timed, to load compiled code.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-import randkern
-
 from ..options import option
-from ..panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-)
-from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, SkippedCase
+from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Panel, draw
+from ..runner import Case, SkippedCase
 from ..tables import (
     Column,
     TextTable,
@@ -43,32 +27,47 @@ from ..tables import (
     seconds,
     skip_notes,
 )
+from .classifiers import ClassifierExperiment, fit_classifier
 from .contenders import Contender
-from .rows import (
-    RowOptions,
-    known_names,
-    load_rows,
-    parse_lengthscale,
-    saved_rows,
-    warm_up_rows,
-)
+from .ridge_models import RidgeOnFeatures, own_ridge
+from .rows import RowOptions
 
-__all__ = ["Options", "Ways"]
+__all__ = ["METHODS", "Options", "Ways"]
 
-METHODS: Mapping[str, Style] = {
-    "structured": Style("randkern, structured", BLUE, "s"),
-    "dense": Style("randkern, dense", SKY, "o", (0, (3, 1))),
-    "optical": Style("randkern, optical", PINK, "D", ":"),
-    "landmarks": Style("randkern, landmarks", GREEN, "^", "-."),
-    "exact": Style("randkern, exact", BLACK, "h"),
-    "RBFSampler": Style("RBFSampler + ridge", RED, "v", "--"),
-    "Nystroem": Style("Nystroem + ridge", ORANGE, "P", (0, (8, 3))),
-    "logistic": Style("logistic regression", GREY, "X", ""),
-    "trees": Style("boosted trees", GREY, "*", (0, (5, 1, 1, 1))),
+
+def _logistic(request: Mapping[str, Any]) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=request["max_iter"])
+
+
+def _trees(request: Mapping[str, Any]) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier as Boosting
+
+    return Boosting(max_iter=request["max_iter"], random_state=request["seed"])
+
+
+_dense = partial(own_ridge, projection="dense")
+_optical = partial(own_ridge, family="optical", alpha="optical_alpha")
+_landmarks = partial(own_ridge, features="nystrom")
+METHODS: Mapping[str, Contender] = {
+    "structured": Contender("randkern, structured", BLUE, "s", make=own_ridge),
+    "dense": Contender("randkern, dense", SKY, "o", (0, (3, 1)), make=_dense),
+    "optical": Contender("randkern, optical", PINK, "D", ":", make=_optical),
+    "landmarks": Contender("randkern, landmarks", GREEN, "^", "-.", make=_landmarks),
+    "exact": Contender("randkern, exact", BLACK, "h", make=own_ridge),
+    "RBFSampler": Contender("RBFSampler + ridge", RED, "v", "--", make=RidgeOnFeatures),
+    "Nystroem": Contender(
+        "Nystroem + ridge", ORANGE, "P", (0, (8, 3)), make=RidgeOnFeatures
+    ),
+    "logistic": Contender("logistic regression", GREY, "X", "", make=_logistic),
+    "trees": Contender("boosted trees", GREY, "*", (0, (5, 1, 1, 1)), make=_trees),
 }
-# Meaning of a size, if it is not the number of components.
-_SIZES = {"exact": "n_train", "logistic": "max_iter", "trees": "max_iter"}
-_WARM_UP_SIZE = 16
+
+
+def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return fit_classifier(METHODS, request)[0]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ class Options(RowOptions):
     """Options of ``randkern bench ways``."""
 
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
-    lengthscale: str = option("scale", "A number, scale or median.")
     alpha: float = option(1e-3, "Ridge penalty of the Gaussian kernel.")
     optical_alpha: float = option(
         1000.0, "Ridge penalty of the optical kernel of degree 2."
@@ -97,57 +95,37 @@ class Options(RowOptions):
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "2GB".')
 
 
-class Ways(Experiment):
+class Ways(ClassifierExperiment):
     """Classifiers of nine kinds, each in a process of its own."""
 
     name = "ways"
     title = "Error against seconds and memory: all our ways, beside scikit-learn's."
-    command = "bench"
     Options = Options
-
-    def prepare(self) -> dict[str, Any]:
-        """Write the rows to files for the processes."""
-        known_names("method", self.options.methods, METHODS)
-        rows = load_rows(self.options)
-        self.n = len(rows.X_train)
-        kernel = randkern.Gaussian(parse_lengthscale(self.options.lengthscale))
-        resolved = kernel.resolve(rows.X_train, random_state=0)
-        self.lengthscale = float(resolved.lengthscale)
-        self.folder = self.resources.enter_context(rows.saved())
-        return rows.description
+    contenders = METHODS
+    work = staticmethod(fit_way)
 
     def cases(self) -> Iterator[Case]:
         """Return the sizes of each method."""
         options = self.options
-        sizes: dict[str, tuple[int, ...]] = {
-            "landmarks": options.landmarks,
-            "exact": options.exact_rows,
-            "Nystroem": options.nystroem,
-            "logistic": (100,),
-            "trees": options.rounds,
+        sizes: dict[str, tuple[str, tuple[int, ...]]] = {
+            "landmarks": ("n_components", options.landmarks),
+            "exact": ("n_train", options.exact_rows),
+            "Nystroem": ("n_components", options.nystroem),
+            "logistic": ("max_iter", (100,)),
+            "trees": ("max_iter", options.rounds),
         }
-        for method in known_names("method", options.methods, METHODS):
-            for size in sorted(set(sizes.get(method, options.n_components))):
+        for method in self.methods:
+            key, values = sizes.get(method, ("n_components", options.n_components))
+            for size in sorted(set(values)):
                 case = {"method": method, "n_components": None, "n_train": self.n}
-                case["max_iter"] = None
-                yield case | {_SIZES.get(method, "n_components"): size}
+                yield case | {"max_iter": None, key: size}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process."""
         if case["n_train"] > self.n:
             raise SkippedCase(f"there are {self.n:,} training rows")
-        request = self.options.arguments() | case
-        request |= {"lengthscale": self.lengthscale, "folder": self.folder}
-        found = in_fresh_process(fit_way, request)
-        gigabytes = found["peak_memory_bytes"] / 1e9
-        label = METHODS[case["method"]].label
-        own = {"label": label, "seed": self.options.seed, "peak_gb": gigabytes}
-        return own | found
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the resolved lengthscale."""
-        named = {"lengthscale": self.lengthscale}
-        return {"arguments": results["arguments"] | named}
+        found = super().measure(case)
+        seed, gigabytes = self.options.seed, found["peak_memory_bytes"] / 1e9
+        return {"seed": seed, "peak_gb": gigabytes, **found}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
@@ -209,59 +187,4 @@ def _title(results: Mapping[str, Any]) -> str:
     return (
         f"{data['name']}: {data['n_train']:,} training rows, {data['n_test']:,} test "
         f"rows, {results['machine']['cpu_count']} cores"
-    )
-
-
-def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process."""
-    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
-    few, watch = warm_up_rows(y), Stopwatch()
-    small = {
-        key: request[key] and min(request[key], _WARM_UP_SIZE)
-        for key in ("n_components", "max_iter")
-    }
-    _model({**request, **small}).fit(X[few], y[few]).predict(X_test[:64])
-    warmed = watch.lap().seconds
-    model = _model(request).fit(X, y)
-    trained = watch.lap()
-    error = float(np.mean(model.predict(X_test) != y_test))
-    return {
-        "test_error": error,
-        "train_seconds": trained.seconds,
-        "train_cpu_seconds": trained.cpu_seconds,
-        "predict_seconds": watch.lap().seconds,
-        "warm_up_seconds": warmed,
-    }
-
-
-def _model(request: Mapping[str, Any]) -> Any:
-    """Return the unfitted classifier."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression, RidgeClassifier
-    from sklearn.pipeline import make_pipeline
-
-    method, size, seed = request["method"], request["n_components"], request["seed"]
-    alpha, limit = request["alpha"], request["memory_limit"]
-    if method == "logistic":
-        return LogisticRegression(max_iter=request["max_iter"])
-    if method == "trees":
-        return HistGradientBoostingClassifier(
-            max_iter=request["max_iter"], random_state=seed
-        )
-    if method in ("RBFSampler", "Nystroem"):
-        peer = Contender(
-            "gaussian", "scikit-learn", method, lengthscale=request["lengthscale"]
-        )
-        ridge = RidgeClassifier(alpha, solver="cholesky")
-        return make_pipeline(peer.build(0, size, seed), ridge)
-    optical = method == "optical"
-    return randkern.KernelRidgeClassifier(
-        randkern.Optical(2) if optical else randkern.Gaussian(request["lengthscale"]),
-        request["optical_alpha"] if optical else alpha,
-        size,
-        projection="dense" if method == "dense" else "auto",
-        features="nystrom" if method == "landmarks" else "random",
-        fit_intercept=True,
-        memory_limit=limit,
-        random_state=seed,
     )
