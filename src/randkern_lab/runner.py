@@ -2,15 +2,15 @@
 
 An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
 cases (`cases`), the measurement of a case (`measure`), the summary of the records
-(`conclude`), and how they are shown (`tables`, `figures`). The runner goes through the
-cases, reports progress, stores the records of each in a journal, so that an interrupted
-run can continue, and adds the provenance of the numbers.
+(`conclude`), and declares how they are shown (`listed`, `panels`). The runner goes
+through the cases, reports progress, stores the records of each in a journal, so that an
+interrupted run can continue, and adds the provenance of the numbers.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
@@ -21,10 +21,11 @@ from randkern.plots import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
+from .panels import Panel, draw
 from .process import SkippedCase
 from .provenance import machine, provenance
 from .source_hash import code_hash
-from .tables import Fitted, TextTable
+from .tables import Fitted, Listing, Pivot, TextTable, render
 
 __all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
 
@@ -121,6 +122,12 @@ class Experiment:
         A dataclass of :func:`.options.option` fields.
     options : CommonOptions
         Options of this run.
+    listed : sequence of Pivot and Listing
+        The tables to print.
+    panels : sequence of Panel
+        Those of the figure.
+    layout : mapping
+        Arguments of :func:`.panels.draw`.
     resources : contextlib.ExitStack
         Contexts entered here are closed when the run ends.
     """
@@ -129,6 +136,9 @@ class Experiment:
     title: ClassVar[str]
     command: ClassVar[str] = "reproduce"
     Options: ClassVar[type[CommonOptions]]
+    listed: ClassVar[Sequence[Pivot | Listing]] = ()
+    panels: ClassVar[Sequence[Panel]] = ()
+    layout: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -167,12 +177,12 @@ class Experiment:
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return the tables to print."""
-        raise NotImplementedError
+        return render(results, cls.listed)
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
         """Return the figure."""
-        raise NotImplementedError
+        return draw(results, cls.panels, **cls.layout)
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:

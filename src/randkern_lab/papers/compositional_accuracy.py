@@ -27,7 +27,7 @@ Deviations.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,50 +36,66 @@ import randkern
 from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
 
 from ..options import DataOptions, option
-from ..panels import (
-    BLACK,
-    BLUE,
-    DASHED,
-    DOTTED,
-    GREEN,
-    GREY,
-    LONG,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-)
+from ..panels import BLUE, DASHED, DOTTED, LONG, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import (
-    Column,
     Fitted,
-    TextTable,
-    fitted_power,
-    groups,
-    listing,
+    Listing,
+    Pivot,
+    Quantity,
+    fitted_powers,
     mean_interval,
     of,
-    pivot,
 )
 from .images import available_images, build_skeleton, load_circle_images
 
 __all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
 
+
+@dataclass(frozen=True)
+class Problem:
+    """A kernel to approximate, with its skeleton, rows and exact values."""
+
+    skeleton: Skeleton
+    X: NDArray[np.float32]
+    lengthscale: float | None
+    exact: NDArray[np.float64]
+
+    def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
+        """Return a method's features of all rows."""
+        kernel: Any = randkern.Gaussian(self.lengthscale)
+        X, projection = self.X, "auto"
+        if method in FOURIER:
+            X, projection = embed(X), FOURIER[method]
+        else:
+            merged, constant = VARIANTS[method]
+            kernel = randkern.Compositional(
+                self.skeleton, deduplicate=merged, constant=constant
+            )
+        features = randkern.RandomFeatures(
+            kernel, size, projection=projection, random_state=seed
+        )
+        return np.asarray(features.fit_transform(X))
+
+
 KERNELS = {"shallow": "shallow (Gaussian)", "deep": "deep (convolutional)"}
-# Method: (merge equal draws, constant), or a projection of Fourier features; its style.
-METHODS: Mapping[str, tuple[tuple[bool, str] | str, Style]] = {
-    "skeleton": (
-        (True, "analytic"),
-        Style("skeleton, merged, analytic constant", BLUE),
-    ),
-    "not-merged": ((False, "analytic"), Style("not merged", SKY, "s", DASHED)),
-    "constant-drawn": ((True, "sampled"), Style("constant drawn", GREEN, "D", "-.")),
-    "plain": ((False, "sampled"), Style("neither", GREY, "v", DOTTED)),
-    "rahimi-recht": ("dense", Style("Rahimi-Recht, dense", BLACK, "X")),
-    "structured": ("structured", Style("Fourier, structured", RED, "^", LONG)),
+METHODS = {
+    "skeleton": Style("skeleton, merged, analytic constant", "blue"),
+    "not-merged": Style("not merged", "sky", "s", DASHED),
+    "constant-drawn": Style("constant drawn", "green", "D", "-."),
+    "plain": Style("neither", "grey", "v", DOTTED),
+    "rahimi-recht": Style("Rahimi-Recht, dense", "black", "X"),
+    "structured": Style("Fourier, structured", "red", "^", LONG),
 }
+# Whether equal draws are merged, and the constant feature.
+VARIANTS: Mapping[str, tuple[Any, str]] = {
+    "skeleton": ("auto", "analytic"),
+    "not-merged": (False, "analytic"),
+    "constant-drawn": ("auto", "sampled"),
+    "plain": (False, "sampled"),
+}
+FOURIER = {"rahimi-recht": "dense", "structured": "structured"}
 # Variants compared with the default features.
 GAINS = {
     "merging": "not-merged",
@@ -108,36 +124,6 @@ class Options(DataOptions):
     bound_seeds: int = option(200, "Draws of the bounds.", quick=20)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A kernel to approximate, with its skeleton, rows and exact values."""
-
-    skeleton: Skeleton
-    X: NDArray[np.float32]
-    lengthscale: float | None
-    exact: NDArray[np.float64]
-
-    def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
-        """Return a method's features of all rows."""
-        how = METHODS[method][0]
-        kernel: Any
-        if isinstance(how, str):
-            kernel, X, projection = randkern.Gaussian(self.lengthscale), self.X, how
-            X = embed(X)
-        else:
-            merged, constant = how
-            kernel = randkern.Compositional(
-                self.skeleton,
-                deduplicate="auto" if merged else False,
-                constant=constant,
-            )
-            X, projection = self.X, "auto"
-        features = randkern.RandomFeatures(
-            kernel, size, projection=projection, random_state=seed
-        )
-        return np.asarray(features.fit_transform(X))
-
-
 def embed(X: NDArray[Any]) -> NDArray[Any]:
     """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
     return np.concatenate([np.cos(X), np.sin(X)], axis=1)
@@ -148,15 +134,39 @@ def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, P
     n = X.shape[1]
     shallow = fully_connected(n, activation=Exponential(1.0))
     # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    lengthscales = {"shallow": float(np.sqrt(n)), "deep": None}
-    found = {}
-    for name, skeleton in {
-        "shallow": shallow,
-        "deep": build_skeleton("deep", shape),
-    }.items():
-        exact = np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64)))
-        found[name] = Problem(skeleton, X, lengthscales[name], exact)
-    return found
+    kinds = {
+        "shallow": (shallow, float(np.sqrt(n))),
+        "deep": (build_skeleton("deep", shape), None),
+    }
+    return {
+        name: Problem(
+            *(skeleton, X, lengthscale),
+            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
+        )
+        for name, (skeleton, lengthscale) in kinds.items()
+    }
+
+
+def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw ratios of errors with their intervals, one per row."""
+    gains = results["shown"][::-1]
+    ratios, low, high = (
+        np.array([g[key] for g in gains]) for key in ("ratio", "low", "high")
+    )
+    ends = [ratios - low, high - ratios]
+    axes.errorbar(
+        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
+    )
+    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
+    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+    axes.set_yticks(range(len(gains)), labels, fontsize=8)
+    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+
+
+_MEAN_ERROR = Quantity(
+    "mean_error", ".5f", "mean |error|, Gram matrix of {dataset[n_images]} images"
+)
+_MEDIANS: Mapping[str, Any] = {"records": "medians", "each": "kernel"}
 
 
 class CompositionalAccuracy(Experiment):
@@ -165,6 +175,58 @@ class CompositionalAccuracy(Experiment):
     name = "compositional-accuracy"
     title = "Gram matrices of compositional features (Daniely et al., Fig. 3)."
     Options = Options
+    listed = (
+        Pivot(
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
+            "|error| of the Gram matrix, medians",
+            *("n_components", "method", _MEAN_ERROR),
+            **_MEDIANS,
+        ),
+        Pivot(
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
+            "draw and evaluate",
+            *("n_components", "method", "{seconds:milliseconds}"),
+            **_MEDIANS,
+        ),
+        Listing(
+            "at D = {n_components:,}",
+            "kernel, method | mean | RMS | max | 1 - correlation | function",
+            "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
+            "| {correlation:complement} | {function_error:.5f}",
+            records="medians",
+            where={"n_components": max},
+        ),
+        Pivot(
+            Fitted("error with over error without, paired by seed (95 % interval)"),
+            *(("kernel", "n_components"), "gain"),
+            "{ratio:.3f} ({low:.3f}-{high:.3f})",
+            records="gains",
+        ),
+        Listing(
+            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
+            "C² | draws | measured | bound",
+            "{C:squared} | {draws:,} | {quantile:.4f} | {bound:.4f}",
+            records="bounds",
+        ),
+    )
+    panels = (
+        *(
+            Panel(
+                *("n_components", _MEAN_ERROR, "method", METHODS, {"kernel": kernel}),
+                title=title,
+                records="medians",
+            )
+            for kernel, title in KERNELS.items()
+        ),
+        Panel(
+            title="gains, paired by seed",
+            xlabel="error with / error without (95 %)",
+            ylabel=" ",
+            extra=_plot_gains,
+            records="gains",
+        ),
+    )
+    layout: ClassVar = {"size": (3.9, 4.6)}
 
     def prepare(self) -> dict[str, Any]:
         """Load the images, and compile the code to be timed."""
@@ -184,8 +246,8 @@ class CompositionalAccuracy(Experiment):
         return {**images.describe(), "n_images": len(images.X_train)}
 
     def _methods(self) -> Iterator[tuple[str, str]]:
-        for kernel, (method, (how, _)) in product(KERNELS, METHODS.items()):
-            if kernel == "shallow" or not isinstance(how, str):
+        for kernel, method in product(KERNELS, METHODS):
+            if kernel == "shallow" or method not in FOURIER:
                 yield kernel, method
 
     def cases(self) -> Iterator[Case]:
@@ -217,16 +279,13 @@ class CompositionalAccuracy(Experiment):
         table = pd.DataFrame(records).groupby(keys, sort=False)
         medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
         rows: list[dict[str, Any]] = medians.reset_index().to_dict("records")
-        slopes = []
-        for named, own in groups(rows, "kernel", "method"):
-            errors = [m["mean_error"] for m in own]
-            slope = fitted_power([m["n_components"] for m in own], errors)
-            if slope is not None:
-                slopes.append(named | {"slope": slope})
+        powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
         return {
             "medians": rows,
             "gains": list(_gains(records, self.gain_sizes)),
-            "slopes": slopes,
+            "slopes": [
+                n | {"slope": power} for n, power in powers if power is not None
+            ],
             "complexity": {
                 name: float(problem.skeleton.complexity())
                 for name, problem in self.problems.items()
@@ -263,75 +322,6 @@ class CompositionalAccuracy(Experiment):
             f"of {len(results['gains'])} paired gains {len(below)} lower the error "
             f"beyond their interval, {len(above)} raise it"
         )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors and times by D, other measures at the last D, and gains."""
-        medians, described = results["medians"], results["dataset"]
-        where = f"{described['n_images']} images of {described['name']}"
-        found = [
-            pivot(
-                f"{kernel} kernel, {where}: {what}",
-                *(of(medians, kernel=kernel), "n_components", "method", cell),
-            )
-            for kernel in KERNELS
-            for what, cell in (
-                ("mean |error| of the Gram matrix, medians", ("mean_error", ".5f")),
-                ("ms to draw and evaluate", ("seconds", _milliseconds)),
-            )
-        ]
-        size = max(m["n_components"] for m in medians)
-        columns: dict[str, Column] = {
-            "kernel, method": lambda m: f"{m['kernel']}, {m['method']}",
-            "mean": ("mean_error", ".5f"),
-            "RMS": ("rms_error", ".5f"),
-            "max": ("max_error", ".5f"),
-            "1 - correlation": lambda m: f"{1 - m['correlation']:.2e}",
-            "function": ("function_error", ".5f"),
-        }
-        last = listing(f"at D = {size:,}", of(medians, n_components=size), columns)
-        gains = pivot(
-            Fitted("error with over error without, paired by seed (95 % interval)"),
-            *(results["gains"], ("kernel", "n_components"), "gain"),
-            lambda g: (
-                f"{g.ratio.iloc[0]:.3f} ({g.low.iloc[0]:.3f}-{g.high.iloc[0]:.3f})"
-            ),
-        )
-        columns = {
-            "C²": lambda b: f"{b['C'] ** 2:g}",
-            "draws": ("draws", ","),
-            "measured": ("quantile", ".4f"),
-            "bound": ("bound", ".4f"),
-        }
-        bounds = listing(
-            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
-            *(results.get("bounds", []), columns),
-        )
-        return [*found, last, gains, *([bounds] if bounds.rows else [])]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the mean error against D for both kernels, and the paired gains."""
-        styles = {method: style for method, (_, style) in METHODS.items()}
-        n = results["dataset"]["n_images"]
-        panels = [
-            Panel(
-                *("n_components", "mean_error", "method", styles, {"kernel": kernel}),
-                *(title, "number of features D"),
-                f"mean |error|, Gram matrix of {n} images",
-                records="medians",
-            )
-            for kernel, title in KERNELS.items()
-        ]
-        panels.append(
-            Panel(
-                title="gains, paired by seed",
-                xlabel="error with / error without (95 %)",
-                ylabel=" ",
-                extra=_plot_gains,
-            )
-        )
-        return draw(results, panels, size=(3.9, 4.6))
 
 
 def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:
@@ -410,22 +400,3 @@ def paired_ratio(
     found = mean_interval(np.log([with_it[s] / without[s] for s in seeds]))
     ratio, low, high = (float(np.exp(v)) for v in found)
     return {"ratio": ratio, "low": low, "high": high, "seeds": len(seeds)}
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.0f}"
-
-
-def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw ratios of errors with their intervals, one per row."""
-    gains = list(results["gains"])[::-1]
-    ratios = np.array([g["ratio"] for g in gains])
-    low, high = (np.array([g[key] for g in gains]) for key in ("low", "high"))
-    ends = [ratios - low, high - ratios]
-    axes.errorbar(
-        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
-    )
-    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
-    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-    axes.set_yticks(range(len(gains)), labels, fontsize=8)
-    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
