@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 import randkern as rk
 from randkern.projections import PROJECTIONS
-from randkern_lab.benchmarks import contenders as peers
+from randkern_lab import contenders as peers
 from randkern_lab.benchmarks.accuracy import (
     Accuracy,
     gram_errors,
@@ -136,7 +136,7 @@ def test_the_simulated_device_sees_bits():
 
 
 def test_missing_peers_say_how_to_install_them(monkeypatch):
-    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
     for name in (*peers.INSTALLATION, "gpytorch"):
         told = f"{name} is not installed; .*pip install"
         with pytest.raises(SkippedCase, match=told):

@@ -12,7 +12,8 @@ pytest.importorskip("matplotlib")
 
 import randkern as rk
 from _lab import here
-from randkern_lab.benchmarks import contenders, ridge_scaling
+from randkern_lab import contenders
+from randkern_lab.benchmarks import ridge_scaling
 from randkern_lab.benchmarks.ridge import METHODS, Options, Ridge, fit_ridge
 from randkern_lab.benchmarks.ridge_models import peer_bytes
 from randkern_lab.benchmarks.rows import RowFile, Rows, load_rows, saved, write_rows
@@ -262,7 +263,7 @@ def test_peers_beyond_memory_and_rows_are_not_started(monkeypatch):
 
 @pytest.mark.parametrize("method", ["falkon", "xgpr"])
 def test_missing_libraries_say_how_to_install_them(method, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(contenders, "find_spec", lambda name: None)
     with pytest.raises(SkippedCase, match=r"is not installed; .*pip install"):
         METHODS[method].check(112, 4, 10)
 
@@ -369,7 +370,7 @@ def test_scaling_prints(scaling):
     assert Ridge.figures(scaling) == {}
     tables = Ridge.tables(scaling)
     assert [len(table.rows) for table in tables] == [2, 3]
-    assert "exponents (all points, last two): fit " in tables[0].caption
+    assert "exponents (all points, last two): fit " in scaling["notes"][0]
 
 
 @pytest.mark.usefixtures("in_process")

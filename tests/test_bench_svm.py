@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from randkern_lab.benchmarks import contenders, svm
+from randkern_lab import contenders
+from randkern_lab.benchmarks import svm
 from randkern_lab.benchmarks.rows import load_rows, saved
 from randkern_lab.benchmarks.svm import METHODS, Machines, Options
 from randkern_lab.process import SkippedCase, in_fresh_process

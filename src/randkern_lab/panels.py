@@ -21,7 +21,6 @@ __all__ = [
     "draw",
     "logarithmic",
     "new_figure",
-    "scatter_costs",
     "styled",
 ]
 
@@ -288,45 +287,3 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     axis.set_major_formatter(
         FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:.3g}")
     )
-
-
-def scatter_costs(
-    axes: Axes,
-    records: Sequence[Mapping[str, Any]],
-    styles: Mapping[str, Style],
-    least: float,
-) -> None:
-    """Draw test error against training time, one curve per method, labelled with D.
-
-    `least` replaces an error of zero, which has no logarithm.
-    """
-    for method, style in styles.items():
-        own = [r for r in records if r["method"] == method]
-        own.sort(key=lambda r: r["n_components"] or 0)
-        points = [(r["train_seconds"], 100 * max(r["test_error"], least)) for r in own]
-        if not points:
-            continue
-        axes.plot(
-            *np.transpose(points),
-            color=style.colour,
-            marker=style.marker,
-            linestyle=style.dashes,
-            label=style.label,
-        )
-        for record, point in zip(own, points, strict=True):
-            if record["n_components"] is not None:
-                axes.annotate(
-                    f"{record['n_components']:,}",
-                    point,
-                    xytext=(6, 5),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=style.colour,
-                )
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
-    axes.margins(x=0.15, y=0.15)
-    axes.grid(color="0.92", lw=0.7)
-    axes.set_xlabel("seconds: features of the training rows, and fit")
-    axes.set_ylabel("test error (%)")
-    axes.legend(frameon=False, fontsize=8, handlelength=4)

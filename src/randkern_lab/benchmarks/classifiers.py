@@ -1,25 +1,26 @@
 """Benchmarks of classifiers, each fitted and scored in a process of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
-
-import numpy as np
 
 from randkern._memory import resolve_memory_limit
 
+from ..contenders import Contender, known_names, some_records
+from ..panels import Panel, logarithmic
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
-from ..tables import skip_notes
-from .contenders import Contender, fit_and_predict, known_names, some_records
+from ..scoring import Trial, misclassified
+from ..tables import Source, skip_notes
 from .rows import (
     load_rows,
     resolved_lengthscale,
     saved,
     saved_rows,
+    warm_trial,
     warm_up_rows,
 )
 
-__all__ = ["ClassifierExperiment", "fit_classifier"]
+__all__ = ["ClassifierExperiment", "classifier_record", "cost_panel", "fit_classifier"]
 
 
 class ClassifierExperiment(Experiment):
@@ -34,14 +35,13 @@ class ClassifierExperiment(Experiment):
 
     command = "bench"
     contenders: ClassVar[Mapping[str, Contender]]
-    work: ClassVar[Callable[[Mapping[str, Any]], dict[str, Any]]]
+    work: ClassVar[Any]
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""
-        options = self.options
-        rows, described = load_rows(options)
+        rows, described = load_rows(self.options)
         self.n, self.d = rows.X.shape
-        self.lengthscale = resolved_lengthscale(options.lengthscale, rows.X)
+        self.lengthscale = resolved_lengthscale(self.options.lengthscale, rows.X)
         self.folder = self.resources.enter_context(saved(rows))
         return described
 
@@ -71,22 +71,52 @@ class ClassifierExperiment(Experiment):
         return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
 
     @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped cases."""
+    def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
         return skip_notes(results, "method", "n_components")
+
+
+def cost_panel(
+    styles: Mapping[str, Contender], title: str, records: Source = "records"
+) -> Panel:
+    """Return a panel of test error against training time, labelled with D."""
+    return Panel(
+        *("train_seconds", "test_error", "method", styles),
+        title=title,
+        xlabel="seconds: features of the training rows, and fit",
+        records=records,
+        extra=_label_sizes,
+    )
+
+
+def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
+    for record in results["shown"]:
+        if record["n_components"] is not None:
+            axes.annotate(
+                f"{record['n_components']:,}",
+                (record["train_seconds"], 100 * record["test_error"]),
+                xytext=(6, 5),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.15)
 
 
 def fit_classifier(
     contenders: Mapping[str, Contender], request: Mapping[str, Any]
-) -> tuple[dict[str, Any], Any]:
-    """Fit and score a classifier in this process; return its record, and the model."""
+) -> tuple[Trial, float, Any]:
+    """Fit and score a classifier in this process, as :func:`.rows.warm_trial` does."""
     rows = saved_rows(request["folder"], request["n_train"])
     contender, few = contenders[request["method"]], warm_up_rows(rows.y)
-    timed = fit_and_predict(contender, request, *rows[:3], few)
+    return warm_trial(contender, request, rows, misclassified, few)
+
+
+def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
+    """Return the error of a fit, and what it took."""
     return {
-        "test_error": float(np.mean(timed.predicted != rows.y_test)),
-        "train_seconds": timed.fit.seconds,
-        "train_cpu_seconds": timed.fit.cpu_seconds,
-        "predict_seconds": timed.predict.seconds,
-        "warm_up_seconds": timed.warm_up.seconds,
-    }, timed.model
+        "test_error": trial.score,
+        "train_seconds": trial.fit.seconds,
+        "train_cpu_seconds": trial.fit.cpu_seconds,
+        "predict_seconds": trial.predict.seconds,
+        "warm_up_seconds": warm_up,
+    }

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import randkern
 from randkern.projections import PROJECTIONS
 
+from ..contenders import check_landmarks, check_package, known_names
 from ..panels import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Style
-from .contenders import check_landmarks, check_package, known_names
 
 __all__ = [
     "FAMILIES",

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
+from ..contenders import known_names, some_records
 from ..options import CommonOptions, option
 from ..panels import Panel, draw
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
 from ..tables import TextTable, groups, listing, megabytes, number, of
-from .contenders import known_names, some_records
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 

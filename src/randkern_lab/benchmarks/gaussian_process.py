@@ -22,18 +22,19 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
+from ..contenders import Contender, known_names
 from ..options import DataOptions, option
 from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel, draw, logarithmic
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
-from .contenders import Contender, fit_and_predict, known_names
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -42,7 +43,7 @@ from .gp_peers import (
     SparseProcess,
     XGPRProcess,
 )
-from .rows import Rows, saved, saved_rows
+from .rows import Rows, saved, saved_rows, warm_trial
 from .tables import kind_of, read_table, table_paths
 
 __all__ = ["METHODS", "GaussianProcesses", "Options", "learn"]
@@ -77,41 +78,48 @@ METHODS: Mapping[str, Contender] = {
     "exact": Contender("randkern, exact", BLUE, "D", make=_own),
     "scikit-learn": Contender("scikit-learn, exact", BLACK, "X", make=_scikit_learn),
     "gpytorch": Contender(
-        "GPyTorch, exact", RED, "D", make=GPyTorchProcess, package="gpytorch"
+        "GPyTorch, exact", RED, "D", make=GPyTorchProcess, needs=("gpytorch",)
     ),
     "rff": Contender(
-        "GPyTorch, RFFKernel", RED, "s", make=FourierProcess, package="gpytorch"
+        "GPyTorch, RFFKernel", RED, "s", make=FourierProcess, needs=("gpytorch",)
     ),
     "svgp": Contender(
-        "GPyTorch, SVGP", GREEN, "^", make=SparseProcess, package="gpytorch"
+        "GPyTorch, SVGP", GREEN, "^", make=SparseProcess, needs=("gpytorch",)
     ),
-    "xgpr": Contender("xGPR", ORANGE, "P", make=XGPRProcess, package="xGPR"),
+    "xgpr": Contender("xGPR", ORANGE, "P", make=XGPRProcess, needs=("xGPR",)),
 }
 _EXACT = ("exact", "scikit-learn", "gpytorch")
 _TEST_ROWS = 5000
 _SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
 
 
-def learn(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Learn and predict in this process."""
-    rows = saved_rows(request["folder"], request["n_train"])
-    timed = fit_and_predict(METHODS[request["method"]], request, *rows[:3])
-    mean, variance = timed.predicted
-    residual, deviation = rows.y_test - mean, np.sqrt(variance)
-    within = {
-        share: float(np.mean(np.abs(residual) < norm.ppf(0.5 + share / 2) * deviation))
+def _scores(y: NDArray[Any], law: NDArray[Any]) -> Any:
+    """Return scores of predicted means and variances."""
+    residual, deviation = y - law[0], np.sqrt(law[1])
+    low, high = (
+        float(np.mean(np.abs(residual) < norm.ppf(0.5 + share / 2) * deviation))
         for share in (0.5, 0.95)
-    }
+    )
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
         "nlpd": float(-norm.logpdf(residual, scale=deviation).mean()),
-        "coverage": within[0.95],
-        "coverage_50": within[0.5],
-        "seconds": timed.fit.seconds + timed.predict.seconds,
-        "cpu_seconds": timed.fit.cpu_seconds + timed.predict.cpu_seconds,
-        "warm_up_seconds": timed.warm_up.seconds,
-        "steps": getattr(timed.model, "steps_", None),
-        "out_of_time": getattr(timed.model, "out_of_time_", None),
+        "coverage": high,
+        "coverage_50": low,
+    }
+
+
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
+    rows = saved_rows(request["folder"], request["n_train"])
+    contender = METHODS[request["method"]]
+    trial, warm_up, model = warm_trial(contender, request, rows, _scores)
+    return {
+        **trial.score,
+        "seconds": trial.fit.seconds + trial.predict.seconds,
+        "cpu_seconds": trial.fit.cpu_seconds + trial.predict.cpu_seconds,
+        "warm_up_seconds": warm_up,
+        "steps": getattr(model, "steps_", None),
+        "out_of_time": getattr(model, "out_of_time_", None),
     }
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from randkern._extras import import_extra
 
+from ..contenders import known_names
 from ..energy import gpu_meter
 from ..options import CommonOptions, option
 from ..panels import Panel, draw
 from ..runner import Case, Experiment
 from ..tables import Column, TextTable, count, listing, of
-from .contenders import known_names
 from .gpu_device import Device
 
 __all__ = ["MEASUREMENTS", "OnGPU", "Options"]

@@ -16,37 +16,14 @@ solvers, and a peer is skipped if memory does not suffice.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+from ..contenders import Contender, known_names
 from ..options import option
-from ..panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    new_figure,
-    scatter_costs,
-)
 from ..runner import Case, grid
-from ..tables import (
-    Column,
-    TextTable,
-    listing,
-    megabytes,
-    number,
-    of,
-    percent,
-    seconds,
-    skip_notes,
-    words,
-)
+from ..tables import Listing, of, percent, skip_notes, text
 from . import ridge_scaling
-from .classifiers import ClassifierExperiment, fit_classifier
-from .contenders import Contender, known_names
+from .classifiers import ClassifierExperiment, cost_panel, fit_classifier
 from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
     FalkonClassifier,
@@ -63,17 +40,19 @@ __all__ = ["METHODS", "Options", "Ridge", "summarise"]
 
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = ("falkon", "xgpr")
-_RED = (RED, "v", (0, (5, 1, 1, 1, 1, 1)))
-_FACTORISED = {"make": RidgeOnFeatures, "memory": peer_bytes}
+_RED = ("red", "v", (0, (5, 1, 1, 1, 1, 1)))
+_FACTORISED: dict[str, Any] = {"make": RidgeOnFeatures, "memory": peer_bytes}
 METHODS: Mapping[str, Contender] = {
-    "pcg": Contender("randkern, pcg", BLUE, "s", make=partial(own_ridge, solver="pcg")),
+    "pcg": Contender(
+        "randkern, pcg", "blue", "s", make=partial(own_ridge, solver="pcg")
+    ),
     "cholesky": Contender(
-        *("randkern, cholesky", GREEN, "^", "--"),
+        *("randkern, cholesky", "green", "^", "--"),
         make=partial(own_ridge, solver="cholesky"),
     ),
-    "auto": Contender("randkern, auto", PINK, "D", ":", make=own_ridge),
+    "auto": Contender("randkern, auto", "pink", "D", ":", make=own_ridge),
     "landmarks": Contender(
-        *("randkern, landmarks", SKY, "h"),
+        *("randkern, landmarks", "sky", "h"),
         make=partial(own_ridge, solver="cholesky", features="nystrom"),
         landmarks=True,
     ),
@@ -82,20 +61,36 @@ METHODS: Mapping[str, Contender] = {
         for name in ("RBFSampler", "two products", "PolynomialCountSketch")
     },
     "Nystroem": Contender(
-        *("Nystroem + RidgeClassifier", ORANGE, "P", (0, (8, 3))),
+        *("Nystroem + RidgeClassifier", "orange", "P", (0, (8, 3))),
         landmarks=True,
         **_FACTORISED,
     ),
     "falkon": Contender(
-        *("Falkon", BLACK, "X", (0, (8, 3))),
+        *("Falkon", "black", "X", (0, (8, 3))),
         make=FalkonClassifier,
-        package="falkon",
+        needs=("falkon",),
         landmarks=True,
     ),
     "xgpr": Contender(
-        "xGPR, discriminant", GREY, "*", "--", make=XGPRClassifier, package="xGPR"
+        "xGPR, discriminant", "grey", "*", "--", make=XGPRClassifier, needs=("xGPR",)
     ),
 }
+
+
+_TITLE = (
+    "{kernel}, alpha = {arguments[alpha]:g}: {dataset[name]}, {dataset[n_train]:,} "
+    "rows, {dataset[n_test]:,} test rows"
+)
+
+
+def described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the summary by number of features, with the kernel and the accuracy."""
+    named = results["arguments"]
+    parameter = "degree {degree:g}" if named["degree"] else "ℓ = {lengthscale:.4g}"
+    kernel = text(f"{{kernel}}, {parameter}", named)
+    for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
+        accuracy = percent(entry["test_accuracy"], entry["test_error_std"])
+        yield {**entry, "kernel": kernel, "accuracy": accuracy}
 
 
 def fit_ridge(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +129,24 @@ class Ridge(ClassifierExperiment):
     name = "ridge"
     title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
     Options = Options
+    listed = (
+        Listing(
+            _TITLE,
+            "D | method | features | fit | train | × faster | predict | accuracy | "
+            "peak | iter. | residual | outcome",
+            "{n_components:,} | {method} | {features_seconds:seconds} | "
+            "{fit_seconds:seconds} | {train_seconds:seconds} | "
+            "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
+            "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
+            "{outcome:words}",
+            "peers: features, then RidgeClassifier; medians over seeds; train is "
+            "features and fit; peak is of the whole process, with imports and data",
+            records=described,
+        ),
+        *ridge_scaling.LISTED,
+    )
+    panels = (cost_panel(METHODS, _TITLE, described),)
+    layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
     contenders = METHODS
     work = staticmethod(fit_ridge)
 
@@ -187,9 +200,9 @@ class Ridge(ClassifierExperiment):
         if "axis" in case:
             return ridge_scaling.measure(case, self.sizes, self.options, self.streams)
         found, method = super().measure(case), case["method"]
-        named = METHODS[method].package
+        library = PEERS[case["family"]].get(method, "randkern")
         return {
-            "library": named or PEERS[case["family"]].get(method, "randkern"),
+            "library": "".join(METHODS[method].needs) or library,
             "test_accuracy": 1.0 - found["test_error"],
             **found,
         }
@@ -234,66 +247,21 @@ class Ridge(ClassifierExperiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the fits that stopped early, and the skipped cases."""
+        """Return the fits that stopped early, the skipped cases, and exponents."""
         for entry in results["summary"]:
             if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
                 beside = of(results["summary"], n_components=entry["n_components"])
                 methods = {each["method"] for each in beside}
-                stopped = entry["outcome"].replace("_", " ")
-                told = (
-                    f"{entry['label']}, D = {entry['n_components']:,}: {stopped} at a "
-                    f"residual of {entry['residual']:.1e}"
-                )
+                told = "{label}, D = {n_components:,}: {outcome:words} "
+                told += "at a residual of {residual:.1e}"
                 if any(METHODS[m].memory for m in methods):
                     told += "; the peers' systems are solved exactly, as is ours by "
-                    told += "cholesky" + ", which was skipped" * (
-                        "cholesky" not in methods
-                    )
-                yield told
+                    told += "cholesky"
+                    told += ", which was skipped" * ("cholesky" not in methods)
+                yield text(told, entry)
         yield from skip_notes(results, "family", "method", "n_components")
-        for note in results.get("scaling", {}).get("skipped", ()):
-            where = f"D = {note['n_components']:,}, n = {note['n']:,}"
-            yield f"skipped {note['method']}, {where}: {note['reason']}"
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return contenders by number of features: seconds, accuracy, memory."""
-        tables = (
-            list(ridge_scaling.tables(results["scaling"]))
-            if "scaling" in results
-            else []
-        )
-        if not results["records"]:
-            return tables
-        columns: dict[str, Column] = {
-            "D": ("n_components", ","),
-            "method": "method",
-            "features": ("features_seconds", seconds),
-            "fit": ("fit_seconds", seconds),
-            "train": ("train_seconds", seconds),
-            "× faster": ("speedup_over_peer", number),
-            "predict": ("predict_seconds", seconds),
-            "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
-            "peak": ("peak_memory_bytes", megabytes),
-            "iter.": ("iterations", number),
-            "residual": ("residual", ".0e"),
-            "outcome": ("outcome", words),
-        }
-        caption = (
-            "peers: features, then RidgeClassifier; medians over seeds; train is "
-            "features and fit; peak is of the whole process, with imports and data"
-        )
-        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
-        return [listing(_title(results), summary, columns, caption), *tables]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against the time of features and fit."""
-        figure = new_figure(7.6, 5.2)
-        least = 0.5 / results["dataset"]["n_test"]
-        scatter_costs(figure.subplots(), results["summary"], METHODS, least)
-        figure.axes[0].set_title(_title(results), fontsize=10)
-        return figure
+        if "scaling" in results:
+            yield from ridge_scaling.notes(results["scaling"])
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -335,16 +303,3 @@ def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the entries of the comparison, and those of the scaling."""
     scaled = [entry for entry in entries if "axis" in entry]
     return [entry for entry in entries if "axis" not in entry], scaled
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    arguments, data = results["arguments"], results["dataset"]
-    kernel = (
-        f"gaussian, ℓ = {arguments['lengthscale']:.4g}"
-        if arguments["kernel"] == "gaussian"
-        else f"{arguments['kernel']}, degree {arguments['degree']:g}"
-    )
-    return (
-        f"{kernel}, alpha = {arguments['alpha']:g}: {data['name']}, "
-        f"{data['n_train']:,} rows, {data['n_test']:,} test rows"
-    )

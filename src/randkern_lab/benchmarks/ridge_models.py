@@ -9,6 +9,7 @@ import numpy as np
 import randkern
 
 from ..process import Stopwatch
+from ..scoring import Trial, solution
 from .feature_maps import FeatureMap, kernel_of
 
 __all__ = [
@@ -149,31 +150,28 @@ class XGPRClassifier:
         return self.classes_[self.model_.predict(X).argmax(axis=1)]
 
 
-def ridge_record(measured: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return what a fit took, and the outcome of its linear solve.
+def ridge_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
+    """Return the error of a fit, what it took, and the outcome of its linear solve.
 
     ``features_seconds`` (drawing features, and computing those of the training rows) is
     None if this alternates with solving; ``train_seconds`` is it and ``fit_seconds``,
     ``total_seconds`` that and ``predict_seconds``. Peers have no ``residual``.
     """
     features = getattr(model, "features_seconds_", None)
-    solution = getattr(model, "solution_", None)
-    train, predict = measured["train_seconds"], measured["predict_seconds"]
-    record = {
+    train, predict = trial.fit.seconds, trial.predict.seconds
+    solved: dict[str, Any] = {"iterations": getattr(model, "iterations_", None)}
+    if hasattr(model, "solution_"):
+        solved = solution(model)
+        solved["iterations"] = solved.pop("solver_iterations")
+    return {
         "features_seconds": features,
         "fit_seconds": train - (features or 0.0),
         "train_seconds": train,
         "predict_seconds": predict,
         "total_seconds": train + predict,
-        "warm_up_seconds": measured["warm_up_seconds"],
-        "test_error": measured["test_error"],
-    }
-    if solution is None:
-        iterations = getattr(model, "iterations_", None)
-        solved = {"iterations": iterations, "residual": None, "outcome": model.outcome_}
-        return record | solved
-    return record | {
-        "iterations": int(solution.iterations),
-        "residual": float(solution.residual),
-        "outcome": solution.outcome.name.lower(),
+        "warm_up_seconds": warm_up,
+        "test_error": trial.score,
+        "residual": None,
+        "outcome": getattr(model, "outcome_", None),
+        **solved,
     }

@@ -17,38 +17,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import randkern
 
+from ..contenders import Contender
 from ..process import in_fresh_process
 from ..runner import Case
-from ..tables import (
-    Column,
-    Fitted,
-    TextTable,
-    count,
-    fitted_power,
-    listing,
-    megabytes,
-    number,
-    of,
-    percent,
-    seconds,
-    words,
-)
-from .contenders import Contender, fit_and_predict
+from ..tables import Fitted, Listing, fitted_power, of, sentences
 from .ridge_models import own_ridge, ridge_record
-from .rows import RowFile
+from .rows import RowFile, Rows, warm_trial
 
-__all__ = ["FULL", "QUICK", "TEST_ROWS", "Sizes", "exponents", "measure", "tables"]
+__all__ = [
+    "FULL",
+    "LISTED",
+    "QUICK",
+    "TEST_ROWS",
+    "Sizes",
+    "exponents",
+    "measure",
+    "notes",
+]
 
 TEST_ROWS = 2000
-_AXES = {"n_components": "features D", "n": "training rows n"}
+# What varies, and what does not.
+_AXES = {
+    "n_components": ("features D", "n = {n:,}"),
+    "n": ("training rows n", "D = {n_components:,}"),
+}
 _COSTS = {
     "train_seconds": "fit",
     "seconds_per_iteration": "an iteration",
     "peak_memory_bytes": "peak",
 }
+
+
+def _scaled(results: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = results.get("scaling", {}).get("records", [])
+    return found
+
+
+LISTED = tuple(
+    Listing(
+        f"pcg on streamed rows, d = {{d:,}}, {fixed}",
+        f"{name} | fit | iterations | an iteration | peak | anonymous | test error | "
+        "outcome",
+        f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
+        "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
+        "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
+        records=_scaled,
+        where={"axis": axis},
+    )
+    for axis, (name, fixed) in _AXES.items()
+)
 
 
 @dataclass(frozen=True)
@@ -94,25 +115,19 @@ class _Streamed(randkern.KernelRidgeRegressor):
 PCG = Contender("randkern, pcg", make=partial(own_ridge, model=_Streamed, solver="pcg"))
 
 
-def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit a regressor in this process to rows that are read block by block.
+def unexplained(y: NDArray[Any], predicted: NDArray[Any]) -> float:
+    """Return the unexplained share of the variance of targets."""
+    return float(np.mean((y - predicted) ** 2) / np.var(y))
 
-    Its ``test_error`` is the unexplained share of the variance of the test targets.
-    """
-    n, folder = request["n"], Path(request["folder"])
-    test = slice(request["test_from"], request["test_from"] + TEST_ROWS)
-    X, y = folder / "X.float32", folder / "y.float32"
-    shape = test.stop, request["d"]
-    X_test, y_test = RowFile(X, shape)[test], RowFile(y, shape[:1])[test]
-    rows = RowFile(X, (n, request["d"])), RowFile(y, (n,))
-    timed = fit_and_predict(PCG, request, *rows, X_test)
-    measured = {
-        "train_seconds": timed.fit.seconds,
-        "predict_seconds": timed.predict.seconds,
-        "warm_up_seconds": timed.warm_up.seconds,
-        "test_error": float(np.mean((y_test - timed.predicted) ** 2) / np.var(y_test)),
-    }
-    return ridge_record(measured, timed.model)
+
+def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit a regressor in this process to rows that are read block by block."""
+    n, d, first = request["n"], request["d"], request["test_from"]
+    X, y = (Path(request["folder"]) / f"{name}.float32" for name in "Xy")
+    last = first + TEST_ROWS
+    X_test, y_test = RowFile(X, (last, d))[first:], RowFile(y, (last,))[first:]
+    rows = Rows(RowFile(X, (n, d)), RowFile(y, (n,)), X_test, y_test)
+    return ridge_record(*warm_trial(PCG, request, rows, unexplained))
 
 
 def measure(case: Case, sizes: Sizes, options: Any, folder: str) -> dict[str, Any]:
@@ -135,16 +150,6 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     For each axis and cost, ``all`` is the least-squares slope of the logarithms, and
     ``last`` is the slope between the two largest points, where constant costs matter
     least. None with fewer than two points; 1 is linear.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.ridge_scaling import exponents
-    >>> costs = {"seconds_per_iteration": 1.0, "peak_memory_bytes": 10**8}
-    >>> records = [costs | {"axis": "n", "n": n, "train_seconds": 1.0 + n / 1000}
-    ...            for n in (1000, 10_000, 100_000)]
-    >>> slopes = exponents(records)["n"]["train_seconds"]
-    >>> round(slopes["all"], 2), round(slopes["last"], 2)
-    (0.85, 0.96)
     """
     slopes: dict[str, dict[str, Any]] = {}
     for axis in _AXES:
@@ -160,36 +165,18 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return slopes
 
 
-def tables(scaling: Mapping[str, Any]) -> Iterator[TextTable]:
-    """Return costs against D and against n."""
-    for axis, name in _AXES.items():
-        own, slopes = of(scaling["records"], axis=axis), scaling["exponents"][axis]
-        if not own:
-            continue
-        columns: dict[str, Column] = {
-            name: (axis, count),
-            "fit": ("train_seconds", seconds),
-            "iterations": ("iterations", number),
-            "an iteration": ("seconds_per_iteration", seconds),
-            "peak": ("peak_memory_bytes", megabytes),
-            "anonymous": ("peak_anonymous_bytes", megabytes),
-            "test error": ("test_error", percent),
-            "outcome": ("outcome", words),
-        }
-        fixed = ("n", "n") if axis == "n_components" else ("D", "n_components")
-        yield listing(
-            f"pcg on streamed rows, d = {own[0]['d']:,}, "
-            f"{fixed[0]} = {own[0][fixed[1]]:,}",
-            own,
-            columns,
-            Fitted(
-                "exponents (all points, last two): "
-                + ", ".join(f"{t} {_pair(slopes[c])}" for c, t in _COSTS.items())
-            ),
-        )
-
-
-def _pair(slopes: Mapping[str, float | None]) -> str:
-    if slopes["all"] is None or slopes["last"] is None:
-        return "-"
-    return f"{slopes['all']:.2f}, {slopes['last']:.2f}"
+def notes(scaling: Mapping[str, Any]) -> Iterator[str]:
+    """Return the exponents, and the skipped cases."""
+    for axis, found in scaling["exponents"].items():
+        told = [
+            f"{name} {found[cost]['all']:.2f}, {found[cost]['last']:.2f}"
+            for cost, name in _COSTS.items()
+            if found[cost]["all"] is not None
+        ]
+        if told:
+            name = _AXES[axis][0]
+            yield Fitted(f"{name}, exponents (all points, last two): {'; '.join(told)}")
+    yield from sentences(
+        scaling["skipped"],
+        "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}",
+    )

@@ -3,7 +3,7 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,10 @@ from randkern._memory import format_bytes
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
+from ..contenders import Contender
 from ..options import DataOptions, option
+from ..process import Stopwatch
+from ..scoring import Trial, fit_and_score
 
 __all__ = [
     "RowFile",
@@ -28,11 +31,13 @@ __all__ = [
     "saved",
     "saved_rows",
     "temporary_folder",
+    "warm_trial",
     "warm_up_rows",
     "write_rows",
 ]
 
-_WARM_UP_ROWS = 64
+# Rows, components and iterations of the fits that load compiled code.
+_WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
 _CHUNK_ROWS = 65_536
 _NOISE = 0.1
 
@@ -55,10 +60,10 @@ class RowOptions(DataOptions):
 class Rows(NamedTuple):
     """Training and test rows, and their targets."""
 
-    X: NDArray[Any]
-    y: NDArray[Any]
-    X_test: NDArray[Any]
-    y_test: NDArray[Any]
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
 
 
 def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
@@ -102,10 +107,32 @@ def resolved_lengthscale(text: str, X: NDArray[Any]) -> float:
     return float(randkern.Gaussian(given).resolve(X, random_state=0).lengthscale)
 
 
-def warm_up_rows(y: Any) -> NDArray[Any]:
+def warm_up_rows(y: NDArray[Any]) -> NDArray[Any]:
     """Return the indices of some of the first rows, with at least one per class."""
     _, firsts = np.unique(y, return_index=True)
     return np.union1d(firsts, np.arange(min(_WARM_UP_ROWS, len(y))))
+
+
+def warm_trial(
+    contender: Contender,
+    request: Mapping[str, Any],
+    rows: Rows,
+    score: Callable[[Any, Any], Any],
+    few: Any = slice(_WARM_UP_ROWS),
+) -> tuple[Trial, float, Any]:
+    """Fit and score a contender, after a small one on a few rows.
+
+    That one loads compiled code. Returns also the seconds that it took, and the model.
+    """
+    small = {**request, "memory_limit": None, "budget": 0.0}
+    for size in ("n_components", "max_iter"):
+        small[size] = request.get(size) and min(request[size], _WARM_UP_SIZE)
+    X, y, X_test, y_test = rows
+    watch, first = Stopwatch(), slice(_WARM_UP_ROWS)
+    warm = contender.made(small)
+    fit_and_score(warm, X[few], y[few], X_test[first], y_test[first], score)
+    seconds, model = watch.lap().seconds, contender.made(request)
+    return fit_and_score(model, X, y, X_test, y_test, score), seconds, model
 
 
 # -- files ----------------------------------------------------------------------------

@@ -10,18 +10,22 @@ timed, to load compiled code.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import randkern
 
+from ..contenders import Contender
 from ..options import option
-from ..panels import BLACK, BLUE, RED, new_figure, scatter_costs
 from ..runner import Case
-from ..tables import Column, TextTable, count, listing, megabytes, percent, seconds
-from .classifiers import ClassifierExperiment, fit_classifier
-from .contenders import Contender
+from ..tables import Listing
+from .classifiers import (
+    ClassifierExperiment,
+    classifier_record,
+    cost_panel,
+    fit_classifier,
+)
 from .feature_maps import FeatureMap
 from .rows import RowOptions
 
@@ -62,28 +66,32 @@ def _linear_bytes(n: int, d: int, n_components: int) -> int:
 
 
 METHODS: Mapping[str, Contender] = {
-    "features": Contender("randkern, features", BLUE, make=_own),
+    "features": Contender("randkern, features", "blue", make=_own),
     "linear-svc": Contender(
         "RBFSampler + LinearSVC",
-        RED,
+        "red",
         *("v", "--"),
         make=_linear_svc,
         memory=_linear_bytes,
     ),
-    "exact": Contender("randkern, exact", BLUE, "D", "", make=_own),
-    "svc": Contender("scikit-learn, SVC", BLACK, "X", "", make=_svc),
+    "exact": Contender("randkern, exact", "blue", "D", "", make=_own),
+    "svc": Contender("scikit-learn, SVC", "black", "X", "", make=_svc),
 }
+_TITLE = (
+    "{dataset[name]}, {dataset[n_test]:,} test rows: Gaussian, "
+    "ℓ = {arguments[lengthscale]:.4g}, C = {arguments[C]:g}"
+)
 _ON_FEATURES = ("features", "linear-svc")
 
 
 def fit_machine(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a machine in this process."""
-    measured, machine = fit_classifier(METHODS, request)
+    trial, warm_up, machine = fit_classifier(METHODS, request)
     support = getattr(machine, "support_", None)
     gap = getattr(machine, "duality_gap_", None)
     return {
-        "test_accuracy": 1.0 - measured["test_error"],
-        **measured,
+        "test_accuracy": 1.0 - trial.score,
+        **classifier_record(trial, warm_up, machine),
         "n_support": None if support is None else len(support),
         "duality_gap": None if gap is None else float(np.max(gap)),
     }
@@ -112,6 +120,22 @@ class Machines(ClassifierExperiment):
     name = "svm"
     title = "Accuracy of support vector machines against seconds, beside scikit-learn."
     Options = Options
+    listed = (
+        Listing(
+            _TITLE,
+            "method | rows | D | accuracy | train | CPU s | predict | support | gap | "
+            "peak",
+            "{label} | {n_train:,} | {n_components:,} | "
+            "{test_accuracy:percent} | {train_seconds:seconds} | "
+            "{train_cpu_seconds:seconds} | {predict_seconds:seconds} | "
+            "{n_support:,} | {duality_gap:.0e} | {peak_memory_bytes:megabytes}",
+            "train: features and fit, in seconds of the clock and of all processors; "
+            "support: rows with weight; gap: the relative duality gap; peak of the "
+            "whole process, with imports and data",
+        ),
+    )
+    panels = (cost_panel(METHODS, f"{_TITLE}; labels: D"),)
+    layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     contenders = METHODS
     work = staticmethod(fit_machine)
 
@@ -128,42 +152,3 @@ class Machines(ClassifierExperiment):
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         found = super().conclude(results)
         return {"arguments": found["arguments"] | {"C": self.options.penalty}}
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return accuracy, time, support, gap and memory of every contender."""
-        columns: dict[str, Column] = {
-            "method": "label",
-            "rows": ("n_train", count),
-            "D": ("n_components", count),
-            "accuracy": ("test_accuracy", percent),
-            "train": ("train_seconds", seconds),
-            "CPU s": ("train_cpu_seconds", seconds),
-            "predict": ("predict_seconds", seconds),
-            "support": ("n_support", count),
-            "gap": ("duality_gap", ".0e"),
-            "peak": ("peak_memory_bytes", megabytes),
-        }
-        caption = (
-            "train: features and fit, in seconds of the clock and of all processors; "
-            "support: rows with weight; gap: the relative duality gap; peak of the "
-            "whole process, with imports and data"
-        )
-        return [listing(_title(results), results["records"], columns, caption)]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test error against training time, labelled with D."""
-        figure = new_figure(7.2, 4.8)
-        least = 0.5 / results["dataset"]["n_test"]
-        scatter_costs(figure.subplots(), results["records"], METHODS, least)
-        figure.axes[0].set_title(f"{_title(results)}; labels: D", fontsize=10)
-        return figure
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    arguments, data = results["arguments"], results["dataset"]
-    return (
-        f"{data['name']}, {data['n_test']:,} test rows: Gaussian, "
-        f"ℓ = {arguments['lengthscale']:.4g}, C = {arguments['C']:g}"
-    )

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, studentized_range
 
+from ..contenders import known_names
 from ..options import CommonOptions, option
 from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Style, new_figure
 from ..process import Stopwatch, in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Column, TextTable, listing, number, pivot, seconds, skip_notes
-from .contenders import known_names
 
 __all__ = [
     "METHODS",

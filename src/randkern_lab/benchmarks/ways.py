@@ -12,23 +12,14 @@ is timed, to load compiled code.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+from ..contenders import Contender
 from ..options import option
-from ..panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, Panel, draw
+from ..panels import Panel, draw
 from ..runner import Case, SkippedCase
-from ..tables import (
-    Column,
-    TextTable,
-    count,
-    listing,
-    megabytes,
-    percent,
-    seconds,
-    skip_notes,
-)
-from .classifiers import ClassifierExperiment, fit_classifier
-from .contenders import Contender
+from ..tables import Listing, skip_notes
+from .classifiers import ClassifierExperiment, classifier_record, fit_classifier
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
 
@@ -51,23 +42,31 @@ _dense = partial(own_ridge, projection="dense")
 _optical = partial(own_ridge, family="optical", alpha="optical_alpha")
 _landmarks = partial(own_ridge, features="nystrom")
 METHODS: Mapping[str, Contender] = {
-    "structured": Contender("randkern, structured", BLUE, "s", make=own_ridge),
-    "dense": Contender("randkern, dense", SKY, "o", (0, (3, 1)), make=_dense),
-    "optical": Contender("randkern, optical", PINK, "D", ":", make=_optical),
-    "landmarks": Contender("randkern, landmarks", GREEN, "^", "-.", make=_landmarks),
-    "exact": Contender("randkern, exact", BLACK, "h", make=own_ridge),
-    "RBFSampler": Contender("RBFSampler + ridge", RED, "v", "--", make=RidgeOnFeatures),
-    "Nystroem": Contender(
-        "Nystroem + ridge", ORANGE, "P", (0, (8, 3)), make=RidgeOnFeatures
+    "structured": Contender("randkern, structured", "blue", "s", make=own_ridge),
+    "dense": Contender("randkern, dense", "sky", "o", (0, (3, 1)), make=_dense),
+    "optical": Contender("randkern, optical", "pink", "D", ":", make=_optical),
+    "landmarks": Contender("randkern, landmarks", "green", "^", "-.", make=_landmarks),
+    "exact": Contender("randkern, exact", "black", "h", make=own_ridge),
+    "RBFSampler": Contender(
+        "RBFSampler + ridge", "red", "v", "--", make=RidgeOnFeatures
     ),
-    "logistic": Contender("logistic regression", GREY, "X", "", make=_logistic),
-    "trees": Contender("boosted trees", GREY, "*", (0, (5, 1, 1, 1)), make=_trees),
+    "Nystroem": Contender(
+        "Nystroem + ridge", "orange", "P", (0, (8, 3)), make=RidgeOnFeatures
+    ),
+    "logistic": Contender("logistic regression", "grey", "X", "", make=_logistic),
+    "trees": Contender("boosted trees", "grey", "*", (0, (5, 1, 1, 1)), make=_trees),
 }
+
+
+_TITLE = (
+    "{dataset[name]}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} test "
+    "rows, {machine[cpu_count]} cores"
+)
 
 
 def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a classifier in this process."""
-    return fit_classifier(METHODS, request)[0]
+    return classifier_record(*fit_classifier(METHODS, request))
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,24 @@ class Ways(ClassifierExperiment):
     name = "ways"
     title = "Error against seconds and memory: all our ways, beside scikit-learn's."
     Options = Options
+    listed = (
+        Listing(
+            _TITLE,
+            "method | rows | D | iter. | test error | train | predict | peak",
+            "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | "
+            "{test_error:percent} | {train_seconds:seconds} | "
+            "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
+            "train: features and fit; peak of the whole process, with imports and data",
+        ),
+    )
+    panels = tuple(
+        Panel(x, "test_error", styles=METHODS, ticks=ticks, xlabel=label)
+        for x, ticks, label in (
+            ("train_seconds", (0.1, 1, 10, 100), "seconds of training"),
+            ("peak_gb", (0.3, 1, 3, 10), "peak memory of the process (GB)"),
+        )
+    )
+    layout: ClassVar = {"title": _TITLE, "size": (4.8, 4.4)}
     contenders = METHODS
     work = staticmethod(fit_way)
 
@@ -129,44 +146,16 @@ class Ways(ClassifierExperiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped cases."""
         return skip_notes(results, "method", "n_train", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return size, error, time and memory of every fit."""
-        columns: dict[str, Column] = {
-            "method": "label",
-            "rows": ("n_train", count),
-            "D": ("n_components", count),
-            "iter.": ("max_iter", count),
-            "test error": ("test_error", percent),
-            "train": ("train_seconds", seconds),
-            "predict": ("predict_seconds", seconds),
-            "peak": ("peak_memory_bytes", megabytes),
-        }
-        caption = (
-            "train: features and fit; peak of the whole process, with imports and data"
-        )
-        return [listing(_title(results), results["records"], columns, caption)]
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return test error against time, alone and next to error against memory."""
-        panels = [
-            Panel(x, "test_error", styles=METHODS, scale=100, ticks=ticks, xlabel=text)
-            for x, ticks, text in (
-                ("train_seconds", (0.1, 1, 10, 100), "seconds of training"),
-                ("peak_gb", (0.3, 1, 3, 10), "peak memory of the process (GB)"),
-            )
-        ]
-        title = _title(results)
-        alone = replace(panels[0], extra=_legend_below)
+        alone = [replace(cls.panels[0], extra=_legend_below)]
+        inside: dict[str, Any] = {"size": (4.8, 5.4), "legend": "inside"}
         return {
-            "ways.png": draw(results, panels, title=title, size=(4.8, 4.4)),
-            "ways-seconds.png": draw(
-                results, [alone], title=title, size=(4.8, 5.4), legend="inside"
-            ),
+            "ways.png": cls.figure(results),
+            "ways-seconds.png": draw(results, alone, **{**cls.layout, **inside}),
         }
 
 
@@ -179,12 +168,4 @@ def _legend_below(axes: Any, results: Mapping[str, Any]) -> None:
         frameon=False,
         fontsize=9,
         handlelength=3.2,
-    )
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    data = results["dataset"]
-    return (
-        f"{data['name']}: {data['n_train']:,} training rows, {data['n_test']:,} test "
-        f"rows, {results['machine']['cpu_count']} cores"
     )
