@@ -370,7 +370,7 @@ def test_scaling_prints(scaling):
     assert Ridge.figures(scaling) == {}
     tables = Ridge.tables(scaling)
     assert [len(table.rows) for table in tables] == [2, 3]
-    assert "exponents (all points, last two): fit " in scaling["notes"][0]
+    assert "exponents (all points, last two): fit " in tables[0].caption
 
 
 @pytest.mark.usefixtures("in_process")

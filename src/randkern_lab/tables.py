@@ -6,7 +6,7 @@ A :class:`Quantity` says how a key of the records is shown. :class:`Pivot` and
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from string import Formatter
 from typing import Any
@@ -205,6 +205,7 @@ class Listing(Selection):
     row : str
         Templates of what is below the headings, separated as they are.
     caption : str
+        A template, as the title is.
     """
 
     title: str
@@ -234,10 +235,12 @@ def render(
     >>> table.rows
     [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
     """
-    return [
-        table.table(text(table.title, {**results, **own[0]}), own)
-        for table, own in laid_out(results, tables)
-    ]
+    made = []
+    for declared, own in laid_out(results, tables):
+        known = {**results, **own[0]}
+        table = declared.table(text(declared.title, known), own)
+        made.append(replace(table, caption=text(table.caption, known)))
+    return made
 
 
 def laid_out(

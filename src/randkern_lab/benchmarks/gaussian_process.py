@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,10 @@ from randkern.study.preparation import prepare
 
 from ..contenders import Contender, known_names
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel, draw, logarithmic
+from ..panels import Panel, logarithmic
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
+from ..tables import Listing, sentences, skip_notes, text
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -61,6 +61,9 @@ def _own(request: Mapping[str, Any], far_variance: str = "features") -> Any:
     return ProcessWithDeviations(model, include_noise=True)
 
 
+_prior = partial(_own, far_variance="prior")
+
+
 def _scikit_learn(request: Mapping[str, Any]) -> Any:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -71,26 +74,21 @@ def _scikit_learn(request: Mapping[str, Any]) -> Any:
     return ProcessWithDeviations(GaussianProcessRegressor(kernel + WhiteKernel(NOISE)))
 
 
-_prior = partial(_own, far_variance="prior")
 METHODS: Mapping[str, Contender] = {
-    "features": Contender("randkern, features", BLUE, "o", make=_own),
-    "prior": Contender("randkern, far_variance='prior'", SKY, "v", make=_prior),
-    "exact": Contender("randkern, exact", BLUE, "D", make=_own),
-    "scikit-learn": Contender("scikit-learn, exact", BLACK, "X", make=_scikit_learn),
-    "gpytorch": Contender(
-        "GPyTorch, exact", RED, "D", make=GPyTorchProcess, needs=("gpytorch",)
-    ),
-    "rff": Contender(
-        "GPyTorch, RFFKernel", RED, "s", make=FourierProcess, needs=("gpytorch",)
-    ),
-    "svgp": Contender(
-        "GPyTorch, SVGP", GREEN, "^", make=SparseProcess, needs=("gpytorch",)
-    ),
-    "xgpr": Contender("xGPR", ORANGE, "P", make=XGPRProcess, needs=("xGPR",)),
+    name: Contender(label, colour, marker, "", make=make, needs=tuple(needs))
+    for name, label, colour, marker, make, *needs in (
+        ("features", "randkern, features", "blue", "o", _own),
+        ("prior", "randkern, far_variance='prior'", "sky", "v", _prior),
+        ("exact", "randkern, exact", "blue", "D", _own),
+        ("scikit-learn", "scikit-learn, exact", "black", "X", _scikit_learn),
+        ("gpytorch", "GPyTorch, exact", "red", "D", GPyTorchProcess, "gpytorch"),
+        ("rff", "GPyTorch, RFFKernel", "red", "s", FourierProcess, "gpytorch"),
+        ("svgp", "GPyTorch, SVGP", "green", "^", SparseProcess, "gpytorch"),
+        ("xgpr", "xGPR", "orange", "P", XGPRProcess, "xGPR"),
+    )
 }
 _EXACT = ("exact", "scikit-learn", "gpytorch")
 _TEST_ROWS = 5000
-_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
 
 
 def _scores(y: NDArray[Any], law: NDArray[Any]) -> Any:
@@ -154,6 +152,42 @@ class Options(DataOptions):
     )
 
 
+def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield records with what is known of their data set, and a mark on late steps."""
+    sets = {data["name"]: data for data in results["datasets"]}
+    several = results["arguments"]["seeds"] > 1
+    for record in results["records"]:
+        late = "*" if record["out_of_time"] else ""
+        yield {
+            **record,
+            "data": sets[record["dataset"]],
+            "draw": record["seed"] if several else None,
+            "learned": text(f"{{steps:,}}{late}", record),
+        }
+
+
+def _noise(axes: Any, results: Mapping[str, Any]) -> None:
+    rmse = results["shown"][0]["data"]["noise_rmse"]
+    if rmse is not None:
+        axes.axhline(rmse, color="0.4", ls=":", label="noise alone")
+    _wide(axes, results)
+
+
+def _wide(axes: Any, results: Mapping[str, Any]) -> None:
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)
+
+
+_COMMON: dict[str, Any] = {
+    "styles": METHODS,
+    "title": "{data[name]}, {data[n_train]:,} rows",
+    "xlabel": "seconds to learn and predict",
+    "log": "x",
+    "records": _described,
+    "each": "dataset",
+}
+
+
 class GaussianProcesses(Experiment):
     """Gaussian processes on data sets of numbers."""
 
@@ -163,6 +197,32 @@ class GaussianProcesses(Experiment):
     )
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            "Gaussian processes, standardised targets",
+            "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
+            "seconds | CPU s | peak",
+            "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
+            "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
+            "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
+            "{peak_memory_bytes:megabytes}",
+            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
+            "targets within intervals; steps of Adam, * where the budget of "
+            "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
+            "those of all processors; peak of the whole process",
+            records=_described,
+        ),
+    )
+    panels = (
+        Panel(
+            *("seconds", "rmse"),
+            ylabel="test RMSE (standard deviations)",
+            extra=_noise,
+            **_COMMON,
+        ),
+        Panel("seconds", "nlpd", ylabel="negative log density", extra=_wide, **_COMMON),
+    )
+    layout: ClassVar = {"columns": 2, "size": (4.8, 3.6)}
 
     def prepare(self) -> None:
         """Write the data sets to files for the processes."""
@@ -252,78 +312,10 @@ class GaussianProcesses(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the error due to noise alone, and the skipped methods."""
-        for data in results["datasets"]:
-            if data["noise_rmse"] is not None:
-                rmse = data["noise_rmse"]
-                yield f"{data['name']}: the true function would have RMSE {rmse:.4f}"
+        noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
+        told = "{name}: the true function would have RMSE {noise_rmse:.4f}"
+        yield from sentences(noisy, told)
         yield from skip_notes(results, "method", "dataset")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return every contender on every data set: scores, seconds, memory."""
-        # Older records have no seeds, steps or budget.
-        arguments = results["arguments"]
-        several = arguments.get("seeds", 1) > 1
-        columns = {
-            "data": lambda r: r["dataset"],
-            "method": lambda r: r["label"],
-            **({"seed": lambda r: str(r["seed"])} if several else {}),
-            "rows": lambda r: count(r["n_train"]),
-            "D": lambda r: (
-                "" if r["n_components"] is None else count(r["n_components"])
-            ),
-            "RMSE": lambda r: f"{r['rmse']:.4f}",
-            "NLPD": lambda r: f"{r['nlpd']:.4f}",
-            # Older records have no 50 % coverage.
-            "50 %": lambda r: (
-                f"{100 * r['coverage_50']:.1f} %" if "coverage_50" in r else ""
-            ),
-            "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
-            "steps": _steps,
-            "seconds": lambda r: seconds(r["seconds"]),
-            "CPU s": lambda r: seconds(r["cpu_seconds"]),
-            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
-        }
-        caption = (
-            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
-            "targets within intervals; steps of Adam, * where the budget of "
-            f"{arguments.get('budget', 0):g} CPU s ended them; seconds to learn and "
-            "predict, and those of all processors; peak of the whole process"
-        )
-        title = "Gaussian processes, standardised targets"
-        return [listing(title, results["records"], columns, caption)]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return RMSE and density against seconds, a row per data set."""
-        panels = [
-            Panel(
-                title=f"{data['name']}, {data['n_train']:,} rows",
-                xlabel="seconds to learn and predict",
-                ylabel=label,
-                extra=partial(_points, data=data, score=score),
-            )
-            for data in results["datasets"]
-            for score, label in _SCORES.items()
-        ]
-        return draw(results, panels, columns=2, size=(4.8, 3.6))
-
-
-def _steps(record: Mapping[str, Any]) -> str:
-    if record.get("steps") is None:
-        return ""
-    return count(record["steps"]) + "*" * record["out_of_time"]
-
-
-def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
-    for record in of(results["records"], dataset=data["name"]):
-        style = METHODS[record["method"]]
-        look = {"color": style.colour, "marker": style.marker, "linestyle": ""}
-        axes.plot(record["seconds"], record[score], ms=8, label=style.label, **look)
-    if score == "rmse" and data["noise_rmse"] is not None:
-        axes.axhline(data["noise_rmse"], color="0.4", ls=":", label="noise alone")
-    logarithmic(axes, "x")
-    axes.margins(x=0.15, y=0.12)
 
 
 def _standardised(rows: Rows) -> tuple[Rows, float]:

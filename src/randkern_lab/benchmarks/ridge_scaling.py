@@ -57,6 +57,15 @@ def _scaled(results: Mapping[str, Any]) -> list[Any]:
     return found
 
 
+def _exponents(axis: str) -> str:
+    told = "{name} {{{slopes}[all]:.2f}}, {{{slopes}[last]:.2f}}"
+    slopes = {
+        name: f"scaling[exponents][{axis}][{cost}]" for cost, name in _COSTS.items()
+    }
+    found = (told.format(name=name, slopes=each) for name, each in slopes.items())
+    return Fitted(f"exponents (all points, last two): {', '.join(found)}")
+
+
 LISTED = tuple(
     Listing(
         f"pcg on streamed rows, d = {{d:,}}, {fixed}",
@@ -65,6 +74,7 @@ LISTED = tuple(
         f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
         "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
         "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
+        _exponents(axis),
         records=_scaled,
         where={"axis": axis},
     )
@@ -165,18 +175,7 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return slopes
 
 
-def notes(scaling: Mapping[str, Any]) -> Iterator[str]:
-    """Return the exponents, and the skipped cases."""
-    for axis, found in scaling["exponents"].items():
-        told = [
-            f"{name} {found[cost]['all']:.2f}, {found[cost]['last']:.2f}"
-            for cost, name in _COSTS.items()
-            if found[cost]["all"] is not None
-        ]
-        if told:
-            name = _AXES[axis][0]
-            yield Fitted(f"{name}, exponents (all points, last two): {'; '.join(told)}")
-    yield from sentences(
-        scaling["skipped"],
-        "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}",
-    )
+def notes(scaling: Mapping[str, Any]) -> list[str]:
+    """Return the skipped cases."""
+    told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
+    return sentences(scaling["skipped"], told)
