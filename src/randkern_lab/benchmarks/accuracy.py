@@ -15,7 +15,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 import randkern
 
 from ..options import option
-from ..panels import Panel, Style, draw
+from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Column, TextTable, listing, percent, seconds, skip_notes
+from ..tables import Listing, of, percent, skip_notes
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
 from .summaries import aggregated, paired_ratio
@@ -63,6 +63,61 @@ class Options(RowOptions):
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
 
 
+_FAMILIES = {
+    "gaussian": "gaussian, ℓ = {exact[lengthscale]:.4g}",
+    "optical": "optical, degree 2",
+    "polynomial": "polynomial, degree 2",
+}
+_RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
+_GAUSSIAN = {"family": "gaussian"}
+
+
+def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the summary by number of features, with errors as texts."""
+    for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
+        yield {
+            **entry,
+            "named": entry["method"] + (", centred" if entry["centered"] else ""),
+            "to_dense": _with_error(entry["ratio_to_dense"], entry["ratio_se"]),
+            "to_plain": _with_error(
+                entry["ratio_to_plain"], entry["ratio_to_plain_se"]
+            ),
+            "error": percent(entry["test_error"], entry["test_error_std"]),
+            "with_solve": entry["total_seconds"] if entry["alpha"] else None,
+        }
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw 1/√D above the curves."""
+    sizes = np.array(sorted({e["n_components"] for e in results["shown"]}), float)
+    first = of(results["shown"], n_components=sizes[0])
+    level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+
+
+def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
+    level = 100 * results["exact"]["test_error"]
+    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
+
+
+def _others(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the summary of other kernels, and how they are called."""
+    for entry in results["summary"]:
+        if entry["family"] != "gaussian":
+            centred = ", centred" if entry["centered"] else ""
+            yield {**entry, "kernel": f"{entry['family']}{centred}"}
+
+
+_RATIO: dict[str, Any] = {"x": "n_components", "y": "ratio_to_dense", "log": "x"}
+_RATIO |= {"bars": "ratio_se"}
+
+
 class Accuracy(Experiment):
     """Errors of the Gram matrix and of ridge against D."""
 
@@ -70,6 +125,62 @@ class Accuracy(Experiment):
     title = "Error of the Gram matrix and of ridge against D: all projections, peers."
     command = "bench"
     Options = Options
+    listed = tuple(
+        Listing(
+            title + ": {dataset[name]}, {dataset[n_train]:,} rows",
+            "D | method | Gram error | ratio to dense | centred / plain | test error | "
+            "alpha | features | with solve",
+            "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
+            "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
+            "{with_solve:seconds}",
+            "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
+            "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
+            "deviation over seeds of an error",
+            records=_described,
+            where={"family": family},
+        )
+        for family, title in _FAMILIES.items()
+    )
+    panels = (
+        Panel(
+            *("n_components", "gram_error", "method", STYLES, _GAUSSIAN, "Gaussian"),
+            ylabel="relative error of the Gram matrix (%)",
+            scale=100.0,
+            extra=_inverse_root,
+            records="summary",
+        ),
+        Panel(
+            **_RATIO,
+            **{"styles": _RANDOM, "where": _GAUSSIAN, "records": "summary"},
+            title="Gaussian, paired",
+            ylabel="Gram error, ratio to dense",
+        ),
+        Panel(
+            *("n_components", "test_error", "method", STYLES, _GAUSSIAN, "Gaussian"),
+            extra=_exact_level,
+            records="summary",
+        ),
+        Panel(
+            **_RATIO,
+            by=("method", "centered"),
+            styles={
+                (name, filled): replace(style, filled=filled)
+                for name, style in _RANDOM.items()
+                for filled in (False, True)
+            },
+            title="{kernel}, paired",
+            ylabel="Gram error, ratio to plain dense",
+            records=_others,
+            each="kernel",
+        ),
+    )
+    layout: ClassVar = {
+        "columns": 3,
+        "title": "{dataset[name]}: {dataset[n_train]:,} rows of "
+        "{dataset[n_features]:,}, ℓ = {exact[lengthscale]:.4g}, "
+        "{arguments[n_seeds]} seeds",
+        "legend": "right",
+    }
 
     def prepare(self) -> dict[str, Any]:
         """Load the rows and fit ridge with the exact kernel."""
@@ -197,95 +308,6 @@ class Accuracy(Experiment):
         """Return the skipped methods."""
         return skip_notes(results, "family", "method", "n_components")
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table per kernel: errors, ratio to dense, seconds."""
-        data, exact = results["dataset"], results["exact"]
-        columns: dict[str, Column] = {
-            "D": ("n_components", ","),
-            "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
-            "Gram error": ("gram_error", percent),
-            "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
-            "centred / plain": lambda e: _with_error(
-                e["ratio_to_plain"], e["ratio_to_plain_se"]
-            ),
-            "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
-            "alpha": ("alpha", "g"),
-            "features": ("features_seconds", seconds),
-            "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
-        }
-        titles = {
-            "gaussian": f"gaussian, ℓ = {exact['lengthscale']:.4g}",
-            "optical": "optical, degree 2",
-            "polynomial": "polynomial, degree 2",
-        }
-        caption = (
-            f"exact Gaussian kernel: test error {percent(exact['test_error'])}, alpha "
-            f"{exact['alpha']:g}; ±: the standard error of a ratio, the standard "
-            "deviation over seeds of an error"
-        )
-        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
-        tables = []
-        for family, title in titles.items():
-            own = [entry for entry in summary if entry["family"] == family]
-            title += f": {data['name']}, {data['n_train']:,} rows"
-            if own:
-                tables.append(listing(title, own, columns, caption))
-        return tables
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D."""
-        methods = dict.fromkeys(entry["method"] for entry in results["summary"])
-        styles = {name: STYLES.get(name, Style(name)) for name in methods}
-        random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
-        gaussian = {"family": "gaussian"}
-        shared: dict[str, Any] = {"records": "summary", "scale": 100.0}
-        curve: dict[str, Any] = {"x": "n_components", "records": "summary"}
-        panels = [
-            Panel(
-                **curve | shared, y="gram_error", styles=styles, where=gaussian,
-                title="Gaussian", ylabel="relative error of the Gram matrix (%)",
-                extra=_inverse_root,
-            ),
-            Panel(
-                **curve, y="ratio_to_dense", styles=random, where=gaussian, log="x",
-                bars="ratio_se", title="Gaussian, paired",
-                ylabel="Gram error, ratio to dense",
-            ),
-            Panel(
-                **curve | shared, y="test_error", styles=styles, where=gaussian,
-                title="Gaussian", extra=_exact_level,
-            ),
-        ]  # fmt: skip
-        panels += _other_kernels(results["summary"], random)
-        data = results["dataset"]
-        title = (
-            f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
-            f"ℓ = {results['exact']['lengthscale']:.4g}, "
-            f"{results['arguments']['n_seeds']} seeds"
-        )
-        return draw(results, panels, columns=3, title=title, legend="right")
-
-
-def _other_kernels(
-    summary: Sequence[Mapping[str, Any]], styles: Mapping[str, Style]
-) -> Iterator[Panel]:
-    """Yield ratios of Gram errors to plain dense features for other kernels."""
-    named = [(e["family"], e["centered"]) for e in summary]
-    for family, centered in dict.fromkeys(named):
-        if family != "gaussian":
-            yield Panel(
-                *("n_components", "ratio_to_dense", "method"),
-                {name: replace(s, filled=centered) for name, s in styles.items()},
-                {"family": family, "centered": centered},
-                title=f"{family}{', centred' if centered else ''}, paired",
-                ylabel="Gram error, ratio to plain dense",
-                log="x",
-                bars="ratio_se",
-                records="summary",
-            )
-
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
     """Return the penalty with the smallest leave-one-out squared error on Z."""
@@ -295,26 +317,6 @@ def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> 
         randkern.Linear(), alphas, Z.shape[1], memory_limit=_UNLIMITED
     )
     return float(model.fit(Z, Y).alpha_)
-
-
-def _with_error(value: float | None, error: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
-
-
-def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw 1/√D above the curves."""
-    own = [e for e in results["summary"] if e["family"] == "gaussian"]
-    sizes = np.array(sorted({e["n_components"] for e in own}), dtype=float)
-    first = [e["gram_error"] for e in own if e["n_components"] == sizes[0]]
-    level = 135 * max(first) * math.sqrt(sizes[0])
-    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
-
-
-def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
-    level = 100 * results["exact"]["test_error"]
-    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
 
 
 # -- scores and summaries --------------------------------------------------------------

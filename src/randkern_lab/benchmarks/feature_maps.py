@@ -17,7 +17,7 @@ import randkern
 from randkern.projections import PROJECTIONS
 
 from ..contenders import check_landmarks, check_package, known_names
-from ..panels import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Style
+from ..panels import Style
 
 __all__ = [
     "FAMILIES",
@@ -36,14 +36,15 @@ PEERS = {
 }
 FAMILIES = tuple(PEERS)
 STYLES = {
-    "dense": Style("dense", BLACK, "o"),
-    "streamed": Style("streamed", SKY, "X", (0, (3, 1))),
-    "orthogonal": Style("orthogonal", GREEN, "^", "-."),
-    "structured": Style("structured", BLUE, "s", "--"),
-    "qmc": Style("qmc", PINK, "D", ":"),
-    "landmarks": Style("landmarks", SKY, "h", "-"),
-    "RBFSampler": Style("RBFSampler", RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "Nystroem": Style("Nystroem", ORANGE, "P", (0, (8, 3))),
+    "dense": Style("dense", "black", "o"),
+    "streamed": Style("streamed", "sky", "X", (0, (3, 1))),
+    "orthogonal": Style("orthogonal", "green", "^", "-."),
+    "structured": Style("structured", "blue", "s", "--"),
+    "qmc": Style("qmc", "pink", "D", ":"),
+    "RBFSampler": Style("RBFSampler", "red", "v", (0, (5, 1, 1, 1, 1, 1))),
+    "Nystroem": Style("Nystroem", "orange", "P", (0, (8, 3))),
+    "landmarks": Style("landmarks", "sky", "h", "-"),
+    "PolynomialCountSketch": Style("PolynomialCountSketch"),
 }
 
 

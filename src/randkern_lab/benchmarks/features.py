@@ -12,11 +12,11 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,10 @@ from randkern.study.measure import Measurement
 
 from ..contenders import known_names, some_records
 from ..options import CommonOptions, option
-from ..panels import Panel, draw
+from ..panels import BLUE, RED, Panel
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
-from ..tables import TextTable, groups, listing, megabytes, number, of
+from ..tables import Listing, sentences, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
@@ -63,6 +63,41 @@ class Options(CommonOptions):
     )
 
 
+def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw one kernel's bars from top to bottom, each with its bound."""
+    for place, record in enumerate(results["shown"]):
+        own, bound = record["library"] == "randkern", record["bound_ns"]
+        axes.barh(
+            place,
+            record["ns_per_feature"],
+            height=0.66,
+            color=BLUE if own else "#C8C8C8",
+            edgecolor="0.25",
+            label="randkern (× faster than the float32 peer)" if own else "peer",
+        )
+        faster = "  ({speedup_over_float32:.2g}×)"
+        faster *= own and record["speedup_over_float32"] is not None
+        axes.annotate(
+            text(f"{{ns_per_feature:.3g}}{faster}", record),
+            (max(record["ns_per_feature"], bound or 0.0), place),
+            va="center",
+            fontsize=8,
+            xytext=(7, 0),
+            textcoords="offset points",
+        )
+        if bound:
+            ends = [place - 0.42, place + 0.42]
+            axes.plot([bound] * 2, ends, color=RED, lw=2.2, label="bound")
+    names = [record["method"] for record in results["shown"]]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.2)
+
+
+_SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"
+
+
 class FeatureCost(Experiment):
     """Feature maps of a kernel in turn."""
 
@@ -70,6 +105,31 @@ class FeatureCost(Experiment):
     title = "Nanoseconds per feature: every projection, scikit-learn and NumPy."
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            f"{{family}}: {_SIZES}",
+            "method | ns/feature | bound | × float32 | × float64 | peak | output",
+            "{method} | {ns_per_feature:number} | {bound_ns:number} | "
+            "{speedup_over_float32:number} | {speedup_over_float64:number} | "
+            "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
+            "×: how many times faster than the first peer of that type; peak: above "
+            "the input, with the output",
+            each="family",
+        ),
+    )
+    panels = (
+        Panel(
+            title="{family} kernel",
+            xlabel="nanoseconds per feature (row × output column)",
+            ylabel=" ",
+            extra=_bars,
+            each="family",
+        ),
+    )
+    layout: ClassVar = {
+        **{"columns": 1, "size": (7.2, 3.0)},
+        "title": f"{_SIZES}, {{machine[cpu_count]}} cores",
+    }
 
     def prepare(self) -> None:
         """Measure the machine's bounds on feature maps."""
@@ -104,14 +164,23 @@ class FeatureCost(Experiment):
             fitted.append((contender, {"method": label} | named | measured))
             calls[label] = partial(feature_map.transform, X)
         times = interleave(calls, options.repeats)
+        peers: dict[str, float] = {}
+        for contender, _ in fitted:
+            if contender.package != "randkern" and contender.method != "Nystroem":
+                peers.setdefault(contender.dtype, median(times[contender.label]))
         for contender, record in fitted:
             own = times[contender.label]
-            record |= {"seconds": median(own), "repeats_seconds": own}
-            record["ns_per_feature"] = 1e9 * median(own) / (n * size)
-            record["bound_ns"] = self._bound(contender)
-        _add_speedups([record for _, record in fitted])
-        for contender, record in fitted:
-            yield record | {"peak_memory_bytes": self._peak(contender)}
+            took = median(own)
+            for dtype in ("float32", "float64"):
+                peer = peers.get(dtype)
+                record[f"speedup_over_{dtype}"] = peer and peer / took
+            yield record | {
+                "seconds": took,
+                "repeats_seconds": own,
+                "ns_per_feature": 1e9 * took / (n * size),
+                "bound_ns": self._bound(contender),
+                "peak_memory_bytes": self._peak(contender),
+            }
 
     def _contenders(self, family: str) -> Iterator[FeatureMap]:
         """Yield peers, then projections, in float32.
@@ -171,56 +240,10 @@ class FeatureCost(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the bounds and the skipped methods."""
-        bounds = results["roofline"]
-        yield (
-            f"bounds: writing new memory {bounds['write_new_ns']:.3f} ns per element, "
-            f"float32 product {bounds['product_gflops']:.0f} GFLOP/s"
-        )
-        for note in results["skipped"]:
-            yield f"skipped {note['family']}, {note['method']}: {note['reason']}"
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table per kernel, with every projection."""
-        sizes = results["arguments"]
-        return [
-            listing(
-                f"{named['family']}: d = {sizes['d']:,}, D = "
-                f"{sizes['n_components']:,}, {sizes['n']:,} rows",
-                records,
-                {
-                    "method": "method",
-                    "ns/feature": ("ns_per_feature", number),
-                    "bound": ("bound_ns", number),
-                    "× float32": ("speedup_over_float32", number),
-                    "× float64": ("speedup_over_float64", number),
-                    "peak": ("peak_memory_bytes", megabytes),
-                    "output": ("output_bytes", megabytes),
-                },
-                "×: how many times faster than the first peer of that type; peak: "
-                "above the input, with the output",
-            )
-            for named, records in groups(results["records"], "family")
-        ]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return bars of nanoseconds per feature."""
-        sizes = results["arguments"]
-        panels = [
-            Panel(
-                title=f"{named['family']} kernel",
-                xlabel="nanoseconds per feature (row × output column)",
-                ylabel=" ",
-                extra=partial(_bars, family=named["family"]),
-            )
-            for named, _ in groups(results["records"], "family")
-        ]
-        title = (
-            f"d = {sizes['d']:,}, D = {sizes['n_components']:,}, {sizes['n']:,} rows, "
-            f"{results['machine']['cpu_count']} cores"
-        )
-        return draw(results, panels, columns=1, size=(7.2, 3.0), title=title)
+        told = "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
+        yield text(told + "product {product_gflops:.0f} GFLOP/s", results["roofline"])
+        told = "skipped {family}, {method}: {reason}"
+        yield from sentences(results["skipped"], told)
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
@@ -260,49 +283,9 @@ def _fitted(
     return feature_map, fit
 
 
-def _add_speedups(records: Sequence[dict[str, Any]]) -> None:
-    """Add each record's speedup over the kernel's first peers."""
-    peers: dict[str, float] = {}
-    for record in records:
-        if record["library"] != "randkern" and "Nystroem" not in record["method"]:
-            peers.setdefault(record["dtype"], record["seconds"])
-    for record in records:
-        for dtype in ("float32", "float64"):
-            peer = peers.get(dtype)
-            record[f"speedup_over_{dtype}"] = peer and peer / record["seconds"]
-
-
 def _limit(memory_limit: str | None) -> int:
     """Return the limit in bytes: as given, or half of the free memory."""
     if memory_limit is None:
         free = available_memory()
         return resolve_memory_limit(None) if free is None else free // 2
     return resolve_memory_limit(memory_limit)
-
-
-def _bars(axes: Any, results: Mapping[str, Any], family: str) -> None:
-    """Draw one kernel's bars from top to bottom, each with its bound."""
-    records = of(results["records"], family=family)
-    for place, record in enumerate(records):
-        own, bound = record["library"] == "randkern", record["bound_ns"]
-        axes.barh(
-            place,
-            record["ns_per_feature"],
-            height=0.66,
-            color="#0072B2" if own else "#C8C8C8",
-            edgecolor="0.25",
-            label="randkern (× faster than the float32 peer)" if own else "peer",
-        )
-        text = f"{record['ns_per_feature']:.3g}"
-        if own and record["speedup_over_float32"]:
-            text += f"  ({record['speedup_over_float32']:.2g}×)"
-        right = max(record["ns_per_feature"], bound or 0.0)
-        offset = {"xytext": (7, 0), "textcoords": "offset points"}
-        axes.annotate(text, (right, place), va="center", fontsize=8, **offset)
-        if bound:
-            ends = [place - 0.42, place + 0.42]
-            axes.plot([bound] * 2, ends, color="#D55E00", lw=2.2, label="bound")
-    axes.set_yticks(range(len(records)), [record["method"] for record in records])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.margins(x=0.2)
