@@ -360,10 +360,13 @@ def test_ridge_agrees_with_scikit_learn(rng, n_components):
 def test_paired_ratio_and_its_standard_error(rng):
     base = rng.uniform(1, 2, size=400)
     errors = 0.8 * base + rng.normal(scale=0.1, size=400)
-    ratio, standard_error = paired_ratio(errors, base)
+    ratio, standard_error = paired_ratio(list(zip(errors, base, strict=True)))
     assert abs(ratio - 0.8) < 4 * standard_error
     assert standard_error == pytest.approx(0.1 / 1.5 / math.sqrt(400), rel=0.15)
-    assert paired_ratio([2.0], [4.0]) == (0.5, None)
+    assert paired_ratio([(2.0, 4.0)]) == (0.5, None)
+    # The same ratio in every pair.
+    assert paired_ratio([(0.9, 1.0), (1.8, 2.0)]) == (0.9, 0.0)
+    assert paired_ratio([]) == (None, None)
 
 
 def test_seeds_are_paired_by_number():

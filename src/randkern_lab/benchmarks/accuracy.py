@@ -12,7 +12,6 @@ errors are measured.
 
 import math
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,7 +26,7 @@ from ..options import option
 from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, of, percent, skip_notes
+from ..tables import Listing, of, paired, percent, skip_notes, text
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
 from .summaries import aggregated, paired_ratio
@@ -63,21 +62,22 @@ class Options(RowOptions):
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
 
 
-_FAMILIES = {
-    "gaussian": "gaussian, ℓ = {exact[lengthscale]:.4g}",
-    "optical": "optical, degree 2",
-    "polynomial": "polynomial, degree 2",
-}
 _RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
 _GAUSSIAN = {"family": "gaussian"}
 
 
 def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the summary by number of features, with errors as texts."""
+    """Yield the summary by number of features, with names, and errors as texts."""
     for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
+        family, centred = entry["family"], ", centred" if entry["centered"] else ""
+        gaussian = family == "gaussian"
+        parameter = "ℓ = {exact[lengthscale]:.4g}" if gaussian else "degree 2"
         yield {
             **entry,
-            "named": entry["method"] + (", centred" if entry["centered"] else ""),
+            "parameter": text(parameter, results),
+            "kernel": f"{family}{centred}",
+            "named": f"{entry['method']}{centred}",
+            "filled": gaussian or entry["centered"],
             "to_dense": _with_error(entry["ratio_to_dense"], entry["ratio_se"]),
             "to_plain": _with_error(
                 entry["ratio_to_plain"], entry["ratio_to_plain_se"]
@@ -106,18 +106,6 @@ def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
     axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
 
 
-def _others(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the summary of other kernels, and how they are called."""
-    for entry in results["summary"]:
-        if entry["family"] != "gaussian":
-            centred = ", centred" if entry["centered"] else ""
-            yield {**entry, "kernel": f"{entry['family']}{centred}"}
-
-
-_RATIO: dict[str, Any] = {"x": "n_components", "y": "ratio_to_dense", "log": "x"}
-_RATIO |= {"bars": "ratio_se"}
-
-
 class Accuracy(Experiment):
     """Errors of the Gram matrix and of ridge against D."""
 
@@ -125,9 +113,9 @@ class Accuracy(Experiment):
     title = "Error of the Gram matrix and of ridge against D: all projections, peers."
     command = "bench"
     Options = Options
-    listed = tuple(
+    listed = (
         Listing(
-            title + ": {dataset[name]}, {dataset[n_train]:,} rows",
+            "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
             "D | method | Gram error | ratio to dense | centred / plain | test error | "
             "alpha | features | with solve",
             "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
@@ -137,40 +125,34 @@ class Accuracy(Experiment):
             "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
             "deviation over seeds of an error",
             records=_described,
-            where={"family": family},
-        )
-        for family, title in _FAMILIES.items()
+            each="family",
+        ),
     )
     panels = (
         Panel(
-            *("n_components", "gram_error", "method", STYLES, _GAUSSIAN, "Gaussian"),
+            *("n_components", "gram_error", "method", STYLES, _GAUSSIAN, "gaussian"),
             ylabel="relative error of the Gram matrix (%)",
             scale=100.0,
             extra=_inverse_root,
             records="summary",
         ),
         Panel(
-            **_RATIO,
-            **{"styles": _RANDOM, "where": _GAUSSIAN, "records": "summary"},
-            title="Gaussian, paired",
-            ylabel="Gram error, ratio to dense",
-        ),
-        Panel(
-            *("n_components", "test_error", "method", STYLES, _GAUSSIAN, "Gaussian"),
+            *("n_components", "test_error", "method", STYLES, _GAUSSIAN, "gaussian"),
             extra=_exact_level,
             records="summary",
         ),
         Panel(
-            **_RATIO,
-            by=("method", "centered"),
+            *("n_components", "ratio_to_dense", ("method", "filled")),
             styles={
                 (name, filled): replace(style, filled=filled)
                 for name, style in _RANDOM.items()
-                for filled in (False, True)
+                for filled in (True, False)
             },
             title="{kernel}, paired",
             ylabel="Gram error, ratio to plain dense",
-            records=_others,
+            log="x",
+            bars="ratio_se",
+            records=_described,
             each="kernel",
         ),
     )
@@ -390,20 +372,14 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         features_seconds=("features", "median"),
         total_seconds=("total", "median"),
     )
-    errors: dict[Any, dict[int, float]] = defaultdict(dict)
-    for r in records:
-        errors[tuple(r[key] for key in keys)][r["seed"]] = r["gram_error"]
     for entry in summary:
-        family, method, centered, size = place = tuple(entry[key] for key in keys)
-        plain = (family, method, False, size) if centered else None
-        for reference, name, error in (
-            ((family, "dense", False, size), "ratio_to_dense", "ratio_se"),
-            (plain, "ratio_to_plain", "ratio_to_plain_se"),
+        plain = {key: entry[key] for key in keys} | {"centered": False}
+        own = of(records, **plain | {"centered": entry["centered"]})
+        dense = of(records, **plain | {"method": "dense"})
+        same = of(records, **plain) if entry["centered"] else []
+        for others, name, error in (
+            (dense, "ratio_to_dense", "ratio_se"),
+            (same, "ratio_to_plain", "ratio_to_plain_se"),
         ):
-            base = errors.get(reference, {})
-            shared = [seed for seed in errors[place] if seed in base]
-            pairs = [
-                [found[seed] for seed in shared] for found in (errors[place], base)
-            ]
-            entry[name], entry[error] = paired_ratio(*pairs) if shared else (None, None)
+            entry[name], entry[error] = paired_ratio(paired(own, others, "gram_error"))
     return summary

@@ -38,20 +38,22 @@ def aggregated(
 
 
 def paired_ratio(
-    errors: Sequence[float], reference: Sequence[float]
-) -> tuple[float, float | None]:
+    pairs: Sequence[tuple[float, float]],
+) -> tuple[float | None, float | None]:
     """Return the ratio r = ā/b̄ of two means over seeds, and its standard error.
 
     The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
-    method for pairs), None for a single seed.
+    method for pairs), None for a single seed; both are None without pairs.
 
     Examples
     --------
     >>> from randkern_lab.benchmarks.summaries import paired_ratio
-    >>> paired_ratio([0.8, 1.0], [1.0, 1.0])
+    >>> paired_ratio([(0.8, 1.0), (1.0, 1.0)])
     (0.9, 0.1)
     """
-    a, b = np.asarray(errors, dtype=float), np.asarray(reference, dtype=float)
+    if not pairs:
+        return None, None
+    a, b = np.asarray(pairs, dtype=float).T
     ratio = float(a.mean() / b.mean())
     if len(a) < 2:
         return ratio, None
