@@ -333,7 +333,10 @@ def test_a_model_reads_row_files_as_it_does_arrays(tmp_path):
 # scaling
 
 
-SIZES = ridge_scaling.Sizes((20, 40), (100, 200, 300), 150, 30, 8)
+SIZES = {
+    **{"n_components": [20, 40], "n": [100, 200, 300], "fixed_n": 150},
+    **{"fixed_n_components": 30, "d": 8, "memory_limit": "200MB"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +378,8 @@ def test_scaling_prints(scaling):
 
 @pytest.mark.usefixtures("in_process")
 def test_scaling_skips_what_does_not_fit(monkeypatch):
-    sizes = ridge_scaling.Sizes((20,), (100,), 50, 30, 3, "1kB")
+    sizes = {"n_components": [20], "n": [100], "fixed_n": 50}
+    sizes |= {"fixed_n_components": 30, "d": 3, "memory_limit": "1kB"}
     monkeypatch.setattr(ridge_scaling, "FULL", sizes)
     results = run(comparison=False, scaling=True)
     (note,) = results["scaling"]["skipped"]

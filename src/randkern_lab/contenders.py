@@ -1,7 +1,9 @@
 """What an experiment or benchmark compares, described once, and why it is skipped."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +19,7 @@ __all__ = [
     "check_package",
     "known_names",
     "some_records",
+    "versions_of",
 ]
 
 # Of packages that pip does not install by their names alone.
@@ -84,6 +87,15 @@ def check_package(name: str) -> None:
     if find_spec(name) is None:
         how = INSTALLATION.get(name, f"pip install {name}")
         raise SkippedCase(f"{name} is not installed; {how}")
+
+
+def versions_of(names: Iterable[str]) -> dict[str, str | None]:
+    """Return the versions of packages, None of those that are not installed."""
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for name in found:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def check_landmarks(n: int, n_components: int) -> None:

@@ -14,11 +14,9 @@ generated rows, and no larger tables. Each method runs in its own process, and l
 from 64 rows before it is timed.
 """
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +27,7 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
-from ..contenders import Contender, known_names
+from ..contenders import Contender, known_names, versions_of
 from ..options import DataOptions, option
 from ..panels import Panel, logarithmic
 from ..process import in_fresh_process
@@ -299,10 +297,7 @@ class GaussianProcesses(Experiment):
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the descriptions of data sets, and the peers' versions."""
-        versions = {
-            name: metadata.version(name) if importlib.util.find_spec(name) else None
-            for name in ("torch", "gpytorch", "xGPR")
-        }
+        versions = versions_of(("torch", "gpytorch", "xGPR"))
         return {
             "datasets": list(self.described.values()),
             "versions": results["versions"] | versions,

@@ -11,10 +11,8 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from statistics import median
 from typing import Any, ClassVar
 
@@ -29,7 +27,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.plan import evaluate
 from randkern.solvers import PCG
 
-from ..contenders import known_names
+from ..contenders import known_names, versions_of
 from ..energy import EnergyMeter, Joules, gpu_meter
 from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel
@@ -290,12 +288,14 @@ class OnGPU(Experiment):
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return a description of the device and of its energy counter."""
         ran = self.reason is None
+        versions = versions_of(("torch", "triton", "nvidia-ml-py"))
         return {
             "ran": ran,
             "reason": self.reason,
             "device": self._described() if ran else None,
             "energy": (self.meter if ran else gpu_meter()).name,
-            "versions": results["versions"] | _versions(),
+            "versions": results["versions"]
+            | {name: found for name, found in versions.items() if found},
         }
 
     def _described(self) -> dict[str, Any]:
@@ -363,12 +363,3 @@ def why_not(device: str) -> str | None:
     if wanted.type == "cpu" or (wanted.index or 0) < found:
         return None
     return f"PyTorch finds {found or 'no'} CUDA device(s), not {device}"
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the tensor libraries that are installed."""
-    found = {}
-    for name in ("torch", "triton", "nvidia-ml-py"):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found

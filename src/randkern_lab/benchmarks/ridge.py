@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ..contenders import Contender, known_names
 from ..options import option
 from ..runner import Case, grid
-from ..tables import Listing, of, percent, skip_notes, text
+from ..tables import Listing, of, percent, sentences, skip_notes, text
 from . import ridge_scaling
 from .classifiers import ClassifierExperiment, cost_panel, fit_classifier
 from .feature_maps import FAMILIES, PEERS
@@ -159,10 +159,10 @@ class Ridge(ClassifierExperiment):
         self.sizes = ridge_scaling.QUICK if options.quick else ridge_scaling.FULL
         described = super().prepare() if options.comparison else None
         if options.scaling:
-            n = self.sizes.most_rows + ridge_scaling.TEST_ROWS
+            n = ridge_scaling.most_rows(self.sizes) + ridge_scaling.TEST_ROWS
             self.say(f"writing {n:,} rows")
             self.streams = self.resources.enter_context(temporary_folder())
-            write_rows(self.streams, n, self.sizes.d, options.seed)
+            write_rows(self.streams, n, self.sizes["d"], options.seed)
         return described
 
     @property
@@ -194,7 +194,7 @@ class Ridge(ClassifierExperiment):
                 method=self.methods,
             )
         if options.scaling:
-            yield from self.sizes.cases()
+            yield from ridge_scaling.cases(self.sizes)
 
     def measure(self, case: Case) -> dict[str, Any]:
         if "axis" in case:
@@ -238,7 +238,7 @@ class Ridge(ClassifierExperiment):
         pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
         return found | {
             "scaling": {
-                "arguments": self.sizes.describe() | named,
+                "arguments": {**self.sizes, **named},
                 "records": scaled,
                 "exponents": ridge_scaling.exponents(scaled),
                 "skipped": [pcg | note for note in unscaled],
@@ -261,7 +261,8 @@ class Ridge(ClassifierExperiment):
                 yield text(told, entry)
         yield from skip_notes(results, "family", "method", "n_components")
         if "scaling" in results:
-            yield from ridge_scaling.notes(results["scaling"])
+            told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
+            yield from sentences(results["scaling"]["skipped"], told)
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

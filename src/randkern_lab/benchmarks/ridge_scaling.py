@@ -8,10 +8,8 @@ n (2,048 features) 200 MB: features are cached as long as they fit, so memory gr
 n up to that limit.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ import randkern
 from ..contenders import Contender
 from ..process import in_fresh_process
 from ..runner import Case
-from ..tables import Fitted, Listing, fitted_power, of, sentences
+from ..tables import Fitted, Listing, fitted_power, of
 from .ridge_models import own_ridge, ridge_record
 from .rows import RowFile, Rows, warm_trial
 
@@ -33,12 +31,23 @@ __all__ = [
     "LISTED",
     "QUICK",
     "TEST_ROWS",
-    "Sizes",
+    "cases",
     "exponents",
     "measure",
-    "notes",
+    "most_rows",
 ]
 
+# The sizes that vary, and the fixed ones.
+FULL: Mapping[str, Any] = {
+    "n_components": [1000, 3000, 10_000, 30_000, 100_000],
+    "n": [1000, 10_000, 100_000, 1_000_000],
+    **{"fixed_n": 10_000, "fixed_n_components": 2048, "d": 64},
+    "memory_limit": "200MB",
+}
+QUICK: Mapping[str, Any] = {
+    **{"n_components": [16, 32], "n": [60, 120], "fixed_n": 50},
+    **{"fixed_n_components": 16, "d": 4, "memory_limit": "200MB"},
+}
 TEST_ROWS = 2000
 # What varies, and what does not.
 _AXES = {
@@ -57,15 +66,6 @@ def _scaled(results: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _exponents(axis: str) -> str:
-    told = "{name} {{{slopes}[all]:.2f}}, {{{slopes}[last]:.2f}}"
-    slopes = {
-        name: f"scaling[exponents][{axis}][{cost}]" for cost, name in _COSTS.items()
-    }
-    found = (told.format(name=name, slopes=each) for name, each in slopes.items())
-    return Fitted(f"exponents (all points, last two): {', '.join(found)}")
-
-
 LISTED = tuple(
     Listing(
         f"pcg on streamed rows, d = {{d:,}}, {fixed}",
@@ -74,45 +74,19 @@ LISTED = tuple(
         f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
         "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
         "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
-        _exponents(axis),
+        Fitted(
+            "exponents (all points, last two): "
+            + ", ".join(
+                f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
+                f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
+                for key, cost in _COSTS.items()
+            )
+        ),
         records=_scaled,
         where={"axis": axis},
     )
     for axis, (name, fixed) in _AXES.items()
 )
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes that vary, and the fixed ones."""
-
-    n_components: tuple[int, ...] = (1000, 3000, 10_000, 30_000, 100_000)
-    n: tuple[int, ...] = (1000, 10_000, 100_000, 1_000_000)
-    fixed_n: int = 10_000
-    fixed_n_components: int = 2048
-    d: int = 64
-    memory_limit: str = "200MB"
-
-    @property
-    def most_rows(self) -> int:
-        """The number of training rows that are needed."""
-        return max(*self.n, self.fixed_n)
-
-    def cases(self) -> Iterator[Case]:
-        """Return the cases: one size varies, the other is fixed."""
-        for size in self.n_components:
-            yield {"axis": "n_components", "n_components": size, "n": self.fixed_n}
-        for n in self.n:
-            yield {"axis": "n", "n_components": self.fixed_n_components, "n": n}
-
-    def describe(self) -> dict[str, Any]:
-        """Return the sizes as JSON."""
-        described: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return described
-
-
-FULL = Sizes()
-QUICK = Sizes((16, 32), (60, 120), 50, 16, 4)
 
 
 class _Streamed(randkern.KernelRidgeRegressor):
@@ -140,18 +114,33 @@ def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
     return ridge_record(*warm_trial(PCG, request, rows, unexplained))
 
 
-def measure(case: Case, sizes: Sizes, options: Any, folder: str) -> dict[str, Any]:
+def most_rows(sizes: Mapping[str, Any]) -> int:
+    """Return the number of training rows that are needed."""
+    return max(*sizes["n"], sizes["fixed_n"])
+
+
+def cases(sizes: Mapping[str, Any]) -> Iterator[Case]:
+    """Return the cases: one size varies, the other is fixed."""
+    for size in sizes["n_components"]:
+        yield {"axis": "n_components", "n_components": size, "n": sizes["fixed_n"]}
+    for n in sizes["n"]:
+        yield {"axis": "n", "n_components": sizes["fixed_n_components"], "n": n}
+
+
+def measure(
+    case: Case, sizes: Mapping[str, Any], options: Any, folder: str
+) -> dict[str, Any]:
     """Run the case in its own process."""
-    limits = {"n_components": options.memory_limit, "n": sizes.memory_limit}
+    limits = {"n_components": options.memory_limit, "n": sizes["memory_limit"]}
     request = {
         **case,
-        **{"d": sizes.d, "lengthscale": math.sqrt(sizes.d), "alpha": options.alpha},
-        **{"memory_limit": limits[case["axis"]], "seed": options.seed},
-        **{"folder": folder, "test_from": sizes.most_rows},
+        **{"d": sizes["d"], "lengthscale": math.sqrt(sizes["d"])},
+        **{"alpha": options.alpha, "seed": options.seed, "folder": folder},
+        **{"memory_limit": limits[case["axis"]], "test_from": most_rows(sizes)},
     }
     found = in_fresh_process(fit_stream, request)
     each = found["train_seconds"] / max(found["iterations"], 1)
-    return {"d": sizes.d, "seconds_per_iteration": each, **found}
+    return {"d": sizes["d"], "seconds_per_iteration": each, **found}
 
 
 def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -164,18 +153,11 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     slopes: dict[str, dict[str, Any]] = {}
     for axis in _AXES:
         own = sorted(of(records, axis=axis), key=lambda record: record[axis])
-        sizes = [record[axis] for record in own]
         slopes[axis] = {
             cost: {
-                "all": fitted_power(sizes, [r[cost] for r in own]),
-                "last": fitted_power(sizes[-2:], [r[cost] for r in own[-2:]]),
+                name: fitted_power([r[axis] for r in some], [r[cost] for r in some])
+                for name, some in (("all", own), ("last", own[-2:]))
             }
             for cost in _COSTS
         }
     return slopes
-
-
-def notes(scaling: Mapping[str, Any]) -> list[str]:
-    """Return the skipped cases."""
-    told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
-    return sentences(scaling["skipped"], told)
