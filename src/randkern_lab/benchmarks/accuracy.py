@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ import randkern
 from ..options import option
 from ..panels import Panel
 from ..process import Stopwatch
-from ..runner import Case, Experiment, SkippedCase, grid
+from ..runner import Case, Experiment, SkippedCase
 from ..tables import Listing, of, paired, percent, skip_notes, text
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
@@ -192,18 +193,16 @@ class Accuracy(Experiment):
 
     def cases(self) -> Iterator[Case]:
         """Return methods, the reference of ratios first, and their sizes."""
-        own, both = self.projections, (False, True)
-        polynomial = (*own, *PEERS["polynomial"])
+        own, optical = self.projections, self.options.optical
         methods = [
-            *grid(family=["gaussian"], method=own, centered=[False]),
-            *grid(family=["gaussian"], method=PEERS["gaussian"], centered=[False]),
-            {"family": "gaussian", "method": "landmarks", "centered": False},
-            *grid(family=["optical"], method=own * self.options.optical, centered=both),
-            *grid(family=["polynomial"], method=polynomial, centered=[False]),
+            *(("gaussian", m, False) for m in (*own, *PEERS["gaussian"], "landmarks")),
+            *(("optical", m, c) for m in own * optical for c in (False, True)),
+            *(("polynomial", m, False) for m in (*own, *PEERS["polynomial"])),
         ]
-        for named in methods:
-            for size in sorted(set(self.options.n_components)):
-                yield {**named, "n_components": size}
+        sizes = sorted(set(self.options.n_components))
+        for (family, method, centered), size in product(methods, sizes):
+            named = {"family": family, "method": method, "centered": centered}
+            yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
         """Return the records of all seeds."""
@@ -346,7 +345,7 @@ def ridge_scores(
     return np.asarray(Z_test @ weights)
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one entry per family, method and number of features.
 
     It has means over seeds of errors, and their standard deviations (``_std``); medians
@@ -358,19 +357,15 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for record in records:
         features = record["fit_seconds"] + record["transform_seconds"]
         total = features + (record["solve_seconds"] or 0.0)
-        timed.append({**record, "features": features, "total": total})
+        timed.append(record | {"features_seconds": features, "total_seconds": total})
     keys = ("family", "method", "centered", "n_components")
     summary = aggregated(
         timed,
         keys,
-        alpha=("alpha", "first"),
-        gram_error=("gram_error", "mean"),
-        gram_error_all=("gram_error_all", "mean"),
-        test_error=("test_error", "mean"),
-        gram_error_std=("gram_error", "std"),
-        test_error_std=("test_error", "std"),
-        features_seconds=("features", "median"),
-        total_seconds=("total", "median"),
+        first=["alpha"],
+        mean=["gram_error", "gram_error_all", "test_error"],
+        std=["gram_error", "test_error"],
+        median=["features_seconds", "total_seconds"],
     )
     for entry in summary:
         plain = {key: entry[key] for key in keys} | {"centered": False}

@@ -40,43 +40,35 @@ __all__ = ["METHODS", "Options", "Ridge", "summarise"]
 
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = ("falkon", "xgpr")
-_RED = ("red", "v", (0, (5, 1, 1, 1, 1, 1)))
-_FACTORISED: dict[str, Any] = {"make": RidgeOnFeatures, "memory": peer_bytes}
+_pcg = partial(own_ridge, solver="pcg")
+_cholesky = partial(own_ridge, solver="cholesky")
+_landmarks = partial(_cholesky, features="nystrom")
+_LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
-    "pcg": Contender(
-        "randkern, pcg", "blue", "s", make=partial(own_ridge, solver="pcg")
-    ),
-    "cholesky": Contender(
-        *("randkern, cholesky", "green", "^", "--"),
-        make=partial(own_ridge, solver="cholesky"),
-    ),
-    "auto": Contender("randkern, auto", "pink", "D", ":", make=own_ridge),
-    "landmarks": Contender(
-        *("randkern, landmarks", "sky", "h"),
-        make=partial(own_ridge, solver="cholesky", features="nystrom"),
-        landmarks=True,
-    ),
-    **{
-        name: Contender(f"{name} + RidgeClassifier", *_RED, **_FACTORISED)
-        for name in ("RBFSampler", "two products", "PolynomialCountSketch")
-    },
-    "Nystroem": Contender(
-        *("Nystroem + RidgeClassifier", "orange", "P", (0, (8, 3))),
-        landmarks=True,
-        **_FACTORISED,
-    ),
-    "falkon": Contender(
-        *("Falkon", "black", "X", (0, (8, 3))),
-        make=FalkonClassifier,
-        needs=("falkon",),
-        landmarks=True,
-    ),
-    "xgpr": Contender(
-        "xGPR, discriminant", "grey", "*", "--", make=XGPRClassifier, needs=("xGPR",)
-    ),
+    name: Contender(
+        *(label, *style),
+        make=make,
+        needs=tuple(needs),
+        landmarks=name in ("landmarks", "Nystroem", "falkon"),
+        memory=peer_bytes if make is RidgeOnFeatures else None,
+    )
+    for name, label, style, make, *needs in (
+        ("pcg", "randkern, pcg", ("blue", "s"), _pcg),
+        ("cholesky", "randkern, cholesky", ("green", "^", "--"), _cholesky),
+        ("auto", "randkern, auto", ("pink", "D", ":"), own_ridge),
+        ("landmarks", "randkern, landmarks", ("sky", "h"), _landmarks),
+        *(
+            (name, f"{name} + RidgeClassifier", ("red", "v", _DOTS), RidgeOnFeatures)
+            for name in ("RBFSampler", "two products", "PolynomialCountSketch")
+        ),
+        (
+            *("Nystroem", "Nystroem + RidgeClassifier", ("orange", "P", _LONG)),
+            RidgeOnFeatures,
+        ),
+        ("falkon", "Falkon", ("black", "X", _LONG), FalkonClassifier, "falkon"),
+        ("xgpr", "xGPR, discriminant", ("grey", "*", "--"), XGPRClassifier, "xGPR"),
+    )
 }
-
-
 _TITLE = (
     "{kernel}, alpha = {arguments[alpha]:g}: {dataset[name]}, {dataset[n_train]:,} "
     "rows, {dataset[n_test]:,} test rows"
@@ -226,24 +218,22 @@ class Ridge(ClassifierExperiment):
             "arguments": results["arguments"] | resolved,
             "records": records,
             "skipped": [
-                {"family": options.kernel, "method": METHODS[method].label}
-                | {"n_components": size, "reason": note["reason"]}
-                for (method, size), note in reversed(once.items())
+                {key: value for key, value in note.items() if key != "seed"}
+                | {"method": METHODS[note["method"]].label}
+                for note in reversed(once.values())
             ],
             "summary": summarise(records),
         }
-        if not options.scaling:
-            return found
-        named = {"alpha": options.alpha, "seed": options.seed}
-        pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
-        return found | {
-            "scaling": {
+        if options.scaling:
+            named = {"alpha": options.alpha, "seed": options.seed}
+            pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
+            found["scaling"] = {
                 "arguments": {**self.sizes, **named},
                 "records": scaled,
                 "exponents": ridge_scaling.exponents(scaled),
                 "skipped": [pcg | note for note in unscaled],
             }
-        }
+        return found
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
@@ -274,29 +264,24 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     (the peer's ``train_seconds`` over its own) and ``memory_of_peer`` (its own peak
     over the peer's), None without that peer.
     """
+    keys = ("family", "method", "label", "library", "n_components")
     timed = ("features", "fit", "train", "predict", "total", "process")
-    seconds = {f"{each}_seconds": (f"{each}_seconds", "median") for each in timed}
     summary = aggregated(
         records,
-        ("family", "method", "label", "library", "n_components"),
-        **seconds,
-        iterations=("iterations", "median"),
-        test_accuracy=("test_accuracy", "mean"),
-        test_error=("test_error", "mean"),
-        test_error_std=("test_error", "std"),
-        residual=("residual", "max"),
-        peak_memory_bytes=("peak_memory_bytes", "max"),
-        outcome=("outcome", lambda outcomes: ", ".join(sorted(set(outcomes)))),
+        keys,
+        median=[*(f"{each}_seconds" for each in timed), "iterations"],
+        mean=["test_accuracy", "test_error"],
+        std=["test_error"],
+        max=["residual", "peak_memory_bytes"],
     )
     for entry in summary:
-        first = next(iter(PEERS[entry["family"]]))
-        peers = of(summary, method=first, n_components=entry["n_components"])
-        train, peak = (
-            peers[0][k] if peers else None
-            for k in ("train_seconds", "peak_memory_bytes")
-        )
-        entry["speedup_over_peer"] = train and train / entry["train_seconds"]
-        entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
+        own = of(records, **{key: entry[key] for key in keys})
+        entry["outcome"] = ", ".join(sorted({record["outcome"] for record in own}))
+        first, size = next(iter(PEERS[entry["family"]])), entry["n_components"]
+        for peer in of(summary, method=first, n_components=size) or [{}]:
+            train, peak = peer.get("train_seconds"), peer.get("peak_memory_bytes")
+            entry["speedup_over_peer"] = train and train / entry["train_seconds"]
+            entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
     return summary
 
 

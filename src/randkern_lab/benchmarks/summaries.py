@@ -10,17 +10,18 @@ __all__ = ["aggregated", "paired_ratio"]
 
 
 def aggregated(
-    records: Sequence[Mapping[str, Any]], keys: Sequence[str], **named: tuple[str, Any]
+    records: Sequence[Mapping[str, Any]], keys: Sequence[str], **columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return an entry per value of some keys: ``n_seeds``, and named aggregations.
+    """Return an entry per value of some keys: ``n_seeds``, and columns over the seeds.
 
-    These are pandas's, a column and a function of it; what is not a number is None.
+    These are named by pandas's aggregation; ``_std`` is appended for deviations. What
+    is not a number is None.
 
     Examples
     --------
     >>> from randkern_lab.benchmarks.summaries import aggregated
     >>> records = [{"D": 8, "seed": seed, "error": 0.5 * seed} for seed in (0, 1)]
-    >>> aggregated(records, ["D"], error=("error", "mean"))
+    >>> aggregated(records, ["D"], mean=["error"])
     [{'D': 8, 'n_seeds': 2, 'error': 0.25}]
     """
     import pandas as pd
@@ -29,6 +30,11 @@ def aggregated(
         return []
     table = pd.DataFrame(records)
     table = table.astype({c: float for c in table if table[c].isna().all()})
+    named = {
+        f"{column}_std" if how == "std" else column: (column, how)
+        for how, some in columns.items()
+        for column in some
+    }
     groups = table.groupby(list(keys), sort=False)
     found = groups.agg(n_seeds=("seed", "size"), **named).reset_index()
     return [
