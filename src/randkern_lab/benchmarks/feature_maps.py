@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import kernel_approximation as peers
 
 import randkern
 from randkern.projections import PROJECTIONS
@@ -107,9 +108,7 @@ class FeatureMap:
 
     def build(self, n_components: int, seed: int) -> Any:
         """Return the unfitted feature map."""
-        from sklearn import kernel_approximation as peers
-
-        drawn = {"n_components": n_components, "random_state": seed}
+        drawn: dict[str, Any] = {"n_components": n_components, "random_state": seed}
         if self.method == "two products":
             return TwoProducts(n_components, self.degree, seed)
         if self.method == "simulated device":
@@ -121,8 +120,8 @@ class FeatureMap:
             return getattr(peers, self.method)(gamma=gamma, **drawn)
         if self.method == "landmarks":
             return randkern.NystromFeatures(self.kernel, **drawn)
-        named = {"projection": self.method, "centered": self.centered}
-        return randkern.RandomFeatures(self.kernel, **drawn, **named)
+        drawn |= {"projection": self.method, "centered": self.centered}
+        return randkern.RandomFeatures(self.kernel, **drawn)
 
     def check(self, n: int, n_components: int) -> None:
         """Raise SkippedCase if it cannot be built for `n` rows."""

@@ -109,8 +109,9 @@ def learn(request: Mapping[str, Any]) -> dict[str, Any]:
     rows = saved_rows(request["folder"], request["n_train"])
     contender = METHODS[request["method"]]
     trial, warm_up, model = warm_trial(contender, request, rows, _scores)
+    scores: Any = trial.score
     return {
-        **trial.score,
+        **scores,
         "seconds": trial.fit.seconds + trial.predict.seconds,
         "cpu_seconds": trial.fit.cpu_seconds + trial.predict.cpu_seconds,
         "warm_up_seconds": warm_up,

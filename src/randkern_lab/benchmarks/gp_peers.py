@@ -98,7 +98,7 @@ class GPyTorchProcess:
         library = self.library
         kernel = self.kernel = library.kernels.ScaleKernel(self.base(rows.shape[1]))
 
-        class Model(base):  # type: ignore[misc]
+        class Model(base):
             def __init__(self) -> None:
                 super().__init__(*given(self))
                 self.mean_module = library.means.ZeroMean()

@@ -46,27 +46,23 @@ _landmarks = partial(_cholesky, features="nystrom")
 _LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
     name: Contender(
-        *(label, *style),
+        *(label or f"{name} + RidgeClassifier", colour, marker, dashes),
         make=make,
         needs=tuple(needs),
         landmarks=name in ("landmarks", "Nystroem", "falkon"),
         memory=peer_bytes if make is RidgeOnFeatures else None,
     )
-    for name, label, style, make, *needs in (
-        ("pcg", "randkern, pcg", ("blue", "s"), _pcg),
-        ("cholesky", "randkern, cholesky", ("green", "^", "--"), _cholesky),
-        ("auto", "randkern, auto", ("pink", "D", ":"), own_ridge),
-        ("landmarks", "randkern, landmarks", ("sky", "h"), _landmarks),
-        *(
-            (name, f"{name} + RidgeClassifier", ("red", "v", _DOTS), RidgeOnFeatures)
-            for name in ("RBFSampler", "two products", "PolynomialCountSketch")
-        ),
-        (
-            *("Nystroem", "Nystroem + RidgeClassifier", ("orange", "P", _LONG)),
-            RidgeOnFeatures,
-        ),
-        ("falkon", "Falkon", ("black", "X", _LONG), FalkonClassifier, "falkon"),
-        ("xgpr", "xGPR, discriminant", ("grey", "*", "--"), XGPRClassifier, "xGPR"),
+    for name, label, colour, marker, dashes, make, *needs in (
+        ("pcg", "randkern, pcg", "blue", "s", "-", _pcg),
+        ("cholesky", "randkern, cholesky", "green", "^", "--", _cholesky),
+        ("auto", "randkern, auto", "pink", "D", ":", own_ridge),
+        ("landmarks", "randkern, landmarks", "sky", "h", "-", _landmarks),
+        ("RBFSampler", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("two products", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("PolynomialCountSketch", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("Nystroem", "", "orange", "P", _LONG, RidgeOnFeatures),
+        ("falkon", "Falkon", "black", "X", _LONG, FalkonClassifier, "falkon"),
+        ("xgpr", "xGPR, discriminant", "grey", "*", "--", XGPRClassifier, "xGPR"),
     )
 }
 _TITLE = (

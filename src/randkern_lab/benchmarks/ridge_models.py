@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import RidgeClassifier
 
 import randkern
 
@@ -49,8 +50,6 @@ class RidgeOnFeatures:
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
-        from sklearn.linear_model import RidgeClassifier
-
         described = FeatureMap(
             request.get("family", "gaussian"),
             request["method"],

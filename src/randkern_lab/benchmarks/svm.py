@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
 
 import randkern
 
@@ -43,21 +45,12 @@ def _own(request: Mapping[str, Any]) -> Any:
 
 
 def _linear_svc(request: Mapping[str, Any]) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.svm import LinearSVC
-
-    C, seed = request["penalty"], request["seed"]
-    described = FeatureMap("gaussian", "RBFSampler", lengthscale=request["lengthscale"])
+    C, ell, seed = (request[key] for key in ("penalty", "lengthscale", "seed"))
+    features = FeatureMap("gaussian", "RBFSampler", lengthscale=ell)
     return make_pipeline(
-        described.build(request["n_components"], seed),
+        features.build(request["n_components"], seed),
         LinearSVC(C=C, loss="hinge", fit_intercept=False, random_state=seed),
     )
-
-
-def _svc(request: Mapping[str, Any]) -> Any:
-    from sklearn.svm import SVC
-
-    return SVC(C=request["penalty"], gamma=1 / (2 * request["lengthscale"] ** 2))
 
 
 def _linear_bytes(n: int, d: int, n_components: int) -> int:
@@ -65,17 +58,21 @@ def _linear_bytes(n: int, d: int, n_components: int) -> int:
     return 12 * n * n_components
 
 
+def _svc(request: Mapping[str, Any]) -> Any:
+    return SVC(C=request["penalty"], gamma=1 / (2 * request["lengthscale"] ** 2))
+
+
 METHODS: Mapping[str, Contender] = {
-    "features": Contender("randkern, features", "blue", make=_own),
-    "linear-svc": Contender(
-        "RBFSampler + LinearSVC",
-        "red",
-        *("v", "--"),
-        make=_linear_svc,
-        memory=_linear_bytes,
-    ),
-    "exact": Contender("randkern, exact", "blue", "D", "", make=_own),
-    "svc": Contender("scikit-learn, SVC", "black", "X", "", make=_svc),
+    name: Contender(label, colour, marker, dashes, make=make, memory=memory)
+    for name, label, colour, marker, dashes, make, memory in (
+        ("features", "randkern, features", "blue", "o", "-", _own, None),
+        (
+            *("linear-svc", "RBFSampler + LinearSVC", "red", "v", "--"),
+            *(_linear_svc, _linear_bytes),
+        ),
+        ("exact", "randkern, exact", "blue", "D", "", _own, None),
+        ("svc", "scikit-learn, SVC", "black", "X", "", _svc, None),
+    )
 }
 _TITLE = (
     "{dataset[name]}, {dataset[n_test]:,} test rows: Gaussian, "

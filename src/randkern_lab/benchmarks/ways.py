@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from sklearn.linear_model import LogisticRegression
+
 from ..contenders import Contender
 from ..options import option
 from ..panels import Panel, draw
@@ -27,8 +29,6 @@ __all__ = ["METHODS", "Options", "Ways"]
 
 
 def _logistic(request: Mapping[str, Any]) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
     return LogisticRegression(max_iter=request["max_iter"])
 
 
@@ -42,22 +42,19 @@ _dense = partial(own_ridge, projection="dense")
 _optical = partial(own_ridge, family="optical", alpha="optical_alpha")
 _landmarks = partial(own_ridge, features="nystrom")
 METHODS: Mapping[str, Contender] = {
-    "structured": Contender("randkern, structured", "blue", "s", make=own_ridge),
-    "dense": Contender("randkern, dense", "sky", "o", (0, (3, 1)), make=_dense),
-    "optical": Contender("randkern, optical", "pink", "D", ":", make=_optical),
-    "landmarks": Contender("randkern, landmarks", "green", "^", "-.", make=_landmarks),
-    "exact": Contender("randkern, exact", "black", "h", make=own_ridge),
-    "RBFSampler": Contender(
-        "RBFSampler + ridge", "red", "v", "--", make=RidgeOnFeatures
-    ),
-    "Nystroem": Contender(
-        "Nystroem + ridge", "orange", "P", (0, (8, 3)), make=RidgeOnFeatures
-    ),
-    "logistic": Contender("logistic regression", "grey", "X", "", make=_logistic),
-    "trees": Contender("boosted trees", "grey", "*", (0, (5, 1, 1, 1)), make=_trees),
+    name: Contender(label, colour, marker, dashes, make=make)
+    for name, label, colour, marker, dashes, make in (
+        ("structured", "randkern, structured", "blue", "s", "-", own_ridge),
+        ("dense", "randkern, dense", "sky", "o", (0, (3, 1)), _dense),
+        ("optical", "randkern, optical", "pink", "D", ":", _optical),
+        ("landmarks", "randkern, landmarks", "green", "^", "-.", _landmarks),
+        ("exact", "randkern, exact", "black", "h", "-", own_ridge),
+        ("RBFSampler", "RBFSampler + ridge", "red", "v", "--", RidgeOnFeatures),
+        ("Nystroem", "Nystroem + ridge", "orange", "P", (0, (8, 3)), RidgeOnFeatures),
+        ("logistic", "logistic regression", "grey", "X", "", _logistic),
+        ("trees", "boosted trees", "grey", "*", (0, (5, 1, 1, 1)), _trees),
+    )
 }
-
-
 _TITLE = (
     "{dataset[name]}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} test "
     "rows, {machine[cpu_count]} cores"
