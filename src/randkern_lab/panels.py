@@ -44,6 +44,8 @@ _CYCLE = (
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
+# Of a column of a legend.
+_LEGEND_INCHES = 2.2
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,12 @@ def draw(
         handles |= {label: handle for handle, label in zip(*own, strict=True)}
     if legend != "inside" and handles:
         place = "outside right upper" if legend == "right" else "outside lower center"
+        fitting = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
         figure.legend(
             list(handles.values()),
             list(handles),
             loc=place,
-            ncols=1 if legend == "right" else min(len(handles), 3),
+            ncols=1 if legend == "right" else min(len(handles), 3, fitting),
             frameon=False,
             fontsize=9,
             handlelength=3.2,

@@ -156,12 +156,16 @@ class FeatureCost(Experiment):
             try:
                 self._check(contender)
                 self.say(f"{case['family']}, {label}: fitting")
-                feature_map, measured = _fitted(contender, size, X, options.seed)
+                feature_map, watch = contender.build(size, options.seed), Stopwatch()
+                # A projection may draw its matrix on first use, which is fitting, too.
+                Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
             except ValueError as error:  # also an unsupported law or width
                 yield {"method": label, "reason": str(error)}
                 continue
-            named = {"library": contender.package, "dtype": contender.dtype}
-            fitted.append((contender, {"method": label} | named | measured))
+            record: dict[str, Any] = {"method": label, "library": contender.package}
+            record |= {"dtype": contender.dtype, "fit_seconds": watch.lap().seconds}
+            record["output_bytes"] = n * size * Z.dtype.itemsize
+            fitted.append((contender, record))
             calls[label] = partial(feature_map.transform, X)
         times = interleave(calls, options.repeats)
         peers: dict[str, float] = {}
@@ -266,21 +270,6 @@ def peak_of_map(request: Mapping[str, Any]) -> dict[str, Any]:
         Z = contender.build(size, seed).fit(X).transform(X)
     added = measured.peak_bytes - measured.before_bytes
     return {"peak_memory_bytes": added, "output_bytes": int(Z.nbytes)}
-
-
-def _fitted(
-    contender: FeatureMap, size: int, X: Any, seed: int
-) -> tuple[Any, dict[str, Any]]:
-    """Return a fitted and warmed-up map, the time it took, and its output's bytes.
-
-    A projection may draw its matrix on first use, so the warm-up counts as fitting.
-    """
-    feature_map = contender.build(size, seed)
-    watch = Stopwatch()
-    Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-    output = len(X) * size * Z.dtype.itemsize
-    fit = {"fit_seconds": watch.lap().seconds, "output_bytes": output}
-    return feature_map, fit
 
 
 def _limit(memory_limit: str | None) -> int:

@@ -16,6 +16,7 @@ solvers, and a peer is skipped if memory does not suffice.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from ..contenders import Contender, known_names
@@ -33,7 +34,7 @@ from .ridge_models import (
     peer_bytes,
     ridge_record,
 )
-from .rows import RowOptions, temporary_folder, write_rows
+from .rows import PREFIX, RowOptions, write_rows
 from .summaries import aggregated
 
 __all__ = ["METHODS", "Options", "Ridge", "summarise"]
@@ -149,7 +150,9 @@ class Ridge(ClassifierExperiment):
         if options.scaling:
             n = ridge_scaling.most_rows(self.sizes) + ridge_scaling.TEST_ROWS
             self.say(f"writing {n:,} rows")
-            self.streams = self.resources.enter_context(temporary_folder())
+            self.streams = self.resources.enter_context(
+                TemporaryDirectory(prefix=PREFIX)
+            )
             write_rows(self.streams, n, self.sizes["d"], options.seed)
         return described
 

@@ -2,11 +2,11 @@
 
 import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,6 @@ __all__ = [
     "resolved_lengthscale",
     "saved",
     "saved_rows",
-    "temporary_folder",
     "warm_trial",
     "warm_up_rows",
     "write_rows",
@@ -38,6 +37,8 @@ __all__ = [
 
 # Rows, components and iterations of the fits that load compiled code.
 _WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
+#: Of temporary folders, in ``TMPDIR``.
+PREFIX = "randkern-bench-"
 _CHUNK_ROWS = 65_536
 _NOISE = 0.1
 
@@ -138,15 +139,10 @@ def warm_trial(
 # -- files ----------------------------------------------------------------------------
 
 
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a context with a temporary folder in ``TMPDIR``."""
-    return tempfile.TemporaryDirectory(prefix="randkern-bench-")
-
-
 @contextmanager
 def saved(rows: Rows) -> Iterator[str]:
     """Store rows in a temporary folder for processes to read (:func:`saved_rows`)."""
-    with temporary_folder() as folder:
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         for name, array in rows._asdict().items():
             np.save(Path(folder) / f"{name}.npy", array)
         yield folder

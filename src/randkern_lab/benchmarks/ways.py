@@ -10,7 +10,7 @@ is timed, to load compiled code.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -148,21 +148,8 @@ class Ways(ClassifierExperiment):
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return test error against time, alone and next to error against memory."""
-        alone = [replace(cls.panels[0], extra=_legend_below)]
-        inside: dict[str, Any] = {"size": (4.8, 5.4), "legend": "inside"}
+        tall: dict[str, Any] = {**cls.layout, "size": (4.8, 5.4)}
         return {
             "ways.png": cls.figure(results),
-            "ways-seconds.png": draw(results, alone, **{**cls.layout, **inside}),
+            "ways-seconds.png": draw(results, cls.panels[:1], **tall),
         }
-
-
-def _legend_below(axes: Any, results: Mapping[str, Any]) -> None:
-    """Put the legend below, in two columns, for phones."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.13),
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-        handlelength=3.2,
-    )
