@@ -296,6 +296,8 @@ class Experiment:
 
 
 class K(Base, Experiment):
+    panels = ("time",)
+
     def figure(self):
         return 1
 
@@ -340,6 +342,7 @@ def test_a_hash_follows_what_is_used(hash_of, before, after):
         ("def other(x):\n    return x", "def other(x):\n    return x + 1"),
         ("def figure(self):\n        return 1", "def figure(self):\n        return 2"),
         ("return 3", "return 4 - 1"),
+        ('panels = ("time",)', 'panels = ("memory",)'),
         ("def used(x):", "def used(x):  # why"),
     ],
 )

@@ -21,7 +21,6 @@ __all__ = [
     "draw",
     "logarithmic",
     "new_figure",
-    "scatter_costs",
 ]
 
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
@@ -35,6 +34,8 @@ PALETTE = {
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
+# Of a column of a legend.
+_LEGEND_INCHES = 2.2
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,12 @@ def draw(
         handles |= {label: handle for handle, label in zip(*own, strict=True)}
     if legend != "inside" and handles:
         place = "outside right upper" if legend == "right" else "outside lower center"
+        fitting = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
         figure.legend(
             list(handles.values()),
             list(handles),
             loc=place,
-            ncols=1 if legend == "right" else min(len(handles), 3),
+            ncols=1 if legend == "right" else min(len(handles), 3, fitting),
             frameon=False,
             fontsize=9,
             handlelength=3.2,
@@ -262,45 +264,3 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     axis.set_major_formatter(
         FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:.3g}")
     )
-
-
-def scatter_costs(
-    axes: Axes,
-    records: Sequence[Mapping[str, Any]],
-    styles: Mapping[str, Style],
-    least: float,
-) -> None:
-    """Draw test error against training time, one curve per method, labelled with D.
-
-    `least` replaces an error of zero, which has no logarithm.
-    """
-    for method, style in styles.items():
-        own = [r for r in records if r["method"] == method]
-        own.sort(key=lambda r: r["n_components"] or 0)
-        points = [(r["train_seconds"], 100 * max(r["test_error"], least)) for r in own]
-        if not points:
-            continue
-        axes.plot(
-            *np.transpose(points),
-            color=style.colour,
-            marker=style.marker,
-            linestyle=style.dashes,
-            label=style.label,
-        )
-        for record, point in zip(own, points, strict=True):
-            if record["n_components"] is not None:
-                axes.annotate(
-                    f"{record['n_components']:,}",
-                    point,
-                    xytext=(6, 5),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=style.colour,
-                )
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
-    axes.margins(x=0.15, y=0.15)
-    axes.grid(color="0.92", lw=0.7)
-    axes.set_xlabel("seconds: features of the training rows, and fit")
-    axes.set_ylabel("test error (%)")
-    axes.legend(frameon=False, fontsize=8, handlelength=4)
