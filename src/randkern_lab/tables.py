@@ -17,9 +17,8 @@ from scipy.stats import t as student
 __all__ = [
     *("Column", "Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
     *("at_edges", "count", "edge_notes", "fitted_power", "fitted_powers", "groups"),
-    *("laid_out", "listing", "mean_interval", "megabytes", "number", "of", "paired"),
-    *("percent", "pivot", "quantity", "render", "seconds", "sentences", "skip_notes"),
-    *("text", "words"),
+    *("laid_out", "mean_interval", "of", "paired", "percent", "quantity", "render"),
+    *("sentences", "skip_notes", "text"),
 ]
 
 Record = Mapping[str, Any]
@@ -62,7 +61,7 @@ class Quantity:
 
 
 #: A quantity, its key, a template of the record, or a function of it.
-Column = Quantity | str | tuple[str, Form] | Callable[[Any], str]
+Column = Quantity | str | Callable[[Any], str]
 #: A key of the results, or a function of them that returns records.
 Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
 
@@ -234,16 +233,6 @@ def laid_out(
         yield from pairs
 
 
-def pivot(title: str, records: Records, *arguments: Any, **named: Any) -> TextTable:
-    """Return the table of a :class:`Pivot` of some records."""
-    return Pivot(title, *arguments, **named).table(title, records)
-
-
-def listing(title: str, records: Records, columns: Any, caption: str = "") -> TextTable:
-    """Return the table of a :class:`Listing` of some records."""
-    return Listing(title, columns, caption=caption).table(title, records)
-
-
 def _heading(column: Quantity | str) -> str:
     """Return the heading of a quantity, its key, or a template."""
     if isinstance(column, str) and "{" in column:
@@ -259,7 +248,7 @@ def _text(record: Record, shown: Column) -> str:
     """Return what is shown of a record."""
     if isinstance(shown, str) and "{" in shown:
         return text(shown, record)
-    if isinstance(shown, Quantity | str | tuple):
+    if isinstance(shown, Quantity | str):
         shown = quantity(shown)
         return written(record.get(shown.key), shown.form)
     return shown(record)
@@ -269,7 +258,7 @@ def _cell(records: Records, shown: Column) -> str:
     """Return what is shown of the means of some records."""
     if not records:
         return ""
-    if not isinstance(shown, Quantity | str | tuple):
+    if not isinstance(shown, Quantity | str):
         import pandas as pd
 
         return shown(pd.DataFrame(records))
@@ -384,11 +373,6 @@ def percent(value: float | None, spread: float | None = None) -> str:
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
 
 
-def words(name: str) -> str:
-    """Return the name of an outcome as words."""
-    return name.replace("_", " ")
-
-
 #: Formats by name, in templates and quantities.
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count,
@@ -399,7 +383,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
     "squared": lambda value: f"{value**2:g}",
-    "words": words,
+    "words": lambda name: name.replace("_", " "),
 }
 #: Quantities of several experiments, which their keys stand for.
 COMMON = {
@@ -414,12 +398,10 @@ COMMON = {
 }
 
 
-def quantity(shown: Quantity | str | tuple[str, Form]) -> Quantity:
+def quantity(shown: Quantity | str) -> Quantity:
     """Return a quantity, or the one that its key stands for."""
     if isinstance(shown, Quantity):
         return shown
-    if isinstance(shown, tuple):
-        return Quantity(*shown)
     return COMMON.get(shown) or Quantity(shown)
 
 
