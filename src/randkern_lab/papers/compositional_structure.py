@@ -397,16 +397,14 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
 
 def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the curves sorted by test error at the largest common D."""
-    errors = {
-        (r["curve"], r["n_components"]): r["test_error"]
-        for r in of(records, measure="features")
-        if r["n_components"] is not None
-    }
-    sizes = [{size for curve, size in errors if curve == wanted} for wanted in CURVES]
-    common = set.intersection(*sizes)
-    if not common:
-        return []
-    return sorted(CURVES, key=lambda curve: errors[curve, max(common)])
+    import pandas as pd
+
+    features = pd.DataFrame(of(records, measure="features"))
+    errors = features.pivot_table("test_error", "n_components", "curve")
+    common = errors.reindex(columns=list(CURVES)).dropna()
+    return (
+        [] if common.empty else list(common.iloc[-1].sort_values(kind="stable").index)
+    )
 
 
 def _where(found: Mapping[str, Any]) -> str:
