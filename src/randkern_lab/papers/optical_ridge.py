@@ -128,6 +128,46 @@ def ruled(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"rule": "stopped", **r} for r in results["records"]]
 
 
+def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[Any, float]:
+    """Return mean test errors by D, for the first available rule."""
+    own = of(records, curve=curve)
+    own = [r for r in own if r.get("rule") == own[0].get("rule")]
+    return {
+        named["n_components"]: float(np.mean([r["test_error"] for r in same]))
+        for named, same in groups(own, "n_components")
+    }
+
+
+def _beside_published(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield published errors with ours, the difference in points, and its reasons."""
+    for row in results["published"]:
+        ours = _errors(results["records"], row["curve"]).get(row["n_components"])
+        if ours is not None:
+            yield {
+                **row,
+                "ours": ours,
+                "difference": 100 * (ours - row["test_error"]),
+                "reasons": ", ".join(_reasons(results, row)),
+            }
+
+
+def _reasons(results: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why an error may differ from the published one."""
+    dataset, curve, size = results["dataset"], row["curve"], row["n_components"]
+    if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
+        yield "data"
+    if size is None:
+        exact = of(results["records"], curve=curve, n_components=None)
+        if exact[0]["n_train"] < dataset["n_train"]:
+            yield "rows"
+        if curve != "fourier":
+            yield "bias in the norms"
+    elif curve == "fourier":
+        yield "pairs for phases"
+    elif curve in MEASURED:
+        yield "simulated device"
+
+
 class OpticalRidge(Experiment):
     """Five families of features and their exact kernels, on the same images."""
 
@@ -151,7 +191,7 @@ class OpticalRidge(Experiment):
             "curve, D | ours | published | difference | reasons",
             "{curve}, {n_components:count} | {ours:.2p} | {test_error:.2p} | "
             "{difference:+.2f} | {reasons}",
-            records=lambda results: _beside_published(results),
+            records=_beside_published,
         ),
     )
     panels = (
@@ -314,16 +354,6 @@ def _case(curve: str, size: int | None, seed: int, rule: str) -> Case:
     return {**named, "seed": seed, "rule": rule}
 
 
-def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[Any, float]:
-    """Return mean test errors by D, for the first available rule."""
-    own = of(records, curve=curve)
-    own = [r for r in own if r.get("rule") == own[0].get("rule")]
-    return {
-        named["n_components"]: float(np.mean([r["test_error"] for r in same]))
-        for named, same in groups(own, "n_components")
-    }
-
-
 def _overtaking(records: Sequence[Mapping[str, Any]], kind: str) -> int | None:
     """Return the smallest D from which degree 4 has a smaller error at every D."""
     low, high = _errors(records, f"{kind}-2"), _errors(records, f"{kind}-4")
@@ -364,33 +394,3 @@ def _published(sizes: Sequence[int]) -> list[dict[str, Any]]:
         {"curve": curve, "n_components": size, "test_error": 1 - accuracy}
         for curve, size, accuracy in [*features, *exact]
     ]
-
-
-def _beside_published(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield published errors with ours, the difference in points, and its reasons."""
-    for row in results["published"]:
-        ours = _errors(results["records"], row["curve"]).get(row["n_components"])
-        if ours is not None:
-            yield {
-                **row,
-                "ours": ours,
-                "difference": 100 * (ours - row["test_error"]),
-                "reasons": ", ".join(_reasons(results, row)),
-            }
-
-
-def _reasons(results: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why an error may differ from the published one."""
-    dataset, curve, size = results["dataset"], row["curve"], row["n_components"]
-    if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
-        yield "data"
-    if size is None:
-        exact = of(results["records"], curve=curve, n_components=None)
-        if exact[0]["n_train"] < dataset["n_train"]:
-            yield "rows"
-        if curve != "fourier":
-            yield "bias in the norms"
-    elif curve == "fourier":
-        yield "pairs for phases"
-    elif curve in MEASURED:
-        yield "simulated device"

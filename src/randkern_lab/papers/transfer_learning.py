@@ -29,7 +29,7 @@ Deviations.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,11 +103,54 @@ class Options(DataOptions):
     )
 
 
-class _Setting(NamedTuple):
-    """Hyperparameters besides the penalty, and the kernel with them."""
+def _layer(row: Mapping[str, Any]) -> str:
+    return f"{row['architecture']} {row['layer']}"
 
-    named: dict[str, float]
-    kernel: Any
+
+def _beside(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the records with the published errors of their methods."""
+    for record in results["records"]:
+        device = record.get("device", "8 bits")
+        names = [record["method"], *([] if device == "8 bits" else [device])]
+        D = "" if record["method"] == "linear" else count(record["n_components"])
+        beside = {_layer(row): _error(row, record) for row in results["published"]}
+        yield {**record, "features": ", ".join(names), "D": D, **beside}
+
+
+def _error(row: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
+    """Return the published error of a method in a row of Table 1."""
+    features, exact, _ = METHODS[record["method"]]
+    column = exact if record["n_components"] is None else features
+    return row[column] if column else None
+
+
+def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw test errors as bars, and published ones as markers."""
+    records = [r for r in results["shown"] if r.get("device", "8 bits") == "8 bits"]
+    styles = [METHODS[r["method"]][-1] for r in records]
+    exact = [r["n_components"] is None and r["method"] != "linear" for r in records]
+    places = range(len(records))
+    bars = axes.bar(
+        places,
+        [100 * r["test_error"] for r in records],
+        0.62,
+        color=[style.colour for style in styles],
+        zorder=2,
+    )
+    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+    labels = (s.label + ", exact" * e for s, e in zip(styles, exact, strict=True))
+    axes.set_xticks(places, list(labels), fontsize=7)
+    for row, marker in zip(results["published"], "ovsDP", strict=False):
+        errors = [(place, _error(row, r)) for place, r in enumerate(records)]
+        axes.plot(
+            *np.transpose([pair for pair in errors if pair[1]]),
+            marker=marker,
+            color=RED,
+            markerfacecolor="white",
+            linestyle="",
+            label=f"{_layer(row)}, published",
+            zorder=3,
+        )
 
 
 class TransferLearning(Experiment):
@@ -122,7 +165,7 @@ class TransferLearning(Experiment):
             "training rows, binary inputs",
             xlabel=" ",
             ylabel="test error (%)",
-            extra=lambda axes, results: _bars(axes, results),
+            extra=_bars,
             where={"inputs": "binary"},
         ),
     )
@@ -160,41 +203,45 @@ class TransferLearning(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return methods by inputs, exact kernels, then variants of the device."""
         size = self.options.n_components
+        first, *variants = DEVICES
         for inputs in INPUTS:
             for method in METHODS:
-                if method != "device-2":
-                    D = None if method == "linear" else size
-                    yield {"method": method, "inputs": inputs, "n_components": D}
+                named = {"method": method, "inputs": inputs, "n_components": size}
+                if method == "linear":
+                    yield named | {"n_components": None}
+                elif method != "device-2":
+                    yield named
                 elif inputs != "real":
-                    yield _device_case(inputs, size, "8 bits")
+                    yield named | {"device": first}
             for method in _EXACT if self.options.exact_rows else ():
                 yield {"method": method, "inputs": inputs, "n_components": None}
-        for device in list(DEVICES)[1:]:
-            yield _device_case("binary", size, device)
+        named = {"method": "device-2", "inputs": "binary", "n_components": size}
+        yield from (named | {"device": device} for device in variants)
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Choose a setting on held-out rows, fit it on all rows, and score it."""
-        method, inputs = case["method"], case["inputs"]
-        settings = list(self._settings(method, inputs))
-        scored = [self._score(case, setting) for setting in settings]
+        """Choose a kernel on held-out rows, fit it on all rows, and score it."""
+        named = {"method": case["method"], "inputs": case["inputs"]}
+        kernels = self._kernels(**named)
+        scored = [self._score(case, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         error, alpha = scored[best]
-        setting = settings[best]
+        settings = [_hyperparameters(kernel) for kernel in kernels]
         tried: dict[str, Any] = {"relative_alpha": _ALPHAS}
-        tried |= {key: [s.named[key] for s in settings] for key in setting.named}
+        tried |= {key: [each[key] for each in settings] for key in settings[best]}
+        fitted = self._fit(case, kernels[best], alpha)
         return {
             "validation_error": error,
-            "at_edge": at_edges({**setting.named, "relative_alpha": alpha}, tried),
+            "at_edge": at_edges({**settings[best], "relative_alpha": alpha}, tried),
             "tried": [
                 {
-                    "method": method,
-                    "inputs": inputs,
-                    "hyperparameters": {**s.named, "relative_alpha": a},
+                    **named,
+                    "hyperparameters": {**setting, "relative_alpha": a},
                     "validation_error": e,
                 }
-                for s, (e, a) in zip(settings, scored, strict=True)
+                for setting, (e, a) in zip(settings, scored, strict=True)
             ],
-            **self._fit(case, setting, alpha),
+            "hyperparameters": {**settings[best], "alpha": fitted.pop("alpha")},
+            **fitted,
         }
 
     def _rows(self, inputs: str, X: NDArray[Any]) -> NDArray[Any]:
@@ -203,63 +250,57 @@ class TransferLearning(Experiment):
 
     def _threshold_error(self, threshold: float) -> float:
         self.encoders["binary"] = ThresholdBinarizer(threshold).fit(self.X)
-        setting = list(self._settings("optical-2", "binary"))[1]
-        return self._score({"method": "optical-2", "inputs": "binary"}, setting)[0]
+        kernel = self._kernels("optical-2", "binary")[1]
+        return self._score({"method": "optical-2", "inputs": "binary"}, kernel)[0]
 
-    def _settings(self, method: str, inputs: str) -> Iterator[_Setting]:
+    def _kernels(self, method: str, inputs: str) -> list[Any]:
+        """Return the kernels to choose from, on the scale of the rows."""
         family, _, degree = method.partition("-")
         if family == "linear":
-            yield _Setting({}, randkern.Linear())
-            return
+            return [randkern.Linear()]
         sample = self._rows(inputs, self.X[self.kept[:2000]]).astype(np.float64)
         if family == "fourier":
             root = float(np.sqrt(sample.var(axis=0).sum()))
-            for multiple in _LENGTHSCALES:
-                value = multiple * root
-                yield _Setting({"lengthscale": value}, randkern.Gaussian(value))
-            return
+            return [randkern.Gaussian(multiple * root) for multiple in _LENGTHSCALES]
         squared_norm = float(np.mean(np.sum(sample**2, axis=1)))
-        for multiple in _BIASES:
-            bias = float(round(multiple * squared_norm))
-            yield _Setting({"bias": bias}, randkern.Optical(int(degree), bias))
+        biases = (float(round(multiple * squared_norm)) for multiple in _BIASES)
+        return [randkern.Optical(int(degree), bias) for bias in biases]
 
-    def _score(self, case: Case, setting: _Setting) -> tuple[float, float]:
+    def _score(self, case: Case, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the penalty that gives it."""
         size = min(_SEARCH_COMPONENTS, self.options.n_components)
         rows = np.concatenate([self.kept, self.held_out])
         X, y = self._rows(case["inputs"], self.X[rows]), self.data.y_train[rows]
         if case["method"] == "device-2":
-            with self._counts(size, case, setting, [(X, y)]) as stored:
+            with self._counts(size, case, kernel, [(X, y)]) as stored:
                 Z = np.concatenate([block.X for block in stored.blocks(0, size, 2)])
         elif case["method"] == "linear":
             Z = X.astype(np.float32)
         else:
-            features = randkern.RandomFeatures(
-                setting.kernel, size, random_state=self.options.seed
-            )
+            seed = self.options.seed
+            features = randkern.RandomFeatures(kernel, size, random_state=seed)
             Z = features.fit_transform(X.astype(np.float32))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_norm(Z))
         held_out = np.arange(len(self.kept), len(rows))
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
-    def _counts(self, size: int, case: Case, setting: _Setting, rows: Any) -> Any:
+    def _counts(self, size: int, case: Case, kernel: Any, rows: Any) -> Any:
         kind: dict[str, Any] = {"bits": 8, **DEVICES[case["device"]]}
         device = SimulatedOPU(size, random_state=self.options.seed, **kind)
-        return acquired_counts(device, rows, bias=int(setting.named["bias"]))
+        return acquired_counts(device, rows, bias=int(kernel.bias))
 
-    def _fit(self, case: Case, setting: _Setting, relative: float) -> dict[str, Any]:
+    def _fit(self, case: Case, kernel: Any, relative: float) -> dict[str, Any]:
         """Fit all rows with a penalty relative to the rows' mean squared norm."""
         inputs, size, y = case["inputs"], case["n_components"], self.data.y_train
         X, X_test = self._rows(inputs, self.X), self._rows(inputs, self.X_test)
         if case["method"] == "device-2":
             parts = [(X, y), (X_test, self.data.y_test)]
-            with self._counts(size, case, setting, parts) as stored:
+            with self._counts(size, case, kernel, parts) as stored:
                 train, test = (stored.blocks(part, size, 2) for part in (0, 1))
                 alpha = relative * _mean_norm(next(iter(train)).X) ** 2
                 tests = (block.X for block in test)
-                fitted = setting._replace(kernel=randkern.Linear())
-                found = self._trial(fitted, size, alpha, train, None, tests)
+                found = self._trial(randkern.Linear(), size, alpha, train, None, tests)
             return found | {"described": stored.described}
         X, X_test = X.astype(np.float32), X_test.astype(np.float32)
         if case["method"] == "linear":
@@ -268,24 +309,21 @@ class TransferLearning(Experiment):
             rng = np.random.default_rng(self.options.seed)
             rows = np.sort(rng.permutation(len(X))[: self.options.exact_rows])
             X, y = X[rows], y[rows]
-        alpha = relative * float(np.mean(setting.kernel.diag(X[:_VALIDATION_ROWS])))
-        return self._trial(setting, size, alpha, X, y, X_test)
+        alpha = relative * float(np.mean(kernel.diag(X[:_VALIDATION_ROWS])))
+        return self._trial(kernel, size, alpha, X, y, X_test)
 
     def _trial(
-        self, setting: _Setting, size: Any, alpha: float, X: Any, y: Any, X_test: Any
+        self, kernel: Any, size: Any, alpha: float, X: Any, y: Any, X_test: Any
     ) -> dict[str, Any]:
         model = randkern.KernelRidgeClassifier(
-            *(setting.kernel, alpha, size),
+            *(kernel, alpha, size),
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
         )
         trial = fit_and_score(model, X, y, X_test, self.data.y_test)
-        return {
-            "n_train": X.n_rows if y is None else len(y),
-            "hyperparameters": {**setting.named, "alpha": alpha},
-            **trial.record(),
-        }
+        n = X.n_rows if y is None else len(y)
+        return {"n_train": n, "alpha": alpha, **trial.record()}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return trials, the device, its losses, and published rows."""
@@ -334,30 +372,10 @@ class TransferLearning(Experiment):
         return render(results, [listed])
 
 
-def _device_case(inputs: str, size: int, device: str) -> Case:
-    named = {"method": "device-2", "inputs": inputs, "n_components": size}
-    return named | {"device": device}
-
-
-def _layer(row: Mapping[str, Any]) -> str:
-    return f"{row['architecture']} {row['layer']}"
-
-
-def _beside(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the records with the published errors of their methods."""
-    for record in results["records"]:
-        device = record.get("device", "8 bits")
-        names = [record["method"], *([] if device == "8 bits" else [device])]
-        D = "" if record["method"] == "linear" else count(record["n_components"])
-        beside = {_layer(row): _error(row, record) for row in results["published"]}
-        yield {**record, "features": ", ".join(names), "D": D, **beside}
-
-
-def _error(row: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
-    """Return the published error of a method in a row of Table 1."""
-    features, exact, _ = METHODS[record["method"]]
-    column = exact if record["n_components"] is None else features
-    return row[column] if column else None
+def _hyperparameters(kernel: Any) -> dict[str, float]:
+    """Return the lengthscale or the bias of a kernel, none of the linear one."""
+    name = {"Gaussian": "lengthscale", "Optical": "bias"}.get(type(kernel).__name__)
+    return {name: getattr(kernel, name)} if name else {}
 
 
 def _mean_norm(Z: NDArray[Any]) -> float:
@@ -380,32 +398,3 @@ def _published(data: LabelledFeatures) -> list[dict[str, Any]]:
     rows = published_rows("cifar10-transfer-learning")
     own = of(rows, architecture=data.architecture, layer=data.layer)
     return own or of(rows, dimension=data.X_train.shape[1])
-
-
-def _bars(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw test errors as bars, and published ones as markers."""
-    records = [r for r in results["shown"] if r.get("device", "8 bits") == "8 bits"]
-    styles = [METHODS[r["method"]][-1] for r in records]
-    exact = [r["n_components"] is None and r["method"] != "linear" for r in records]
-    places = range(len(records))
-    bars = axes.bar(
-        places,
-        [100 * r["test_error"] for r in records],
-        0.62,
-        color=[style.colour for style in styles],
-        zorder=2,
-    )
-    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
-    labels = (s.label + ", exact" * e for s, e in zip(styles, exact, strict=True))
-    axes.set_xticks(places, list(labels), fontsize=7)
-    for row, marker in zip(results["published"], "ovsDP", strict=False):
-        errors = [(place, _error(row, r)) for place, r in enumerate(records)]
-        axes.plot(
-            *np.transpose([pair for pair in errors if pair[1]]),
-            marker=marker,
-            color=RED,
-            markerfacecolor="white",
-            linestyle="",
-            label=f"{_layer(row)}, published",
-            zorder=3,
-        )
