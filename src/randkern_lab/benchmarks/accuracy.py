@@ -27,10 +27,18 @@ from ..options import option
 from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import Listing, of, paired, percent, skip_notes, text
+from ..tables import (
+    Listing,
+    aggregated,
+    of,
+    paired,
+    paired_ratio,
+    percent,
+    skip_notes,
+    text,
+)
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
-from .summaries import aggregated, paired_ratio
 
 __all__ = ["Accuracy", "Options"]
 

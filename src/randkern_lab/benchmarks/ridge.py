@@ -41,6 +41,7 @@ from ..runner import Case, grid
 from ..tables import (
     Fitted,
     Listing,
+    aggregated,
     fitted_power,
     of,
     percent,
@@ -59,7 +60,6 @@ from .ridge_models import (
     ridge_record,
 )
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
-from .summaries import aggregated
 
 __all__ = ["METHODS", "Options", "Ridge", "exponents", "fit_ridge", "summarise"]
 
