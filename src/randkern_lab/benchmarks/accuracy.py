@@ -213,7 +213,6 @@ class Accuracy(Experiment):
             yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of all seeds."""
         family, size = case["family"], case["n_components"]
         contender = FeatureMap(
             family,
@@ -283,7 +282,6 @@ class Accuracy(Experiment):
         return float(np.mean(predicted != self.rows.y_test))
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return means over seeds."""
         named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
         named |= {"projections": self.projections}
         return {
@@ -294,7 +292,6 @@ class Accuracy(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped methods."""
         return skip_notes(results, "family", "method", "n_components")
 
 

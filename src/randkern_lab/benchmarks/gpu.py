@@ -115,7 +115,6 @@ class OnGPU(Experiment):
     layout: ClassVar = {"title": "{device[name]}"}
 
     def prepare(self) -> None:
-        """Look for the device."""
         options = self.options
         names = known_names("measurement", options.measurements, MEASUREMENTS)
         self.reason = why_not(options.device)
@@ -127,11 +126,9 @@ class OnGPU(Experiment):
             self.meter = gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
 
     def cases(self) -> Iterator[Case]:
-        """Return the measurements."""
         yield from grid(measurement=self.measurements)
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of a measurement."""
         measured = {
             "features": self._features,
             "product": self._products,
