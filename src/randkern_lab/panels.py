@@ -21,7 +21,6 @@ __all__ = [
     "draw",
     "logarithmic",
     "new_figure",
-    "styled",
 ]
 
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
@@ -32,15 +31,6 @@ PALETTE = {
     **{"blue": BLUE, "red": RED, "green": GREEN, "pink": PINK},
     **{"black": BLACK, "orange": ORANGE, "sky": SKY, "grey": GREY},
 }
-_CYCLE = (
-    (BLUE, "o", "-"),
-    (RED, "s", "--"),
-    (GREEN, "^", "-."),
-    (PINK, "D", ":"),
-    (BLACK, "v", (0, (5, 1, 1, 1, 1, 1))),
-    (ORANGE, "P", (0, (8, 3))),
-    (SKY, "X", (0, (3, 1))),
-)
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
@@ -117,22 +107,6 @@ class Panel:
         return chosen.of(results) or [[]]
 
 
-def styled(labels: Mapping[Any, str] | Sequence[Any]) -> dict[Any, Style]:
-    """Return styles in the order of the palette.
-
-    Examples
-    --------
-    >>> from randkern_lab.panels import styled
-    >>> styled(["a", "b"])["b"].marker
-    's'
-    """
-    named = labels if isinstance(labels, Mapping) else {v: str(v) for v in labels}
-    return {
-        value: Style(label, *_CYCLE[i % len(_CYCLE)])
-        for i, (value, label) in enumerate(named.items())
-    }
-
-
 def new_figure(width: float, height: float, title: str = "") -> Figure:
     """Return an empty figure, created without pyplot."""
     from matplotlib.figure import Figure
@@ -159,10 +133,10 @@ def draw(
 
     Examples
     --------
-    >>> from randkern_lab.panels import Panel, draw, styled
+    >>> from randkern_lab.panels import Panel, Style, draw
     >>> records = [{"method": "a", "n_components": d, "test_error": 1 / d}
     ...            for d in (10, 100)]
-    >>> panel = Panel("n_components", "test_error", styles=styled(["a"]), scale=100)
+    >>> panel = Panel("n_components", "test_error", styles={"a": Style("a")})
     >>> draw({"records": records}, [panel]).axes[0].get_ylabel()
     'test error (%)'
     """

@@ -77,18 +77,15 @@ class Journal:
         if path is None:
             return
         lines = path.read_text().splitlines() if path.is_file() else []
-        if not lines or lines[0] != key:
-            path.write_text(key + "\n")
-            return
         whole = [key]
-        for line in lines[1:]:
+        for line in lines[1:] if lines[:1] == [key] else []:
             try:
                 entry = json.loads(line)
             except ValueError:  # the run was interrupted while writing
                 break
             self._kept[entry.pop("case")] = entry
             whole.append(line)
-        if len(whole) < len(lines):
+        if whole != lines:
             path.write_text("".join(f"{line}\n" for line in whole))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
@@ -145,8 +142,6 @@ class Experiment:
         self.resources = ExitStack()
         self.say: Callable[[str], None] = lambda doing: None
 
-    # -- defined by experiments -------------------------------------------------------
-
     def prepare(self) -> Mapping[str, Any] | list[Any] | None:
         """Load and check what all cases need; return the results' ``dataset``."""
         return None
@@ -188,8 +183,6 @@ class Experiment:
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return all figures by file name."""
         return {f"{cls.name}.png": cls.figure(results)} if results["records"] else {}
-
-    # -- the runner -------------------------------------------------------------------
 
     @classmethod
     def run(
@@ -260,33 +253,32 @@ class Experiment:
         """Return the command that runs this, with directories replaced by DIR."""
         words = ["randkern", cls.command, cls.name]
         defaults = cls.Options(quick=options.quick).arguments()
-        for key, value in options.arguments().items():
-            if value == defaults[key] and (key != "quick" or not value):
-                continue
+        for key, value in cls._public(options).items():
             flag = "--" + key.replace("_", "-")
-            if value is True:
-                words.append(flag)
-            elif value is False:
-                words.append(flag.replace("--", "--no-", 1))
-            elif isinstance(getattr(options, key), Path):
-                words += [flag, "DIR"]
-            else:
-                text = ",".join(map(str, value)) if isinstance(value, list) else value
-                words += [flag, str(text)]
+            if key == "quick":
+                words += [flag] if value else []
+            elif value != defaults[key] and isinstance(value, bool):
+                words.append(flag if value else flag.replace("--", "--no-", 1))
+            elif value != defaults[key]:
+                listed = isinstance(value, list)
+                words += [flag, ",".join(map(str, value)) if listed else str(value)]
         return " ".join(words)
 
     @classmethod
-    def _begin(cls, options: Any) -> dict[str, Any]:
-        command = "reproduce" if cls.command == "reproduce" else f"bench {cls.name}"
-        named = {"experiment": cls.name} if cls.command == "reproduce" else {}
-        arguments = options.arguments()
-        for key in arguments:
-            if isinstance(getattr(options, key), Path):
-                arguments[key] = "DIR"  # paths of files are private
+    def _public(cls, options: Any) -> dict[str, Any]:
+        """Return the arguments without paths of files, which are private."""
         return {
-            "command": command,
-            **named,
-            "arguments": arguments,
+            key: "DIR" if isinstance(getattr(options, key), Path) else value
+            for key, value in options.arguments().items()
+        }
+
+    @classmethod
+    def _begin(cls, options: Any) -> dict[str, Any]:
+        is_paper = cls.command == "reproduce"
+        return {
+            "command": "reproduce" if is_paper else f"bench {cls.name}",
+            **({"experiment": cls.name} if is_paper else {}),
+            "arguments": cls._public(options),
             "versions": installed_versions(),
             "machine": machine(),
             "dataset": None,
@@ -306,8 +298,7 @@ class Experiment:
         entry: dict[str, Any] = {"records": [], "skipped": []}
         try:
             found = self.measure(case)
-            found = [found] if isinstance(found, Mapping) else found
-            for record in found:
+            for record in [found] if isinstance(found, Mapping) else found:
                 kind = "skipped" if "reason" in record else "records"
                 entry[kind].append(case | dict(record))
         except (SkippedCase, MemoryLimitError) as error:

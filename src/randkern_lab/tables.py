@@ -15,38 +15,11 @@ import numpy as np
 from scipy.stats import t as student
 
 __all__ = [
-    "Column",
-    "Fitted",
-    "Listing",
-    "Pivot",
-    "Quantity",
-    "Selection",
-    "TextTable",
-    "aggregated",
-    "at_edges",
-    "count",
-    "edge_notes",
-    "fitted_power",
-    "fitted_powers",
-    "groups",
-    "laid_out",
-    "listing",
-    "mean_interval",
-    "megabytes",
-    "number",
-    "of",
-    "paired",
-    "paired_ratio",
-    "percent",
-    "pivot",
-    "points",
-    "quantity",
-    "render",
-    "seconds",
-    "sentences",
-    "skip_notes",
+    *("Column", "Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
+    *("aggregated", "at_edges", "count", "edge_notes", "fitted_power"),
+    *("fitted_powers", "groups", "laid_out", "mean_interval", "of", "paired"),
+    *("paired_ratio", "percent", "quantity", "render", "sentences", "skip_notes"),
     "text",
-    "words",
 ]
 
 Record = Mapping[str, Any]
@@ -71,15 +44,13 @@ class Quantity:
     ----------
     key : str
     form : str or callable
-        A format specification, a name in :data:`FORMS`, or a function.
+        A format as in templates (:func:`text`), or a function.
     label, heading : str
         Of an axis, by default the heading; and in tables, by default the key.
     scale : float
         Factor in figures, 100 for percentages.
     log : bool
         Whether its axis is logarithmic.
-    missing : str
-        Text if there is no value.
     """
 
     key: str
@@ -88,30 +59,22 @@ class Quantity:
     heading: str = ""
     scale: float = 1.0
     log: bool = True
-    missing: str = ""
-
-    def text(self, record: Record) -> str:
-        """Return the value of a record as text."""
-        return written(record.get(self.key), self.form) or self.missing
 
 
 #: A quantity, its key, a template of the record, or a function of it.
-Column = Quantity | str | tuple[str, Form] | Callable[[Any], str]
+Column = Quantity | str | Callable[[Any], str]
 #: A key of the results, or a function of them that returns records.
 Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
+
+
+# -- declared tables -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TextTable:
     """A table to print.
 
-    Attributes
-    ----------
-    title : str
-    columns : tuple of str
-        Headings. The first column is left-aligned, the others right-aligned.
-    rows : list of tuple of str
-    caption : str
+    The first column is left-aligned, the others right-aligned.
     """
 
     title: str
@@ -140,11 +103,8 @@ class Selection:
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each table or panel."""
-        found = (
-            results.get(self.records, [])
-            if isinstance(self.records, str)
-            else self.records(results)
-        )
+        source = self.records
+        found = results.get(source, []) if isinstance(source, str) else source(results)
         chosen = of(list(found), **self.where)
         if self.each:
             return [own for _, own in groups(chosen, self.each)]
@@ -166,9 +126,9 @@ class Pivot(Selection):
     cell : Quantity, str or callable
         What is shown: a quantity, its key or a template, of means over the records of a
         row and column; or a function of the dataframe of these records.
-    headings : mapping, optional
-        The values of `column` and their headings; by default all values. Columns
-        without records are omitted.
+    headings : mapping or tuple, optional
+        The values of `column`, and their headings if these differ; by default all
+        values. Columns without records are omitted.
     corner : str, optional
         Heading of the first column.
     label : callable, optional
@@ -176,21 +136,32 @@ class Pivot(Selection):
     """
 
     title: str
-    row: str | tuple[str, ...]
+    row: str | Sequence[str]
     column: str
     cell: Column
-    headings: Mapping[Any, str] | None = None
+    headings: Mapping[Any, str] | tuple[Any, ...] | None = None
     corner: str | None = None
     label: Callable[..., str] | None = None
 
     def table(self, title: str, records: Records) -> TextTable:
         """Return the table of some records."""
-        return pivot(
-            *(title, records, self.row, self.column, self.cell),
-            headings=self.headings,
-            corner=self.corner,
-            label=self.label,
-        )
+        keys = [self.row] if isinstance(self.row, str) else list(self.row)
+        column, headings = self.column, self.headings
+        if "{" in column:
+            records = [{**record, column: text(column, record)} for record in records]
+        found = list(dict.fromkeys(record[column] for record in records))
+        if not isinstance(headings, Mapping):
+            headings = {value: str(value) for value in headings or found}
+        shown = {value: name for value, name in headings.items() if value in found}
+        corner = self.corner or ", ".join(map(_heading, keys))
+        rows = []
+        places = dict.fromkeys(tuple(r[key] for key in keys) for r in records)
+        for place in sorted(places, key=_position):
+            own = of(records, **dict(zip(keys, place, strict=True)))
+            cells = [_cell(of(own, **{column: value}), self.cell) for value in shown]
+            label = self.label or (lambda *values: ", ".join(map(count, values)))
+            rows.append((label(*place), *cells))
+        return TextTable(title, (corner, *shown.values()), rows)
 
 
 @dataclass(frozen=True)
@@ -199,15 +170,13 @@ class Listing(Selection):
 
     Attributes
     ----------
-    title : str
-        A template of the results, and of the first record shown.
+    title, caption : str
+        Templates of the results, and of the first record shown.
     columns : str, sequence of (Quantity or str), or mapping
         Headings, separated as in ``"kernel | D"``; or quantities, their keys, or
         templates; or headings, each with what is below it.
     row : str
         Templates of what is below the headings, separated as they are.
-    caption : str
-        A template, as the title is.
     """
 
     title: str
@@ -219,9 +188,14 @@ class Listing(Selection):
         """Return the table of some records."""
         columns = self.columns
         if isinstance(columns, str):
-            cells = self.row.split(" | ")
-            columns = dict(zip(columns.split(" | "), cells, strict=True))
-        return listing(title, records, columns, self.caption)
+            pairs = zip(columns.split(" | "), self.row.split(" | "), strict=True)
+            columns = dict(pairs)
+        elif not isinstance(columns, Mapping):
+            columns = {_heading(column): column for column in columns}
+        texts = {name: [_text(r, c) for r in records] for name, c in columns.items()}
+        texts = {name: column for name, column in texts.items() if any(column)}
+        rows = list(zip(*texts.values(), strict=True))
+        return TextTable(title, tuple(texts), rows, self.caption)
 
 
 def render(
@@ -260,6 +234,55 @@ def laid_out(
         yield from pairs
 
 
+def _heading(column: Quantity | str) -> str:
+    """Return the heading of a quantity, its key, or a template."""
+    if isinstance(column, str) and "{" in column:
+        return _keys(column)[0]
+    return quantity(column).heading or quantity(column).key
+
+
+def _keys(template: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(template) if name]
+
+
+def _text(record: Record, shown: Column) -> str:
+    """Return what is shown of a record."""
+    if isinstance(shown, str) and "{" in shown:
+        return text(shown, record)
+    if isinstance(shown, Quantity | str):
+        shown = quantity(shown)
+        return written(record.get(shown.key), shown.form)
+    return shown(record)
+
+
+def _cell(records: Records, shown: Column) -> str:
+    """Return what is shown of the means of some records."""
+    if not records:
+        return ""
+    if not isinstance(shown, Quantity | str):
+        import pandas as pd
+
+        return shown(pd.DataFrame(records))
+    is_template = isinstance(shown, str) and "{" in shown
+    keys = _keys(str(shown)) if is_template else [quantity(shown).key]
+    means: dict[str, float | None] = {}
+    for key in keys:
+        values = [r[key] for r in records if r.get(key) is not None]
+        means[key] = float(np.mean(values)) if values else None
+    return _text(means, shown)
+
+
+def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sort numbers, with None last; leave strings in their order."""
+    return tuple(
+        (value is None, value if isinstance(value, int | float) else 0)
+        for value in place
+    )
+
+
+# -- records -------------------------------------------------------------------------
+
+
 def of(records: Records, **named: Any) -> list[Any]:
     """Return the records that have these values.
 
@@ -296,101 +319,6 @@ def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[
         found.setdefault(tuple(record[key] for key in keys), []).append(record)
     for values, own in found.items():
         yield dict(zip(keys, values, strict=True)), own
-
-
-def pivot(
-    title: str,
-    records: Records,
-    row: str | Sequence[str],
-    column: str,
-    cell: Column,
-    *,
-    headings: Mapping[Any, str] | None = None,
-    corner: str | None = None,
-    label: Callable[..., str] | None = None,
-) -> TextTable:
-    """Return the table that a :class:`Pivot` declares, of some records."""
-    keys = [row] if isinstance(row, str) else list(row)
-    if "{" in column:
-        records = [{**record, column: text(column, record)} for record in records]
-    found = list(dict.fromkeys(record[column] for record in records))
-    headings = headings or {value: str(value) for value in found}
-    shown = {value: heading for value, heading in headings.items() if value in found}
-    corner = corner or ", ".join(map(_heading, keys))
-    table = TextTable(title, (corner, *shown.values()))
-    places = list(dict.fromkeys(tuple(r[key] for key in keys) for r in records))
-    for place in sorted(places, key=_position):
-        own = of(records, **dict(zip(keys, place, strict=True)))
-        cells = [_cell([r for r in own if r[column] == value], cell) for value in shown]
-        name = label(*place) if label else ", ".join(count(value) for value in place)
-        table.rows.append((name, *cells))
-    return table
-
-
-def listing(
-    title: str,
-    records: Records,
-    columns: Sequence[Quantity | str] | Mapping[str, Column],
-    caption: str = "",
-) -> TextTable:
-    """Return the table that a :class:`Listing` declares, of some records."""
-    if not isinstance(columns, Mapping):
-        columns = {_heading(column): column for column in columns}
-    cells = {
-        name: [_text(r, column) for r in records] for name, column in columns.items()
-    }
-    cells = {name: texts for name, texts in cells.items() if any(texts)}
-    return TextTable(
-        title, tuple(cells), list(zip(*cells.values(), strict=True)), caption
-    )
-
-
-def _heading(column: Quantity | str) -> str:
-    """Return the heading of a quantity, its key, or a template."""
-    if isinstance(column, str) and "{" in column:
-        return _keys(column)[0]
-    return quantity(column).heading or quantity(column).key
-
-
-def _keys(template: str) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(template) if name]
-
-
-def _text(record: Record, shown: Column) -> str:
-    """Return what is shown of a record."""
-    if isinstance(shown, str) and "{" in shown:
-        return text(shown, record)
-    if isinstance(shown, Quantity | str | tuple):
-        return quantity(shown).text(record)
-    return shown(record)
-
-
-def _cell(records: Records, shown: Column) -> str:
-    """Return what is shown of the means of some records."""
-    if not records:
-        return ""
-    if not isinstance(shown, Quantity | str | tuple):
-        import pandas as pd
-
-        return shown(pd.DataFrame(records))
-    if isinstance(shown, str) and "{" in shown:
-        keys = _keys(shown)
-    else:
-        keys = [quantity(shown).key]
-    return _text({key: _mean(records, key) for key in keys}, shown)
-
-
-def _mean(records: Records, key: str) -> float | None:
-    found = [r[key] for r in records if r.get(key) is not None]
-    return float(np.mean(found)) if found else None
-
-
-def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sort numbers, with None last; leave strings in their order."""
-    return tuple(
-        (value is None, value if isinstance(value, int | float) else 0)
-        for value in place
-    )
 
 
 # -- texts ---------------------------------------------------------------------------
@@ -446,28 +374,17 @@ def percent(value: float | None, spread: float | None = None) -> str:
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
 
 
-def points(share: float) -> str:
-    """Format a share in percent without the sign, which is in the title."""
-    return f"{100 * share:.2f}"
-
-
-def words(name: str) -> str:
-    """Return the name of an outcome as words."""
-    return name.replace("_", " ")
-
-
 #: Formats by name, in templates and quantities.
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count,
     "number": number,
     "seconds": seconds,
     "megabytes": megabytes,
-    "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "percent": percent,
-    "points": points,
+    "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
     "squared": lambda value: f"{value**2:g}",
-    "words": words,
+    "words": lambda name: name.replace("_", " "),
 }
 #: Quantities of several experiments, which their keys stand for.
 COMMON = {
@@ -475,19 +392,17 @@ COMMON = {
     for each in (
         Quantity("n_components", "count", "number of random features D", "D"),
         Quantity("n_train", "count", "training rows n", "n"),
-        Quantity("test_error", "points", "test error (%)", "test", 100),
+        Quantity("test_error", ".2p", "test error (%)", "test", 100),
         Quantity("fit_seconds", ".2f", "seconds of fit"),
         Quantity("cpu_seconds", ".2f", "processor seconds"),
     )
 }
 
 
-def quantity(shown: Quantity | str | tuple[str, Form]) -> Quantity:
+def quantity(shown: Quantity | str) -> Quantity:
     """Return a quantity, or the one that its key stands for."""
     if isinstance(shown, Quantity):
         return shown
-    if isinstance(shown, tuple):
-        return Quantity(*shown)
     return COMMON.get(shown) or Quantity(shown)
 
 
@@ -495,13 +410,15 @@ def written(value: Any, form: Form) -> str:
     """Format a value; None and NaN are "", but "exact" as a count."""
     if form != "count" and (value is None or value != value):
         return ""
+    if isinstance(form, str) and form.endswith("p"):
+        return format(100 * value, form[:-1] + "f")
     if isinstance(form, str) and form not in FORMS:
         return format(value, form)
     return form(value) if callable(form) else FORMS[form](value)
 
 
 class _Template(Formatter):
-    """Formats by name, None as an empty text, as are keys that are missing."""
+    """Fills in nothing for keys that are missing."""
 
     def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
         return kwargs.get(key)
@@ -513,10 +430,12 @@ class _Template(Formatter):
 def text(template: str, record: Record) -> str:
     """Fill a template with the values of a record, and keep it :class:`Fitted`.
 
+    Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
+
     Examples
     --------
     >>> from randkern_lab.tables import text
-    >>> text("D = {n_components:count}, {test_error:points} %",
+    >>> text("D = {n_components:count}, {test_error:.2p} %",
     ...      {"n_components": None, "test_error": 0.125})
     'D = exact, 12.50 %'
     """

@@ -47,8 +47,10 @@ from ..tables import (
     fitted_powers,
     mean_interval,
     of,
+    paired,
+    sentences,
 )
-from .images import available_images, build_skeleton, load_circle_images
+from .images import build_skeleton, load_circle_images
 
 __all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
 
@@ -231,11 +233,8 @@ class CompositionalAccuracy(Experiment):
     def prepare(self) -> dict[str, Any]:
         """Load the images, and compile the code to be timed."""
         options = self.options
-        name = options.data
-        if name == "auto":
-            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
         images = load_circle_images(
-            name, options.data_dir, n_train=options.images, seed=options.seed
+            options.data, options.data_dir, n_train=options.images, seed=options.seed
         )
         self.problems = problems(images.X_train, images.shape)
         self.sizes = sorted(set(options.n_components))
@@ -297,24 +296,19 @@ class CompositionalAccuracy(Experiment):
             ],
         }
 
-    # -- results ----------------------------------------------------------------------
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the skeletons, fitted powers, and how many gains are significant."""
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
         yield (
             f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
             "convolution, convolution, full connection, all ReLU"
         )
         for kernel, factors in results["complexity"].items():
+            plain = f"{kernel}: a plain draw multiplies base features"
+            yield f"{plain}, {factors:.3g} on average"
             slopes = of(results["slopes"], kernel=kernel)
-            powers = ", ".join(f"{s['method']} {s['slope']:.2f}" for s in slopes)
-            yield (
-                f"{kernel}: a plain draw multiplies base features, {factors:.3g} on "
-                "average"
-            )
-            if powers:
+            if slopes:
+                powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
                 yield Fitted(f"{kernel}: fitted powers of D: {powers}")
         below = [g for g in results["gains"] if g["high"] < 1]
         above = [g for g in results["gains"] if g["low"] > 1]
@@ -379,24 +373,18 @@ def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
 def _gains(
     records: Sequence[Mapping[str, Any]], sizes: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield geometric mean ratios of errors with and without, paired by seed."""
+    """Yield geometric mean ratios of errors with and without, paired by seed.
+
+    Their 95 % intervals are by Student's t.
+    """
     for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
-        errors = [
-            {
-                r["seed"]: r["mean_error"]
-                for r in of(records, kernel=kernel, method=method, n_components=size)
-            }
-            for method in ("skeleton", without)
-        ]
-        named = {"kernel": kernel, "gain": gain, "n_components": size}
-        yield named | paired_ratio(*errors)
-
-
-def paired_ratio(
-    with_it: Mapping[int, float], without: Mapping[int, float]
-) -> dict[str, Any]:
-    """Return the geometric mean of ratios and its 95 % interval by Student's t."""
-    seeds = sorted(set(with_it) & set(without))
-    found = mean_interval(np.log([with_it[s] / without[s] for s in seeds]))
-    ratio, low, high = (float(np.exp(v)) for v in found)
-    return {"ratio": ratio, "low": low, "high": high, "seeds": len(seeds)}
+        named = {"kernel": kernel, "n_components": size}
+        pairs = paired(
+            of(records, **named, method="skeleton"),
+            of(records, **named, method=without),
+            "mean_error",
+        )
+        found = mean_interval([np.log(a / b) for a, b in pairs])
+        ratio, low, high = (float(np.exp(value)) for value in found)
+        interval = {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}
+        yield {"kernel": kernel, "gain": gain, "n_components": size, **interval}
