@@ -6,12 +6,12 @@ from randkern_lab.benchmarks import (
     classifiers,
     features,
     gaussian_process,
-    ridge_scaling,
+    ridge,
     tables,
 )
 from randkern_lab.process import SkippedCase, answer
 
-WITH_PROCESSES = (classifiers, features, gaussian_process, ridge_scaling, tables)
+WITH_PROCESSES = (classifiers, features, gaussian_process, ridge, tables)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),

@@ -31,9 +31,9 @@ from randkern_lab.benchmarks.features import (
     make_rows,
     peak_of_map,
 )
-from randkern_lab.benchmarks.summaries import paired_ratio
 from randkern_lab.benchmarks.timing import interleave
 from randkern_lab.process import SkippedCase, in_fresh_process
+from randkern_lab.tables import paired_ratio
 
 pytestmark = pytest.mark.slow
 

@@ -27,10 +27,18 @@ from ..options import option
 from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import Listing, of, paired, percent, skip_notes, text
+from ..tables import (
+    Listing,
+    aggregated,
+    of,
+    paired,
+    paired_ratio,
+    percent,
+    skip_notes,
+    text,
+)
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
-from .summaries import aggregated, paired_ratio
 
 __all__ = ["Accuracy", "Options"]
 
@@ -205,7 +213,6 @@ class Accuracy(Experiment):
             yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of all seeds."""
         family, size = case["family"], case["n_components"]
         contender = FeatureMap(
             family,
@@ -275,7 +282,6 @@ class Accuracy(Experiment):
         return float(np.mean(predicted != self.rows.y_test))
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return means over seeds."""
         named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
         named |= {"projections": self.projections}
         return {
@@ -286,7 +292,6 @@ class Accuracy(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped methods."""
         return skip_notes(results, "family", "method", "n_components")
 
 

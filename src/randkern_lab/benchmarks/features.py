@@ -236,7 +236,6 @@ class FeatureCost(Experiment):
         return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the bounds."""
         some_records(results)
         named = {"projections": self.projections, "memory_limit": self.limit}
         return {"arguments": results["arguments"] | named, "roofline": self.bounds}

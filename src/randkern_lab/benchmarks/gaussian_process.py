@@ -40,6 +40,7 @@ from .gp_peers import (
     ProcessWithDeviations,
     SparseProcess,
     XGPRProcess,
+    negative_log_density,
 )
 from .rows import Rows, saved, saved_rows, warm_trial
 from .tables import kind_of, read_table, table_paths
@@ -98,7 +99,7 @@ def _scores(y: NDArray[Any], law: NDArray[Any]) -> Any:
     )
     return {
         "rmse": float(np.sqrt(np.mean(residual**2))),
-        "nlpd": float(-norm.logpdf(residual, scale=deviation).mean()),
+        "nlpd": negative_log_density(residual, law[1]),
         "coverage": high,
         "coverage_50": low,
     }
@@ -273,7 +274,6 @@ class GaussianProcesses(Experiment):
                 yield name, Rows(train, y[~test], held_out, y[test]), None
 
     def cases(self) -> Iterator[Case]:
-        """Return data sets, methods and seeds."""
         first = self.options.seed
         seeds = range(first, first + self.options.seeds)
         yield from grid(dataset=self.described, method=self.methods, seed=seeds)

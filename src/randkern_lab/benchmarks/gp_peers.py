@@ -18,13 +18,12 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "SparseProcess",
     "XGPRProcess",
     "climb",
+    "negative_log_density",
 ]
 
 # The variance from which all learn it; lengthscales start from √d.
@@ -134,16 +134,14 @@ class GPyTorchProcess:
         self.model.eval()
         self.likelihood.eval()
         with self.torch.no_grad():
-            law = self.law()
-            laws = [law(block) for block in rows.split(_BATCH)]
-            mean = self.torch.cat([each.mean for each in laws])
-            variance = self.torch.cat([each.variance for each in laws])
+            laws = map(self.law(), rows.split(_BATCH))
+            moments = [(law.mean, law.variance) for law in laws]
+        mean, variance = map(self.torch.cat, zip(*moments, strict=True))
         return mean.double().numpy(), variance.double().numpy()
 
     def _density(self, rows: Any, targets: Any) -> float:
         mean, variance = self._moments(rows)
-        observed = targets.double().numpy()
-        return float(-norm.logpdf(observed, mean, np.sqrt(variance)).mean())
+        return negative_log_density(targets.double().numpy() - mean, variance)
 
 
 class FourierProcess(GPyTorchProcess):
@@ -200,11 +198,8 @@ class SparseProcess(GPyTorchProcess):
         model = self.process(library.models.ApproximateGP, rows, strategy)
         bound = library.mlls.VariationalELBO(self.likelihood, model, num_data=n)
 
-        def batches() -> Iterator[Any]:
-            while True:
-                yield from torch.randperm(n).split(_BATCH)
-
-        batch = batches()
+        passes = (torch.randperm(n).split(_BATCH) for _ in itertools.count())
+        batch = itertools.chain.from_iterable(passes)
 
         def loss() -> Any:
             chosen = next(batch)
@@ -214,6 +209,11 @@ class SparseProcess(GPyTorchProcess):
 
     def condition(self, rows: Any, targets: Any) -> None:
         """Keep what was learned in batches."""
+
+
+def negative_log_density(residual: NDArray[Any], variance: NDArray[Any]) -> float:
+    """Return the mean negative log density of normal residuals."""
+    return float(np.mean(np.log(2 * np.pi * variance) + residual**2 / variance) / 2)
 
 
 def climb(

@@ -32,18 +32,13 @@ from ..energy import EnergyMeter, Joules, gpu_meter
 from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel
 from ..process import Stopwatch
-from ..runner import Case, Experiment
-from ..tables import Listing, of
+from ..runner import Case, Experiment, grid
+from ..tables import Listing, of, text
 from .timing import interleave
 
 __all__ = ["MEASUREMENTS", "NO_METER", "OnGPU", "Options", "why_not"]
 
-# Key and heading of a column, besides seconds and joules.
-MEASUREMENTS = {
-    "features": ("share_of_write_bound", "of the write bound"),
-    "product": ("share_of_matmul", "of torch.matmul"),
-    "ridge": ("test_accuracy", "test accuracy"),
-}
+MEASUREMENTS = ("features", "product", "ridge")
 # Rows and columns of the largest product, whose matrix would take 4 TB.
 _HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
 _HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
@@ -62,9 +57,7 @@ class Options(CommonOptions):
     """Options of ``randkern bench gpu``."""
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
-    measurements: tuple[str, ...] = option(
-        tuple(MEASUREMENTS), "Of features, product, ridge."
-    )
+    measurements: tuple[str, ...] = option(MEASUREMENTS, "Of features, product, ridge.")
     n: int = option(8192, "Rows of the features.", quick=20)
     d: int = option(784, "Input columns.", quick=70)
     n_components: int = option(16384, "Features.", quick=90)
@@ -88,6 +81,10 @@ def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
     axes.margins(x=0.1)
 
 
+def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
+    return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
+
+
 class OnGPU(Experiment):
     """Measurements on one device, if it is there."""
 
@@ -95,18 +92,16 @@ class OnGPU(Experiment):
     title = "Features, products and ridge on a GPU, beside its bounds."
     command = "bench"
     Options = Options
-    listed = tuple(
+    listed = (
         Listing(
-            name,
-            f"method | rows | d | D | ms | joules | {heading}",
+            "{measurement}",
+            "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
+            " | test accuracy",
             "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
-            f"{{{key}:.3g}}",
-            records=lambda results: [
-                {**r, "ms": 1000 * r["seconds"]} for r in results["records"]
-            ],
-            where={"measurement": name},
-        )
-        for name, (key, heading) in MEASUREMENTS.items()
+            "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
+            records=_with_milliseconds,
+            each="measurement",
+        ),
     )
     panels = (
         Panel(
@@ -120,12 +115,10 @@ class OnGPU(Experiment):
     layout: ClassVar = {"title": "{device[name]}"}
 
     def prepare(self) -> None:
-        """Look for the device."""
         options = self.options
-        self.measurements = known_names(
-            "measurement", options.measurements, MEASUREMENTS
-        )
+        names = known_names("measurement", options.measurements, MEASUREMENTS)
         self.reason = why_not(options.device)
+        self.measurements = [] if self.reason else names
         if self.reason is None:
             self.torch = import_extra("torch", "bench gpu", "gpu")
             self.device = self.torch.device(options.device)
@@ -133,12 +126,9 @@ class OnGPU(Experiment):
             self.meter = gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
 
     def cases(self) -> Iterator[Case]:
-        """Return the measurements."""
-        for name in self.measurements if self.reason is None else ():
-            yield {"measurement": name}
+        yield from grid(measurement=self.measurements)
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of a measurement."""
         measured = {
             "features": self._features,
             "product": self._products,
@@ -318,13 +308,12 @@ class OnGPU(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the device, or why the benchmark did not run."""
-        if results["ran"]:
-            versions = sorted(results["versions"].items())
-            named = ", ".join(f"{name} {version}" for name, version in versions)
-            yield f"{results['device']['name']}; {named}"
-        else:
-            yield f"The GPU benchmark did not run: {results['reason']}."
-        yield f"energy: {results['energy']}"
+        versions = sorted(results["versions"].items())
+        named = ", ".join(f"{name} {version}" for name, version in versions)
+        told = f"{{device[name]}}; {named}"
+        missed = "The GPU benchmark did not run: {reason}."
+        yield text(told if results["ran"] else missed, results)
+        yield text("energy: {energy}", results)
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:

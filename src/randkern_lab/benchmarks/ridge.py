@@ -11,19 +11,44 @@ contenders take turns, seed after seed.
 scikit-learn factorises exactly, while conjugate gradients stop early. Wherever both
 run, our own factorisation (``cholesky``) therefore runs too: it is added to the
 solvers, and a peer is skipped if memory does not suffice.
+
+With ``--scaling``, the cost of conjugate gradients is measured against D and against n,
+on streamed rows: float32 normals with descending variances, 64 columns and one target
+(:func:`.rows.write_rows`), written once to a temporary folder, set by the environment
+variable ``TMPDIR``, and read block by block in every pass. The kernel is Gaussian with
+lengthscale √d. Fits against D (10,000 rows) use the models' memory limit, those against
+n (2,048 features) 200 MB: features are cached as long as they fit, so memory grows with
+n up to that limit.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+import randkern
+
 from ..contenders import Contender, known_names
 from ..options import option
+from ..process import in_fresh_process
 from ..runner import Case, grid
-from ..tables import Listing, of, percent, sentences, skip_notes, text
-from . import ridge_scaling
+from ..tables import (
+    Fitted,
+    Listing,
+    aggregated,
+    fitted_power,
+    of,
+    percent,
+    sentences,
+    skip_notes,
+    text,
+)
 from .classifiers import ClassifierExperiment, cost_panel, fit_classifier
 from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
@@ -34,10 +59,9 @@ from .ridge_models import (
     peer_bytes,
     ridge_record,
 )
-from .rows import PREFIX, RowOptions, write_rows
-from .summaries import aggregated
+from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-__all__ = ["METHODS", "Options", "Ridge", "summarise"]
+__all__ = ["METHODS", "Options", "Ridge", "exponents", "fit_ridge", "summarise"]
 
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = ("falkon", "xgpr")
@@ -66,6 +90,71 @@ METHODS: Mapping[str, Contender] = {
         ("xgpr", "xGPR, discriminant", "grey", "*", "--", XGPRClassifier, "xGPR"),
     )
 }
+
+
+class _Streamed(randkern.KernelRidgeRegressor):
+    """Ridge regression that reads its rows block by block."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        return super().fit(randkern.RowBlocks.from_arrays(X, y))
+
+
+_STREAMED = partial(own_ridge, model=_Streamed, solver="pcg")
+PCG = Contender("randkern, pcg", make=_STREAMED)
+
+
+# The sizes that vary, and the fixed ones.
+FULL: Mapping[str, Any] = {
+    "n_components": [1000, 3000, 10_000, 30_000, 100_000],
+    "n": [1000, 10_000, 100_000, 1_000_000],
+    **{"fixed_n": 10_000, "fixed_n_components": 2048, "d": 64},
+    "memory_limit": "200MB",
+}
+QUICK: Mapping[str, Any] = {
+    **{"n_components": [16, 32], "n": [60, 120], "fixed_n": 50},
+    **{"fixed_n_components": 16, "d": 4, "memory_limit": "200MB"},
+}
+TEST_ROWS = 2000
+# What varies, and what does not.
+_AXES = {
+    "n_components": ("features D", "n = {n:,}"),
+    "n": ("training rows n", "D = {n_components:,}"),
+}
+_COSTS = {
+    "train_seconds": "fit",
+    "seconds_per_iteration": "an iteration",
+    "peak_memory_bytes": "peak",
+}
+
+
+def _scaled(results: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = results.get("scaling", {}).get("records", [])
+    return found
+
+
+_SCALING = tuple(
+    Listing(
+        f"pcg on streamed rows, d = {{d:,}}, {fixed}",
+        f"{name} | fit | iterations | an iteration | peak | anonymous | test error | "
+        "outcome",
+        f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
+        "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
+        "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
+        Fitted(
+            "exponents (all points, last two): "
+            + ", ".join(
+                f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
+                f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
+                for key, cost in _COSTS.items()
+            )
+        ),
+        records=_scaled,
+        where={"axis": axis},
+    )
+    for axis, (name, fixed) in _AXES.items()
+)
+
+
 _TITLE = (
     "{kernel}, alpha = {arguments[alpha]:g}: {dataset[name]}, {dataset[n_train]:,} "
     "rows, {dataset[n_test]:,} test rows"
@@ -85,6 +174,21 @@ def described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def fit_ridge(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a classifier in this process."""
     return ridge_record(*fit_classifier(METHODS, request))
+
+
+def unexplained(y: NDArray[Any], predicted: NDArray[Any]) -> float:
+    """Return the unexplained share of the variance of targets."""
+    return float(np.mean((y - predicted) ** 2) / np.var(y))
+
+
+def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit a regressor in this process to rows that are read block by block."""
+    n, d, first = request["n"], request["d"], request["test_from"]
+    X, y = (Path(request["folder"]) / f"{name}.float32" for name in "Xy")
+    last = first + TEST_ROWS
+    X_test, y_test = RowFile(X, (last, d))[first:], RowFile(y, (last,))[first:]
+    rows = Rows(RowFile(X, (n, d)), RowFile(y, (n,)), X_test, y_test)
+    return ridge_record(*warm_trial(PCG, request, rows, unexplained))
 
 
 @dataclass(frozen=True)
@@ -132,7 +236,7 @@ class Ridge(ClassifierExperiment):
             "features and fit; peak is of the whole process, with imports and data",
             records=described,
         ),
-        *ridge_scaling.LISTED,
+        *_SCALING,
     )
     panels = (cost_panel(METHODS, _TITLE, described),)
     layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
@@ -145,15 +249,16 @@ class Ridge(ClassifierExperiment):
         known_names("kernel", [options.kernel], FAMILIES)
         if not (options.comparison or options.scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
-        self.sizes = ridge_scaling.QUICK if options.quick else ridge_scaling.FULL
+        sizes = self.sizes = QUICK if options.quick else FULL
         described = super().prepare() if options.comparison else None
         if options.scaling:
-            n = ridge_scaling.most_rows(self.sizes) + ridge_scaling.TEST_ROWS
+            self.first = max(*sizes["n"], sizes["fixed_n"])  # of the test rows
+            n = self.first + TEST_ROWS
             self.say(f"writing {n:,} rows")
             self.streams = self.resources.enter_context(
                 TemporaryDirectory(prefix=PREFIX)
             )
-            write_rows(self.streams, n, self.sizes["d"], options.seed)
+            write_rows(self.streams, n, sizes["d"], options.seed)
         return described
 
     @property
@@ -185,11 +290,15 @@ class Ridge(ClassifierExperiment):
                 method=self.methods,
             )
         if options.scaling:
-            yield from ridge_scaling.cases(self.sizes)
+            sizes = self.sizes
+            for D in sizes["n_components"]:
+                yield {"axis": "n_components", "n_components": D, "n": sizes["fixed_n"]}
+            for n in sizes["n"]:
+                yield {"axis": "n", "n_components": sizes["fixed_n_components"], "n": n}
 
     def measure(self, case: Case) -> dict[str, Any]:
         if "axis" in case:
-            return ridge_scaling.measure(case, self.sizes, self.options, self.streams)
+            return self._streamed(case)
         found, method = super().measure(case), case["method"]
         library = PEERS[case["family"]].get(method, "randkern")
         return {
@@ -197,6 +306,18 @@ class Ridge(ClassifierExperiment):
             "test_accuracy": 1.0 - found["test_error"],
             **found,
         }
+
+    def _streamed(self, case: Case) -> dict[str, Any]:
+        options, sizes, d = self.options, self.sizes, self.sizes["d"]
+        limits = {"n_components": options.memory_limit, "n": sizes["memory_limit"]}
+        request = {
+            **{**case, "d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
+            **{"seed": options.seed, "folder": self.streams, "test_from": self.first},
+            "memory_limit": limits[case["axis"]],
+        }
+        found = in_fresh_process(fit_stream, request)
+        each = found["train_seconds"] / max(found["iterations"], 1)
+        return {"d": d, "seconds_per_iteration": each, **found}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the summary, with the scaling separate from the comparison."""
@@ -229,7 +350,7 @@ class Ridge(ClassifierExperiment):
             found["scaling"] = {
                 "arguments": {**self.sizes, **named},
                 "records": scaled,
-                "exponents": ridge_scaling.exponents(scaled),
+                "exponents": exponents(scaled),
                 "skipped": [pcg | note for note in unscaled],
             }
         return found
@@ -282,6 +403,26 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             entry["speedup_over_peer"] = train and train / entry["train_seconds"]
             entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
     return summary
+
+
+def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return how costs grow along each axis, as powers of the size.
+
+    For each axis and cost, ``all`` is the least-squares slope of the logarithms, and
+    ``last`` is the slope between the two largest points, where constant costs matter
+    least. None with fewer than two points; 1 is linear.
+    """
+    slopes: dict[str, dict[str, Any]] = {}
+    for axis in _AXES:
+        own = sorted(of(records, axis=axis), key=lambda record: record[axis])
+        slopes[axis] = {
+            cost: {
+                name: fitted_power([r[axis] for r in some], [r[cost] for r in some])
+                for name, some in (("all", own), ("last", own[-2:]))
+            }
+            for cost in _COSTS
+        }
+    return slopes
 
 
 def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -32,17 +32,7 @@ from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
 from ..tables import Listing, Pivot, skip_notes
 
-__all__ = [
-    "METHODS",
-    "Options",
-    "Tables",
-    "critical_difference",
-    "fit_table",
-    "kind_of",
-    "mean_ranks",
-    "read_table",
-    "table_paths",
-]
+__all__ = ["METHODS", "Options", "Tables", "kind_of", "read_table", "table_paths"]
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -417,7 +407,6 @@ class Tables(Experiment):
     layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
 
     def prepare(self) -> list[dict[str, Any]]:
-        """List the tables."""
         known_names("method", self.options.methods, METHODS)
         self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
@@ -430,7 +419,6 @@ class Tables(Experiment):
         return found
 
     def cases(self) -> Iterator[Case]:
-        """Return methods by table and fold."""
         methods = [m for m in METHODS if m in self.options.methods]
         folds = range(self.options.folds)
         for case in grid(table=self.paths, fold=folds, method=methods):
