@@ -3,17 +3,15 @@
 import json
 
 from randkern_lab.benchmarks import (
+    classifiers,
     features,
     gaussian_process,
     ridge,
-    ridge_scaling,
-    svm,
     tables,
-    ways,
 )
 from randkern_lab.process import SkippedCase, answer
 
-WITH_PROCESSES = (features, gaussian_process, ridge, ridge_scaling, svm, tables, ways)
+WITH_PROCESSES = (classifiers, features, gaussian_process, ridge, tables)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),

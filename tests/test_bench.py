@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,20 +11,29 @@ pytest.importorskip("matplotlib")
 
 import randkern as rk
 from randkern.projections import PROJECTIONS
-from randkern_lab.benchmarks import contenders as peers
-from randkern_lab.benchmarks.accuracy import Accuracy
-from randkern_lab.benchmarks.accuracy import Options as AccuracyOptions
-from randkern_lab.benchmarks.contenders import (
-    PEERS,
-    Contender,
-    known_projections,
-    make_rows,
+from randkern_lab import contenders as peers
+from randkern_lab.benchmarks.accuracy import (
+    Accuracy,
+    gram_errors,
+    gram_matrix,
+    ridge_scores,
+    summarise,
 )
-from randkern_lab.benchmarks.features import FeatureCost, Options, peak_of_map
-from randkern_lab.benchmarks.scores import gram_errors, gram_matrix, ridge_scores
-from randkern_lab.benchmarks.summaries import paired_ratio, summarise
+from randkern_lab.benchmarks.accuracy import Options as AccuracyOptions
+from randkern_lab.benchmarks.feature_maps import (
+    PEERS,
+    FeatureMap,
+    known_projections,
+)
+from randkern_lab.benchmarks.features import (
+    FeatureCost,
+    Options,
+    make_rows,
+    peak_of_map,
+)
 from randkern_lab.benchmarks.timing import interleave
-from randkern_lab.process import in_fresh_process
+from randkern_lab.process import SkippedCase, in_fresh_process
+from randkern_lab.tables import paired_ratio
 
 pytestmark = pytest.mark.slow
 
@@ -73,8 +83,8 @@ def test_contenders_estimate_the_same_kernel(family, name):
     d, n_components = 70, 6000
     X = make_rows(6, d, "float32", seed=1)
     kernel = rk.Gaussian(math.sqrt(d)) if family == "gaussian" else rk.Optical(2)
-    Z = Contender(family, "randkern", name).build(d, n_components, 0)
-    Z = Z.fit(X).transform(X)
+    contender = FeatureMap(family, name, lengthscale=math.sqrt(d))
+    Z = contender.build(n_components, 0).fit(X).transform(X)
     exact = kernel(X.astype(float))
     assert np.linalg.norm(Z @ Z.T - exact) < 0.1 * np.linalg.norm(exact)
 
@@ -83,43 +93,40 @@ def test_contenders_estimate_the_same_kernel(family, name):
     ("contender", "kernel"),
     [
         *(
-            (Contender("gaussian", "scikit-learn", "RBFSampler", dtype), rk.Gaussian(3))
+            (FeatureMap("gaussian", "RBFSampler", dtype, 2.0, 3.0), rk.Gaussian(3))
             for dtype in ("float32", "float64")
         ),
-        (Contender("optical", "numpy", "two products"), rk.Optical(2)),
-        (Contender("optical", "numpy", "two products", degree=4.0), rk.Optical(4)),
-        (
-            Contender("polynomial", "scikit-learn", "PolynomialCountSketch"),
-            rk.Polynomial(2),
-        ),
-        (Contender("polynomial", "randkern", "dense"), rk.Polynomial(2)),
+        (FeatureMap("optical", "two products"), rk.Optical(2)),
+        (FeatureMap("optical", "two products", degree=4.0), rk.Optical(4)),
+        (FeatureMap("polynomial", "PolynomialCountSketch"), rk.Polynomial(2)),
+        (FeatureMap("polynomial", "dense"), rk.Polynomial(2)),
     ],
 )
 def test_peers_estimate_the_same_kernel_in_their_type(contender, kernel):
     X = make_rows(5, 9, contender.dtype, seed=0)
-    Z = contender.build(9, 40_000, seed=0).fit(X).transform(X)
+    Z = contender.build(40_000, seed=0).fit(X).transform(X)
     exact = kernel(X.astype(float))
     if contender.family != "polynomial":
         assert Z.dtype == contender.dtype
     assert np.linalg.norm(Z @ Z.T - exact) < 0.1 * np.linalg.norm(exact)
 
 
-@pytest.mark.parametrize(
-    ("package", "method"), [("scikit-learn", "Nystroem"), ("randkern", "landmarks")]
-)
-def test_as_many_landmarks_as_rows_are_exact(package, method):
-    contender = Contender("gaussian", package, method, "float64")
+@pytest.mark.parametrize("method", ["Nystroem", "landmarks"])
+def test_as_many_landmarks_as_rows_are_exact(method):
+    contender = FeatureMap("gaussian", method, "float64", lengthscale=3.0)
     X = make_rows(12, 9, "float64", seed=0)
-    Z = contender.build(9, 12, seed=0).fit(X).transform(X)
+    Z = contender.build(12, seed=0).fit(X).transform(X)
     np.testing.assert_allclose(Z @ Z.T, rk.Gaussian(3)(X), atol=1e-6)
-    assert "one component per training row: 12" in contender.why_not(12, 13)
+    contender.check(12, 12)
+    with pytest.raises(SkippedCase, match="one component per training row: 12"):
+        contender.check(12, 13)
 
 
 def test_the_simulated_device_sees_bits():
     pytest.importorskip("lightonml")
-    contender = Contender("optical", "lightonml", "simulated device")
+    contender = FeatureMap("optical", "simulated device")
     X = make_rows(30, 64, "float32", seed=0)
-    Z = contender.build(64, 4000, seed=0).fit(X).transform(X)
+    Z = contender.build(4000, seed=0).fit(X).transform(X)
     # Its intensities are proportional to the optical kernel's features of the bits.
     bits = (X > 0).astype(float)
     exact = rk.Optical(2)(bits)
@@ -129,12 +136,14 @@ def test_the_simulated_device_sees_bits():
 
 
 def test_missing_peers_say_how_to_install_them(monkeypatch):
-    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
-    for name in peers.INSTALLATION:
-        assert f"{name} is not installed; " in peers.missing_package(name)
-        assert "pip install" in peers.missing_package(name)
-    device = Contender("optical", "lightonml", "simulated device")
-    assert "lightonml is not installed" in device.why_not(10, 10)
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    for name in (*peers.INSTALLATION, "gpytorch"):
+        told = f"{name} is not installed; .*pip install"
+        with pytest.raises(SkippedCase, match=told):
+            peers.check_package(name)
+    device = FeatureMap("optical", "simulated device")
+    with pytest.raises(SkippedCase, match="lightonml is not installed"):
+        device.check(10, 10)
 
 
 def test_projections_are_those_of_the_library():
@@ -248,9 +257,10 @@ def test_width_beyond_a_projection_is_skipped_with_its_own_words():
 
 
 def test_peak_memory_is_that_of_one_contender():
-    contender = Contender("optical", "numpy", "two products")
-    request = {"contender": contender.to_dict(), "sizes": [2000, 50, 3000]}
-    measured = in_fresh_process(peak_of_map, request | {"seed": 0})
+    contender = FeatureMap("optical", "two products")
+    request = {"contender": asdict(contender), "seed": 0}
+    request |= {"n": 2000, "d": 50, "n_components": 3000}
+    measured = in_fresh_process(peak_of_map, request)
     assert measured["output_bytes"] == 4 * 2000 * 3000
     # Two matrices and two products; pages are counted a little late.
     arrays = 2 * measured["output_bytes"] + 2 * 4 * 50 * 3000
@@ -350,10 +360,13 @@ def test_ridge_agrees_with_scikit_learn(rng, n_components):
 def test_paired_ratio_and_its_standard_error(rng):
     base = rng.uniform(1, 2, size=400)
     errors = 0.8 * base + rng.normal(scale=0.1, size=400)
-    ratio, standard_error = paired_ratio(errors, base)
+    ratio, standard_error = paired_ratio(list(zip(errors, base, strict=True)))
     assert abs(ratio - 0.8) < 4 * standard_error
     assert standard_error == pytest.approx(0.1 / 1.5 / math.sqrt(400), rel=0.15)
-    assert paired_ratio([2.0], [4.0]) == (0.5, None)
+    assert paired_ratio([(2.0, 4.0)]) == (0.5, None)
+    # The same ratio in every pair.
+    assert paired_ratio([(0.9, 1.0), (1.8, 2.0)]) == (0.9, 0.0)
+    assert paired_ratio([]) == (None, None)
 
 
 def test_seeds_are_paired_by_number():

@@ -9,9 +9,13 @@ from scipy import stats
 pytest.importorskip("matplotlib")
 
 from randkern_lab.benchmarks import gaussian_process, gp_peers
-from randkern_lab.benchmarks.gaussian_process import GaussianProcesses, Options
+from randkern_lab.benchmarks.gaussian_process import (
+    METHODS,
+    GaussianProcesses,
+    Options,
+)
 from randkern_lab.benchmarks.gp_peers import climb
-from randkern_lab.benchmarks.rows import saved_arrays
+from randkern_lab.benchmarks.rows import Rows, saved
 from randkern_lab.process import in_fresh_process
 
 pytestmark = pytest.mark.slow
@@ -87,13 +91,13 @@ def test_a_fit_has_a_process_of_its_own():
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=150)
     arrays = X[:100], y[:100], X[100:], y[100:]
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
-    request["budget"] = 1.0
-    with saved_arrays(*arrays) as folder:
+    request |= {"budget": 1.0, "n_features": 3}
+    with saved(Rows(*arrays)) as folder:
         asked = {**request, "folder": folder}
         measured = in_fresh_process(gaussian_process.learn, asked)
     assert measured["process_seconds"] > measured["seconds"] > 0
-    predicted = gaussian_process._predict(request, X[:50], y[:50], X[100:])
-    mean, variance = predicted.mean, predicted.variance
+    model = METHODS["features"].make(request).fit(X[:50], y[:50])
+    mean, variance = model.predict(X[100:])
     law = stats.norm(mean, np.sqrt(variance))
     residual = y[100:] - mean
     assert measured["rmse"] == pytest.approx(np.sqrt(np.mean(residual**2)))
@@ -134,13 +138,15 @@ def test_random_features_of_gpytorch_predict_by_their_weights(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=120)
-    given = {"n_components": 20, "budget": 0.0, "noise": 0.1, "seed": 0}
-    ours = gp_peers.predict_gpytorch(X[:100], y[:100], X[100:], **given)
-    monkeypatch.setattr(gp_peers, "_has_features", lambda model: False)
-    own = gp_peers.predict_gpytorch(X[:100], y[:100], X[100:], **given)
-    assert ours.mean.dtype == np.float64 and ours.steps == own.steps == 1
-    np.testing.assert_allclose(ours.mean, own.mean, atol=1e-9)
-    np.testing.assert_allclose(ours.variance, own.variance, rtol=1e-9)
+    request = {"n_components": 20, "budget": 0.0, "seed": 0}
+    ours = gp_peers.FourierProcess(request).fit(X[:100], y[:100])
+    mean, variance = ours.predict(X[100:])
+    assert mean.dtype == np.float64 and ours.steps_ == 1
+    monkeypatch.setattr(gp_peers.FourierProcess, "law", gp_peers.GPyTorchProcess.law)
+    own = gp_peers.FourierProcess(request).fit(X[:100], y[:100])
+    assert own.steps_ == 1
+    for found, expected in zip((mean, variance), own.predict(X[100:]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 # -- when peers stop ------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from randkern_lab.benchmarks import gpu_device
+from randkern_lab.benchmarks import gpu
 from randkern_lab.benchmarks.gpu import (
     MEASUREMENTS,
     OnGPU,
@@ -45,8 +45,8 @@ def test_energy_is_counted_where_there_is_a_counter(monkeypatch):
     pytest.importorskip("torch")
     counts = iter(range(1000))
     meter = EnergyMeter("a counter", lambda: [1e6 * next(counts)], (float("inf"),))
-    monkeypatch.setattr(gpu_device, "NO_METER", meter)
-    monkeypatch.setattr(gpu_device, "_ENERGY_SECONDS", 0.01)
+    monkeypatch.setattr(gpu, "NO_METER", meter)
+    monkeypatch.setattr(gpu, "_ENERGY_SECONDS", 0.01)
     results = OnGPU.run(
         Options(quick=True, measurements=("features", "product", "ridge"))
     )

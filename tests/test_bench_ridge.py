@@ -12,11 +12,11 @@ pytest.importorskip("matplotlib")
 
 import randkern as rk
 from _lab import here
-from randkern_lab.benchmarks import ridge, ridge_models, ridge_scaling
-from randkern_lab.benchmarks.ridge import Options, Ridge
-from randkern_lab.benchmarks.ridge_models import fit_classifier, peer_bytes
-from randkern_lab.benchmarks.row_file import RowFile, write_rows
-from randkern_lab.benchmarks.rows import load_rows, saved_arrays
+from randkern_lab import contenders
+from randkern_lab.benchmarks import ridge
+from randkern_lab.benchmarks.ridge import METHODS, Options, Ridge, fit_ridge
+from randkern_lab.benchmarks.ridge_models import peer_bytes
+from randkern_lab.benchmarks.rows import RowFile, Rows, load_rows, saved, write_rows
 from randkern_lab.process import in_fresh_process
 from randkern_lab.runner import SkippedCase
 
@@ -47,7 +47,7 @@ SCALING_KEYS = MEASURED_KEYS | {
 REQUEST = {
     **{"family": "gaussian", "n_components": 400, "seed": 0, "alpha": 1e-3},
     **{"lengthscale": 2.5, "degree": 2.0},
-    "memory_limit": None,
+    **{"memory_limit": None, "n_train": None},
 }
 
 
@@ -66,7 +66,7 @@ def results():
 @pytest.fixture(scope="module")
 def arrays():
     """A folder with the arrays of a task."""
-    with load_rows(Options(n=600, n_test=300)).saved() as folder:
+    with saved(load_rows(Options(n=600, n_test=300))[0]) as folder:
         yield folder
 
 
@@ -125,7 +125,7 @@ def test_what_stopped_early_is_said_beside_ours_that_did_not(results):
 )
 def test_an_iteration_beside_factorisations_brings_our_own(solvers, peers, own):
     bench = Ridge(Options(solvers=solvers, peers=peers, libraries=()))
-    assert bench._methods() == ["RBFSampler", "Nystroem"] * peers + own
+    assert bench.methods == ["RBFSampler", "Nystroem"] * peers + own
 
 
 @pytest.mark.usefixtures("in_process")
@@ -145,12 +145,12 @@ def test_contenders_take_turns_over_seeds():
     assert isinstance(results["arguments"]["lengthscale"], float)
     assert all(entry["n_seeds"] == 2 for entry in results["summary"])
     assert all(entry["test_error_std"] is not None for entry in results["summary"])
-    curves = Ridge.figures(results)["ridge.png"].axes[0].lines
-    assert {curve.get_label() for curve in curves} == {
+    axes = Ridge.figures(results)["ridge.png"].axes[0]
+    assert set(axes.get_legend_handles_labels()[1]) == {
         *("RBFSampler + RidgeClassifier", "Nystroem + RidgeClassifier"),
         *("randkern, pcg", "randkern, cholesky", "randkern, landmarks"),
     }
-    assert all(len(curve.get_xdata()) == 2 for curve in curves)
+    assert [len(curve.get_xdata()) for curve in axes.lines] == 5 * [2]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -173,7 +173,7 @@ def test_other_kernels_have_peers_of_their_own(kernel, peer):
 def test_contenders_agree_on_the_classes(arrays):
     def error(method, family="gaussian", alpha=1e-3):
         named = {"method": method, "family": family, "alpha": alpha}
-        return fit_classifier({**REQUEST, **named, "folder": arrays})["test_error"]
+        return fit_ridge({**REQUEST, **named, "folder": arrays})["test_error"]
 
     # One stops before it has met every label: it may be better, not worse.
     assert error("pcg") < error("cholesky") + 0.01
@@ -190,33 +190,32 @@ def test_contenders_agree_on_the_classes(arrays):
 
 def test_xgpr_classifies_like_the_others(arrays):
     pytest.importorskip("xGPR")
-    found = fit_classifier({**REQUEST, "method": "xgpr", "folder": arrays})
+    found = fit_ridge({**REQUEST, "method": "xgpr", "folder": arrays})
     assert found["test_error"] < 0.1
     assert found["outcome"] == "exact"
 
 
 def test_falkon_has_our_kernel_and_penalty(arrays):
     pytest.importorskip("falkon")
-    found = fit_classifier({**REQUEST, "method": "falkon", "folder": arrays})
+    found = fit_ridge({**REQUEST, "method": "falkon", "folder": arrays})
     assert found["test_error"] < 0.06
 
 
 def test_peers_have_the_kernel_and_the_intercept_of_the_models():
-    request = {**REQUEST, "d": 5, "n_components": 10, "alpha": 0.5, "lengthscale": 3.0}
-    sampler, peer = ridge_models._estimators({**request, "method": "RBFSampler"})
-    assert sampler.gamma == pytest.approx(1 / 18)
-    assert peer.alpha == 0.5
-    assert peer.fit_intercept
-    own = {**request, "method": "pcg"}
-    none, model = ridge_models._estimators(own)
-    assert none is None
+    request = {**REQUEST, "n_components": 10, "alpha": 0.5, "lengthscale": 3.0}
+    peer = METHODS["RBFSampler"].make({**request, "method": "RBFSampler"})
+    assert peer.features.gamma == pytest.approx(1 / 18)
+    assert peer.model.alpha == 0.5
+    assert peer.model.fit_intercept
+    model = METHODS["pcg"].make(request)
     assert isinstance(model, rk.KernelRidgeClassifier)
     assert (model.kernel.lengthscale, model.alpha, model.solver) == (3.0, 0.5, "pcg")
     assert model.fit_intercept
-    optical = {"family": "optical", "degree": 4.0, "regression": True}
-    _, model = ridge_models._estimators({**request, **optical, "method": "cholesky"})
-    assert model.kernel.degree == 4.0
+    optical = {**request, "family": "optical", "degree": 4.0}
+    assert METHODS["cholesky"].make(optical).kernel.degree == 4.0
+    model = ridge.PCG.make(request)
     assert isinstance(model, rk.KernelRidgeRegressor)
+    assert (model.solver, model.fit_intercept) == ("pcg", True)
 
 
 def test_memory_of_a_peer_is_estimated(monkeypatch):
@@ -224,14 +223,14 @@ def test_memory_of_a_peer_is_estimated(monkeypatch):
     n, D = 6000, 1500
     X = np.random.default_rng(0).standard_normal((n, 20), dtype=np.float32)
     y = np.arange(n) % 3
-    with saved_arrays(X, y, X[:100], y[:100]) as folder:
+    with saved(Rows(X, y, X[:100], y[:100])) as folder:
         request = {**REQUEST, "method": "RBFSampler", "folder": folder}
         peaks = [
-            in_fresh_process(fit_classifier, {**request, "n_components": size})
+            in_fresh_process(fit_ridge, {**request, "n_components": size})
             for size in (10, D)
         ]
     added = peaks[1]["peak_memory_bytes"] - peaks[0]["peak_memory_bytes"]
-    assert 0.7 < added / peer_bytes(D, n, 20) < 1.2
+    assert 0.7 < added / peer_bytes(n, 20, D) < 1.2
 
 
 # what is skipped
@@ -254,23 +253,19 @@ def test_what_is_skipped_is_named_with_the_reason():
 
 
 def test_peers_beyond_memory_and_rows_are_not_started(monkeypatch):
-    bench = Ridge(Options())
-    bench.shape = (112, 4)
-    monkeypatch.setattr(ridge, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(contenders, "available_memory", lambda: 10**6)
     with pytest.raises(SkippedCase, match="1.0 MB are free"):
-        bench._check("RBFSampler", 3000)
-    bench._check("pcg", 3000)
+        METHODS["RBFSampler"].check(112, 4, 3000)
+    METHODS["pcg"].check(112, 4, 3000)
     with pytest.raises(SkippedCase, match="one component per training row: 112"):
-        bench._check("Nystroem", 3000)
+        METHODS["Nystroem"].check(112, 4, 3000)
 
 
 @pytest.mark.parametrize("method", ["falkon", "xgpr"])
 def test_missing_libraries_say_how_to_install_them(method, monkeypatch):
-    bench = Ridge(Options())
-    bench.shape = (112, 4)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(contenders, "find_spec", lambda name: None)
     with pytest.raises(SkippedCase, match=r"is not installed; .*pip install"):
-        bench._check(method, 10)
+        METHODS[method].check(112, 4, 10)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -338,14 +333,17 @@ def test_a_model_reads_row_files_as_it_does_arrays(tmp_path):
 # scaling
 
 
-SIZES = ridge_scaling.Sizes((20, 40), (100, 200, 300), 150, 30, 8)
+SIZES = {
+    **{"n_components": [20, 40], "n": [100, 200, 300], "fixed_n": 150},
+    **{"fixed_n_components": 30, "d": 8, "memory_limit": "200MB"},
+}
 
 
 @pytest.fixture(scope="module")
 def scaling():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ridge_scaling, "in_fresh_process", here)
-        patch.setattr(ridge_scaling, "FULL", SIZES)
+        patch.setattr(ridge, "in_fresh_process", here)
+        patch.setattr(ridge, "FULL", SIZES)
         return Ridge.run(Options(comparison=False, scaling=True))
 
 
@@ -380,8 +378,9 @@ def test_scaling_prints(scaling):
 
 @pytest.mark.usefixtures("in_process")
 def test_scaling_skips_what_does_not_fit(monkeypatch):
-    sizes = ridge_scaling.Sizes((20,), (100,), 50, 30, 3, "1kB")
-    monkeypatch.setattr(ridge_scaling, "FULL", sizes)
+    sizes = {"n_components": [20], "n": [100], "fixed_n": 50}
+    sizes |= {"fixed_n_components": 30, "d": 3, "memory_limit": "1kB"}
+    monkeypatch.setattr(ridge, "FULL", sizes)
     results = run(comparison=False, scaling=True)
     (note,) = results["scaling"]["skipped"]
     assert (note["n_components"], note["n"]) == (30, 100)
@@ -403,7 +402,7 @@ def test_exponents_are_slopes():
         }
         for D in (1000, 10, 100)
     ]
-    slopes = ridge_scaling.exponents(records)["n_components"]
+    slopes = ridge.exponents(records)["n_components"]
     assert slopes["train_seconds"]["all"] == pytest.approx(1.5)
     assert slopes["seconds_per_iteration"]["last"] == pytest.approx(1.0)
     assert slopes["peak_memory_bytes"]["all"] == pytest.approx(0.0, abs=1e-12)

@@ -4,9 +4,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from randkern_lab import contenders
 from randkern_lab.benchmarks import svm
-from randkern_lab.benchmarks.rows import load_rows
-from randkern_lab.benchmarks.svm import Machines, Options
+from randkern_lab.benchmarks.rows import load_rows, saved
+from randkern_lab.benchmarks.svm import METHODS, Machines, Options
 from randkern_lab.process import SkippedCase, in_fresh_process
 
 pytestmark = pytest.mark.slow
@@ -31,24 +32,22 @@ def test_documented_keys(results):
 
 
 def test_a_peer_beyond_memory_is_not_started(monkeypatch):
-    bench = Machines(Options())
-    bench.n = 10_000
-    monkeypatch.setattr(svm, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(contenders, "available_memory", lambda: 10**6)
     with pytest.raises(SkippedCase, match="36.0 MB; 1.0 MB are free"):
-        bench._check_peer(300)
+        METHODS["linear-svc"].check(10_000, 64, 300)
 
 
 def test_the_linear_peer_has_all_rows_and_sizes(monkeypatch):
     """Memory alone limits it, unless a limit is asked for."""
     bench = Machines(Options())
     bench.n = 1000
-    monkeypatch.setattr(svm, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(contenders, "available_memory", lambda: 10**9)
     assert {c["n_train"] for c in bench.cases() if c["method"] == "linear-svc"} == {
         1000
     }
-    bench._check_peer(50_000)
-    with pytest.raises(svm.SkippedCase, match="1.0 GB are free"):
-        bench._check_peer(100_000)
+    METHODS["linear-svc"].check(1000, 64, 50_000)
+    with pytest.raises(SkippedCase, match="1.0 GB are free"):
+        METHODS["linear-svc"].check(1000, 64, 100_000)
 
 
 def test_contenders_agree(results):
@@ -66,8 +65,8 @@ def test_contenders_agree(results):
 
 def test_a_fit_has_a_process_of_its_own():
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
-    request |= {"lengthscale": 1.0, "C": 1.0, "memory_limit": None}
-    with load_rows(Options(data="iris")).saved() as folder:
+    request |= {"lengthscale": 1.0, "penalty": 1.0, "memory_limit": None}
+    with saved(load_rows(Options(data="iris"))[0]) as folder:
         asked = {**request, "folder": folder}
         measured = in_fresh_process(svm.fit_machine, asked)
     assert measured["process_seconds"] > measured["train_seconds"]

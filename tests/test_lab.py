@@ -21,12 +21,20 @@ from randkern import cli
 from randkern.exceptions import MemoryLimitError
 from randkern_lab.cli import command_of_all, rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
-from randkern_lab.panels import Panel, draw, styled
+from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
 from randkern_lab.source_hash import SOURCES, code_hash, modules_of
-from randkern_lab.tables import TextTable, listing, pivot
+from randkern_lab.tables import (
+    Fitted,
+    Listing,
+    Pivot,
+    Quantity,
+    TextTable,
+    render,
+    text,
+)
 
 
 @dataclass(frozen=True)
@@ -60,13 +68,8 @@ class Squares(Experiment):
     def conclude(self, results):
         return {"total": sum(r["value"] for r in results["records"])}
 
-    @classmethod
-    def tables(cls, results):
-        return [listing("", results["records"], {"size": lambda r: str(r["size"])})]
-
-    @classmethod
-    def figure(cls, results):
-        return draw(results, [Panel("size", "value", "kind", styled(["square"]))])
+    listed = (Listing("", "size | value", "{size} | {value:,}"),)
+    panels = (Panel("size", "value", "kind", {"square": Style("square")}),)
 
 
 @pytest.fixture(autouse=True)
@@ -180,8 +183,16 @@ RECORDS = [
 ]
 
 
-def test_pivots_are_sorted_with_the_exact_kernel_last():
-    table = pivot("t", RECORDS, "n_components", "kernel", lambda g: f"{g.e.mean():.1f}")
+def table_of(declared, records=RECORDS, **results):
+    (table,) = render({"records": records, **results}, [declared])
+    return table
+
+
+@pytest.mark.parametrize(
+    "cell", ["{e:.1f}", Quantity("e", ".1f"), lambda g: f"{g.e.mean():.1f}"]
+)
+def test_pivots_are_sorted_with_the_exact_kernel_last(cell):
+    table = table_of(Pivot("t", "n_components", "kernel", cell))
     assert table.columns == ("D", "b", "a")
     assert table.rows == [
         ("4", "4.5", "4.5"),
@@ -190,15 +201,55 @@ def test_pivots_are_sorted_with_the_exact_kernel_last():
     ]
 
 
-def test_headings_choose_columns_and_empty_cells_stay_empty():
+@pytest.mark.parametrize(
+    ("headings", "shown"),
+    [
+        ({"a": "first", "c": "none", "b": "second"}, ("first", "second")),
+        (("a", "c", "b"), ("a", "b")),
+    ],
+)
+def test_headings_choose_columns_and_empty_cells_stay_empty(headings, shown):
     records = [r for r in RECORDS if (r["kernel"], r["n_components"]) != ("a", 4)]
-    heads = {"a": "first", "c": "none", "b": "second"}
-    table = pivot(
-        *("t", records, "n_components", "kernel", lambda g: str(len(g))),
-        headings=heads,
-    )
-    assert table.columns == ("D", "first", "second")
+    counted = Pivot("t", "n_components", "kernel", lambda g: str(len(g)), headings)
+    table = table_of(counted, records)
+    assert table.columns == ("D", *shown)
     assert table.rows[0] == ("4", "", "2")
+
+
+def test_listings_leave_out_what_no_record_has():
+    records = [{"kernel": "a", "e": 0.5}, {"kernel": "b", "e": None}]
+    listed = Listing("", "kernel | error | seconds", "{kernel} | {e:.2p} | {s:.1f}")
+    table = table_of(listed, records)
+    assert table.columns == ("kernel", "error")
+    assert table.rows == [("a", "50.00"), ("b", "")]
+
+
+def test_titles_are_of_the_results_and_of_the_first_record():
+    title = Fitted("{dataset[name]}: {kernel}, D = {n_components:count}")
+    listed = Listing(title, "kernel | e", "{kernel} | {e}", where={"kernel": "a"})
+    table = table_of(listed, dataset={"name": "digits"})
+    assert table.title == "digits: a, D = 30"
+    assert isinstance(table.title, Fitted)
+    assert table.columns == ("kernel", "e")
+
+
+def test_records_are_chosen_by_values_and_by_functions_of_them():
+    most = Listing("", "e", "{e}", where={"n_components": max, "seed": 0})
+    assert table_of(most).rows == [("30",), ("30",)]
+    derived = Listing("", "d", "{d}", records=lambda results: [{"d": len(results)}])
+    assert table_of(derived).rows == [("1",)]
+    nothing = Listing("", "e", "{e}", where={"kernel": "c"})
+    assert render({"records": RECORDS}, [nothing]) == []
+
+
+def test_tables_of_each_value_are_together():
+    listed = [Listing(f"{{kernel}} {i}", "e", "{e}", each="kernel") for i in (1, 2)]
+    tables = render({"records": RECORDS}, [*listed, Listing("all", "e", "{e}")])
+    assert [t.title for t in tables] == ["b 1", "b 2", "a 1", "a 2", "all"]
+
+
+def test_templates_have_texts_for_what_is_missing():
+    assert text("{a:.2f}, {b:count}, {c}", {"a": None, "b": None}) == ", exact, "
 
 
 def test_tables_are_plain_where_redirected():
@@ -208,13 +259,25 @@ def test_tables_are_plain_where_redirected():
 
 def test_curves_are_means_and_records_without_x_are_levels():
     pytest.importorskip("matplotlib")
-    panel = Panel("n_components", "e", "kernel", styled(["a"]), {"kernel": "a"})
+    panel = Panel("n_components", "e", "kernel", {"a": Style("a")}, {"kernel": "a"})
     (axes,) = draw({"records": RECORDS}, [panel]).axes
     curve = axes.lines[0]
     assert curve.get_xydata().tolist() == [[4, 4.5], [30, 30.5]]
     levels = [line.get_ydata()[0] for line in axes.lines if line.get_zorder() == 1]
     assert levels == [0.5]
     assert axes.get_xscale() == "log"
+
+
+def test_curves_may_be_of_several_keys():
+    pytest.importorskip("matplotlib")
+    error = Quantity("e", label="error of {n}", log=False, scale=10)
+    styles = {("a", 1): Style("one", "red"), ("b", 0): Style("zero", "blue")}
+    panel = Panel("n_components", error, ("kernel", "seed"), styles, title="{kernel}")
+    (axes,) = draw({"records": RECORDS, "n": 5}, [panel]).axes
+    curves = [line.get_xydata().tolist() for line in axes.lines[::2]]
+    assert curves[:2] == [[[4, 50], [30, 310]], [[4, 40], [30, 300]]]
+    assert (axes.get_ylabel(), axes.get_title()) == ("error of 5", "b")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
 
 
 # -- provenance ---------------------------------------------------------------------
@@ -228,8 +291,8 @@ def hash_of(tmp_path):
     def found(**files):
         package = next(folders) / "randkern_lab"
         package.mkdir(parents=True)
-        for name, text in files.items():
-            (package / f"{name}.py").write_text(text)
+        for name, code in files.items():
+            (package / f"{name}.py").write_text(code)
         return code_hash("randkern_lab.a", package.parent)
 
     return found
@@ -257,6 +320,8 @@ class Experiment:
 
 
 class K(Base, Experiment):
+    panels = ("time",)
+
     def figure(self):
         return 1
 
@@ -301,6 +366,7 @@ def test_a_hash_follows_what_is_used(hash_of, before, after):
         ("def other(x):\n    return x", "def other(x):\n    return x + 1"),
         ("def figure(self):\n        return 1", "def figure(self):\n        return 2"),
         ("return 3", "return 4 - 1"),
+        ('panels = ("time",)', 'panels = ("memory",)'),
         ("def used(x):", "def used(x):  # why"),
     ],
 )

@@ -242,7 +242,8 @@ def test_unknown_layers_are_named(tmp_path):
 def test_leading_outputs_are_features_of_the_same_kernel():
     """The mean product over leading outputs is the kernel, in five sigma."""
     X = (np.random.default_rng(0).random((6, 100)) < 0.4).astype(np.uint8)
-    with acquired_counts(8192, [(X, X[:, 0])], bias=9, seed=1) as stored:
+    device = rk.optics.SimulatedOPU(8192, random_state=1)
+    with acquired_counts(device, [(X, X[:, 0])], bias=9) as stored:
         block = next(iter(stored.blocks(0, 4096, 2))).X
     exact = rk.Optical(2, 9)(X.astype(float))
     variance = rk.Optical(4, 9)(X.astype(float)) - exact**2
@@ -258,7 +259,7 @@ def test_counts_need_room(monkeypatch, tmp_path):
     X = np.ones((4, 10), dtype=np.uint8)
     with (
         pytest.raises(OSError, match="GB free; set TMPDIR to another disk"),
-        acquired_counts(100, [(X, X[:, 0])]),
+        acquired_counts(rk.optics.SimulatedOPU(100), [(X, X[:, 0])]),
     ):
         pass
     assert not list(tmp_path.iterdir())

@@ -21,6 +21,8 @@ from randkern_lab.papers import (
 
 pytestmark = pytest.mark.slow
 
+GAINS = compositional_accuracy.GAINS
+
 COMMON = EVERY | {"experiment"}
 OWN = {
     "compositional-accuracy": {"medians", "gains", "slopes", "complexity", "bounds"},
@@ -190,9 +192,15 @@ def test_errors_are_those_off_the_diagonal():
 
 def test_ratios_are_paired_by_seed():
     without = {seed: 10.0**seed for seed in range(5)}
-    ratio = compositional_accuracy.paired_ratio(
-        {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}, without
-    )
+    halved = {seed: 0.5 * value for seed, value in without.items()} | {9: 1.0}
+    errors = {"skeleton": halved} | dict.fromkeys(GAINS.values(), without)
+    records = [
+        {**named, "method": method, "seed": seed, "mean_error": error}
+        for named in ({"kernel": k, "n_components": 10} for k in ("shallow", "deep"))
+        for method, by_seed in errors.items()
+        for seed, error in by_seed.items()
+    ]
+    ratio, *_ = compositional_accuracy._gains(records, [10])
     assert ratio["seeds"] == 5
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
     assert ratio["ratio"] == pytest.approx(0.5)
@@ -340,7 +348,7 @@ def test_seconds_of_test_rows_are_of_the_prediction(small):
 )
 def test_penalties_at_the_edge_are_named(loss, penalty, edges):
     choice = compositional_structure._Choice(loss, penalty, 0.5)
-    assert choice.at_edge == edges
+    assert choice.record()["at_edge"] == list(edges)
     records = [
         {
             **{"measure": "growth", "data": "digits", "curve": "deep", "loss": loss},
@@ -396,7 +404,8 @@ def test_gaps_are_of_the_same_rows():
     # Two draws on the same test rows tell no more of these than one.
     records = [record(50, 100, 0.5), record(None, 200, 0.3)]
     records += [record(100, 200, 0.35), record(100, 200, 0.45)]
-    (gap,) = compositional_structure.growth_gaps(records, {"digits": 100})
+    growth = compositional_structure.growing({"records": records})
+    (gap,) = compositional_structure.growth_gaps(growth, {"digits": 100})
     assert gap["n_train"] == 200
     assert gap["difference"] == pytest.approx(0.1)
     assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
@@ -527,9 +536,7 @@ def test_penalties_are_chosen_for_every_number_of_features():
     table = compositional_tables.DATA["generated"](120, 0)
     setting = {"scale": 1.0, "a": 1.0}
     chosen = [
-        compositional_tables.validated(
-            table, table.X, table.y, "by-type", setting, 0, size
-        )
+        compositional_tables.validated(table, "by-type", setting, 0, size)
         for size in (None, 20)
     ]
     assert chosen[1][0] > chosen[0][0]

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from randkern._extras import import_extra
@@ -45,20 +44,15 @@ class Joules:
         self.meter = meter
 
     def __enter__(self) -> Self:
-        self._before = None if self.meter.read is None else self.meter.read()
+        self._before = self.meter.read() if self.meter.read else []
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self.meter.read is None or self._before is None:
-            return
-        counters = zip(self._before, self.meter.read(), self.meter.spans, strict=True)
-        spent = sum((after - before) % span for before, after, span in counters)
-        self.joules = spent * 1e-6
+    def __exit__(self, *raised: object) -> None:
+        if self.meter.read:
+            spans = self.meter.spans
+            counters = zip(self._before, self.meter.read(), spans, strict=True)
+            spent = sum((after - before) % span for before, after, span in counters)
+            self.joules = spent * 1e-6
 
 
 def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:

@@ -1,13 +1,13 @@
 """Heatmaps of hyperparameter grids."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from randkern.plots import SYMBOLS, axis_number
 
-from .tables import groups
+from .panels import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,17 +46,16 @@ def plot_grids(
     'gaussian'
     """
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.figure import Figure
 
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
-    rows = _heatmap_rows(records, best or {})
+    rows = [
+        panels[first : first + _MAX_PANELS]
+        for panels in _panels_by_kernel(records, best or {})
+        for first in range(0, len(panels), _MAX_PANELS)
+    ]
     width = max(len(row) for row in rows)
-    figure = Figure(
-        figsize=(2.4 + max(1.65 * width, 3.2), 0.9 + 2.0 * len(rows)),
-        dpi=150,
-        layout="constrained",
-    )
+    figure = new_figure(2.4 + max(1.65 * width, 3.2), 0.9 + 2.0 * len(rows), dataset)
     errors = np.array([record["validation_error"] for record in records])
     positive = errors[errors > 0]
     norm = Normalize(errors.min(), errors.max())
@@ -74,58 +73,43 @@ def plot_grids(
     bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
     bar.ax.tick_params(which="both", labelsize=7, length=3)
     bar.ax.invert_yaxis()  # better is higher
-    if dataset:
-        figure.suptitle(dataset)
     return figure
 
 
 class _Panel(NamedTuple):
-    """A heatmap of errors by the quantity on the y axis (`height`) and the penalty."""
+    """A heatmap of errors by penalty and another quantity, and the cell to frame."""
 
     title: str
-    height: str
     errors: Any
-    best: tuple[int, int] | None
+    framed: Mapping[str, float]
 
 
-def _heatmap_rows(
+def _panels_by_kernel(
     records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
-) -> list[list[_Panel]]:
-    """Return rows of at most eight panels, one or more rows per kernel."""
+) -> Iterator[list[_Panel]]:
+    """Yield the panels of each kernel: one, or one per lengthscale or bias."""
     import pandas as pd
 
-    rows: list[list[_Panel]] = []
-    for named, own in groups(records, "kernel"):
-        kernel = named["kernel"]
-        table = pd.DataFrame([r["hyperparameters"] for r in own])
-        table["error"] = [r["validation_error"] for r in own]
-        framed = best.get(kernel, {}).get("hyperparameters", {})
-        opens = next((name for name in SYMBOLS if name in table), "scale")
-        if table.scale.nunique() == 1 or opens == "scale":
-            panels = [_panel(kernel, opens, table, framed)]
-        else:
-            panels = [
-                _panel(
-                    f"{kernel}, {SYMBOLS[opens]} = {axis_number(value)}",
-                    "scale",
-                    part,
-                    framed if framed.get(opens) == value else {},
+    table = pd.DataFrame([r["hyperparameters"] for r in records])
+    table["kernel"] = [r["kernel"] for r in records]
+    table["error"] = [r["validation_error"] for r in records]
+    for kernel, whole in table.groupby("kernel", sort=False):
+        own = whole.dropna(axis=1, how="all")
+        framed = best.get(str(kernel), {}).get("hyperparameters", {})
+        opens = next((name for name in SYMBOLS if name in own), "scale")
+        parts, height = {str(kernel): (own, framed)}, opens
+        if own.scale.nunique() > 1 and opens != "scale":
+            height = "scale"
+            parts = {
+                f"{kernel}, {SYMBOLS[opens]} = {axis_number(value)}": (
+                    *(part, framed if framed.get(opens) == value else {}),
                 )
-                for value, part in table.groupby(opens)
-            ]
-        rows += [
-            panels[i : i + _MAX_PANELS] for i in range(0, len(panels), _MAX_PANELS)
+                for value, part in own.groupby(opens)
+            }
+        yield [
+            _Panel(title, part.pivot_table("error", height, "alpha"), cell)
+            for title, (part, cell) in parts.items()
         ]
-    return rows
-
-
-def _panel(title: str, height: str, table: Any, framed: Mapping[str, float]) -> _Panel:
-    errors = table.pivot_table(index=height, columns="alpha", values="error")
-    place = None
-    row, column = framed.get(height), framed.get("alpha")
-    if row in errors.index and column in errors.columns:
-        place = errors.index.get_loc(row), errors.columns.get_loc(column)
-    return _Panel(title, height, errors, place)
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
@@ -144,10 +128,11 @@ def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
     rows = _spread(errors.shape[0], 8) if first else []
     axes.set_yticks(rows, [axis_number(errors.index[i]) for i in rows], fontsize=7)
     if first:
-        label = f"{panel.height} {SYMBOLS.get(panel.height, '')}".strip()
-        axes.set_ylabel(label, fontsize=8)
-    if panel.best is not None:
-        i, j = panel.best
+        height = str(errors.index.name)
+        axes.set_ylabel(f"{height} {SYMBOLS.get(height, '')}".strip(), fontsize=8)
+    row, column = (panel.framed.get(a.name) for a in (errors.index, errors.columns))
+    if row in errors.index and column in errors.columns:
+        i, j = errors.index.get_loc(row), errors.columns.get_loc(column)
         frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec="#0072B2", lw=1.8)
         frame.set_clip_on(False)
         axes.add_patch(frame)

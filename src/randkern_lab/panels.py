@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .tables import Quantity, Selection, Source, laid_out, quantity, text
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -19,42 +21,39 @@ __all__ = [
     "draw",
     "logarithmic",
     "new_figure",
-    "scatter_costs",
-    "styled",
 ]
 
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
 BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
-_CYCLE = (
-    (BLUE, "o", "-"),
-    (RED, "s", "--"),
-    (GREEN, "^", "-."),
-    (PINK, "D", ":"),
-    (BLACK, "v", (0, (5, 1, 1, 1, 1, 1))),
-    (ORANGE, "P", (0, (8, 3))),
-    (SKY, "X", (0, (3, 1))),
-)
-_LABELS = {
-    "n_components": "number of random features D",
-    "n_train": "training rows n",
-    "test_error": "test error (%)",
+PALETTE = {
+    **{"blue": BLUE, "red": RED, "green": GREEN, "pink": PINK},
+    **{"black": BLACK, "orange": ORANGE, "sky": SKY, "grey": GREY},
 }
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
+# Of a column of a legend.
+_LEGEND_INCHES = 2.2
 
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a curve; `filled` is whether its markers are filled."""
+    """Style of a curve; `filled` is whether its markers are filled.
+
+    `colour` is a name in :data:`PALETTE`, or a hexadecimal number.
+    """
 
     label: str
     colour: str = BLUE
     marker: str = "o"
     dashes: Any = "-"
     filled: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.colour.startswith("#"):
+            object.__setattr__(self, "colour", PALETTE[self.colour])
 
 
 @dataclass(frozen=True)
@@ -63,60 +62,49 @@ class Panel:
 
     Attributes
     ----------
-    x, y : str
-        Columns of the tidy table. Records without `x` are horizontal lines.
-    by : str
-        The column whose values define the curves.
+    x, y : Quantity or str
+        Quantities or their keys. Records without `x` are horizontal lines.
+    by : str or tuple of str
+        The keys whose values define the curves.
     styles : mapping of object to Style
         The curves, in the order of the legend.
-    where : mapping
-        Values that the records must have.
-    title, xlabel, ylabel : str
-        Common columns have default labels.
-    log : str
-        The logarithmic axes: "xy", "x", "y" or "".
-    scale : float
-        Factor of `y`, 100 for percentages.
+    where, records, each
+        See :class:`.tables.Selection`.
+    title : str
+        A template of the results, and of the first record shown.
+    xlabel, ylabel, scale
+        By default those of the quantities; labels are templates of the results.
+    log : str, optional
+        The logarithmic axes: "xy", "x", "y" or "". By default those of the quantities.
     bars : str
         A column of half-lengths of error bars.
     ticks : sequence of float
         Ticks of a logarithmic x axis; by default the values of `x`.
     extra : callable, optional
-        Called as ``extra(axes, results)`` at the end, to draw anything else.
-    records : str
-        The key of the results that holds the records.
+        Called as ``extra(axes, results)`` at the end, to draw anything else; the
+        records of the panel are the results' ``shown``.
     """
 
-    x: str = ""
-    y: str = ""
-    by: str = "method"
+    x: Quantity | str = ""
+    y: Quantity | str = ""
+    by: str | tuple[str, ...] = "method"
     styles: Mapping[Any, Style] = field(default_factory=dict)
     where: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     xlabel: str = ""
     ylabel: str = ""
-    log: str = "xy"
-    scale: float = 1.0
+    log: str | None = None
+    scale: float | None = None
     bars: str = ""
     ticks: Sequence[float] = ()
     extra: Callable[..., None] | None = None
-    records: str = "records"
+    records: Source = "records"
+    each: str = ""
 
-
-def styled(labels: Mapping[Any, str] | Sequence[Any]) -> dict[Any, Style]:
-    """Return styles in the order of the palette.
-
-    Examples
-    --------
-    >>> from randkern_lab.panels import styled
-    >>> styled(["a", "b"])["b"].marker
-    's'
-    """
-    named = labels if isinstance(labels, Mapping) else {v: str(v) for v in labels}
-    return {
-        value: Style(label, *_CYCLE[i % len(_CYCLE)])
-        for i, (value, label) in enumerate(named.items())
-    }
+    def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
+        """Return the records of each panel; a panel may have none."""
+        chosen = Selection(records=self.records, where=self.where, each=self.each)
+        return chosen.of(results) or [[]]
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
@@ -145,47 +133,58 @@ def draw(
 
     Examples
     --------
-    >>> from randkern_lab.panels import Panel, draw, styled
+    >>> from randkern_lab.panels import Panel, Style, draw
     >>> records = [{"method": "a", "n_components": d, "test_error": 1 / d}
     ...            for d in (10, 100)]
-    >>> panel = Panel("n_components", "test_error", styles=styled(["a"]), scale=100)
+    >>> panel = Panel("n_components", "test_error", styles={"a": Style("a")})
     >>> draw({"records": records}, [panel]).axes[0].get_ylabel()
     'test error (%)'
     """
-    columns = columns or len(panels)
-    rows = -(-len(panels) // columns)
-    figure = new_figure(size[0] * columns, size[1] * rows, title)
+    shown = list(laid_out(results, panels))
+    columns = columns or len(shown)
+    rows = -(-len(shown) // columns)
+    figure = new_figure(size[0] * columns, size[1] * rows, text(title, results))
     grid = figure.subplots(rows, columns, squeeze=False)
     handles: dict[str, Any] = {}
-    for axes in list(grid.flat)[len(panels) :]:
+    for axes in list(grid.flat)[len(shown) :]:
         axes.set_visible(False)
-    for axes, panel in zip(grid.flat, panels, strict=False):
-        axes.grid(color="0.9", lw=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        if panel.y:
-            _draw_curves(axes, panel, _tidy(results, panel))
-        axes.set_title(_wrapped(panel.title, size[0]), fontsize=10)
-        axes.set_xlabel(panel.xlabel or _LABELS.get(panel.x, panel.x))
-        axes.set_ylabel(panel.ylabel or _LABELS.get(panel.y, panel.y))
-        if panel.extra is not None:
-            panel.extra(axes, results)
+    for axes, (panel, records) in zip(grid.flat, shown, strict=False):
+        heading = text(panel.title, {**results, **(records or [{}])[0]})
+        axes.set_title(_wrapped(heading, size[0]), fontsize=10)
+        _draw_panel(axes, panel, results, records)
         own = axes.get_legend_handles_labels()
         if legend == "inside" and own[0] and axes.get_legend() is None:
             axes.legend(frameon=False, fontsize=8, handlelength=3.2)
-        handles |= {text: handle for handle, text in zip(*own, strict=True)}
+        handles |= {label: handle for handle, label in zip(*own, strict=True)}
     if legend != "inside" and handles:
         place = "outside right upper" if legend == "right" else "outside lower center"
+        fitting = max(1, int(figure.get_figwidth() / _LEGEND_INCHES))
         figure.legend(
             list(handles.values()),
             list(handles),
             loc=place,
-            ncols=1 if legend == "right" else min(len(handles), 3),
+            ncols=1 if legend == "right" else min(len(handles), 3, fitting),
             frameon=False,
             fontsize=9,
             handlelength=3.2,
         )
     return figure
+
+
+def _draw_panel(
+    axes: Axes, panel: Panel, results: Mapping[str, Any], records: Sequence[Any]
+) -> None:
+    """Draw the curves of a panel, and name its axes."""
+    axes.grid(color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    x, y = quantity(panel.x), quantity(panel.y)
+    if y.key:
+        _draw_curves(axes, panel, x, y, records)
+    axes.set_xlabel(text(panel.xlabel or x.label or x.heading or x.key, results))
+    axes.set_ylabel(text(panel.ylabel or y.label or y.heading or y.key, results))
+    if panel.extra is not None:
+        panel.extra(axes, {**results, "shown": records})
 
 
 def _wrapped(title: str, inches: float) -> str:
@@ -194,32 +193,36 @@ def _wrapped(title: str, inches: float) -> str:
     return "\n".join(line for wrapped in lines for line in wrapped)
 
 
-def _tidy(results: Mapping[str, Any], panel: Panel) -> Any:
-    """Return the records of a panel as a dataframe."""
+def _draw_curves(
+    axes: Axes, panel: Panel, x: Quantity, y: Quantity, records: Sequence[Any]
+) -> None:
+    """Draw a curve and a horizontal line for each style that has records."""
     import pandas as pd
 
-    records = results[panel.records]
-    return pd.DataFrame([r for r in records if panel.where.items() <= r.items()])
-
-
-def _draw_curves(axes: Axes, panel: Panel, table: Any) -> None:
-    """Draw a curve and a horizontal line for each style that has records."""
-    if table.empty or panel.y not in table:
+    table = pd.DataFrame(records)
+    if table.empty or y.key not in table:
         return
-    table = table[table[panel.y].notna()]
+    table = table[table[y.key].notna()]
+    log = panel.log
+    if log is None:
+        log = ("x" if x.log else "") + ("y" if y.log else "")
+    scale = y.scale if panel.scale is None else panel.scale
+    keys = [panel.by] if isinstance(panel.by, str) else list(panel.by)
+    rows = list(table[keys].itertuples(index=False, name=None))
     for value, style in panel.styles.items():
-        own = table[table[panel.by] == value]
-        levels = own[own[panel.x].isna()]
-        means = own[own[panel.x].notna()].groupby(panel.x)[panel.y].mean()
-        heights = panel.scale * means.to_numpy(float)
-        if "y" in panel.log:
+        curve = (value,) if isinstance(panel.by, str) else value
+        own = table[[row == curve for row in rows]]
+        levels = own[own[x.key].isna()]
+        means = own[own[x.key].notna()].groupby(x.key)[y.key].mean()
+        heights = scale * means.to_numpy(float)
+        if "y" in log:
             heights = np.maximum(heights, _LEAST * heights.max(initial=0))
         if len(means):
-            bars = own.groupby(panel.x)[panel.bars].mean() if panel.bars else None
+            bars = own.groupby(x.key)[panel.bars].mean() if panel.bars else None
             axes.errorbar(
                 means.index.to_numpy(float),
                 heights,
-                yerr=None if bars is None else panel.scale * bars.to_numpy(float),
+                yerr=None if bars is None else scale * bars.to_numpy(float),
                 color=style.colour,
                 marker=style.marker,
                 linestyle=style.dashes,
@@ -231,18 +234,17 @@ def _draw_curves(axes: Axes, panel: Panel, table: Any) -> None:
             )
         if len(levels):
             axes.axhline(
-                panel.scale * levels[panel.y].mean(),
+                scale * levels[y.key].mean(),
                 color=style.colour,
                 linestyle=":",
                 lw=1.0,
                 zorder=1,
             )
-    if table[panel.x].isna().any() and not axes.get_legend_handles_labels()[1] == []:
+    if table[x.key].isna().any() and not axes.get_legend_handles_labels()[1] == []:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
-    if "x" in panel.log:
-        present = sorted(set(table[panel.x].dropna()))
-        logarithmic(axes, "x", list(panel.ticks) or present)
-    if "y" in panel.log:
+    if "x" in log:
+        logarithmic(axes, "x", list(panel.ticks) or sorted(set(table[x.key].dropna())))
+    if "y" in log:
         logarithmic(axes, "y")
 
 
@@ -262,45 +264,3 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     axis.set_major_formatter(
         FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:.3g}")
     )
-
-
-def scatter_costs(
-    axes: Axes,
-    records: Sequence[Mapping[str, Any]],
-    styles: Mapping[str, Style],
-    least: float,
-) -> None:
-    """Draw test error against training time, one curve per method, labelled with D.
-
-    `least` replaces an error of zero, which has no logarithm.
-    """
-    for method, style in styles.items():
-        own = [r for r in records if r["method"] == method]
-        own.sort(key=lambda r: r["n_components"] or 0)
-        points = [(r["train_seconds"], 100 * max(r["test_error"], least)) for r in own]
-        if not points:
-            continue
-        axes.plot(
-            *np.transpose(points),
-            color=style.colour,
-            marker=style.marker,
-            linestyle=style.dashes,
-            label=style.label,
-        )
-        for record, point in zip(own, points, strict=True):
-            if record["n_components"] is not None:
-                axes.annotate(
-                    f"{record['n_components']:,}",
-                    point,
-                    xytext=(6, 5),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=style.colour,
-                )
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
-    axes.margins(x=0.15, y=0.15)
-    axes.grid(color="0.92", lw=0.7)
-    axes.set_xlabel("seconds: features of the training rows, and fit")
-    axes.set_ylabel("test error (%)")
-    axes.legend(frameon=False, fontsize=8, handlelength=4)

@@ -2,15 +2,15 @@
 
 An experiment is a subclass of :class:`Experiment`. It defines the data (`prepare`), the
 cases (`cases`), the measurement of a case (`measure`), the summary of the records
-(`conclude`), and how they are shown (`tables`, `figures`). The runner goes through the
-cases, reports progress, stores the records of each in a journal, so that an interrupted
-run can continue, and adds the provenance of the numbers.
+(`conclude`), and declares how they are shown (`listed`, `panels`). The runner goes
+through the cases, reports progress, stores the records of each in a journal, so that an
+interrupted run can continue, and adds the provenance of the numbers.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
@@ -21,10 +21,11 @@ from randkern.plots import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
+from .panels import Panel, draw
 from .process import SkippedCase
 from .provenance import machine, provenance
 from .source_hash import code_hash
-from .tables import Fitted, TextTable
+from .tables import Fitted, Listing, Pivot, TextTable, render
 
 __all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
 
@@ -76,18 +77,15 @@ class Journal:
         if path is None:
             return
         lines = path.read_text().splitlines() if path.is_file() else []
-        if not lines or lines[0] != key:
-            path.write_text(key + "\n")
-            return
         whole = [key]
-        for line in lines[1:]:
+        for line in lines[1:] if lines[:1] == [key] else []:
             try:
                 entry = json.loads(line)
             except ValueError:  # the run was interrupted while writing
                 break
             self._kept[entry.pop("case")] = entry
             whole.append(line)
-        if len(whole) < len(lines):
+        if whole != lines:
             path.write_text("".join(f"{line}\n" for line in whole))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
@@ -121,6 +119,12 @@ class Experiment:
         A dataclass of :func:`.options.option` fields.
     options : CommonOptions
         Options of this run.
+    listed : sequence of Pivot and Listing
+        The tables to print.
+    panels : sequence of Panel
+        Those of the figure.
+    layout : mapping
+        Arguments of :func:`.panels.draw`.
     resources : contextlib.ExitStack
         Contexts entered here are closed when the run ends.
     """
@@ -129,13 +133,14 @@ class Experiment:
     title: ClassVar[str]
     command: ClassVar[str] = "reproduce"
     Options: ClassVar[type[CommonOptions]]
+    listed: ClassVar[Sequence[Pivot | Listing]] = ()
+    panels: ClassVar[Sequence[Panel]] = ()
+    layout: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, options: Any) -> None:
         self.options = options
         self.resources = ExitStack()
         self.say: Callable[[str], None] = lambda doing: None
-
-    # -- defined by experiments -------------------------------------------------------
 
     def prepare(self) -> Mapping[str, Any] | list[Any] | None:
         """Load and check what all cases need; return the results' ``dataset``."""
@@ -167,19 +172,17 @@ class Experiment:
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
         """Return the tables to print."""
-        raise NotImplementedError
+        return render(results, cls.listed)
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:
         """Return the figure."""
-        raise NotImplementedError
+        return draw(results, cls.panels, **cls.layout)
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return all figures by file name."""
         return {f"{cls.name}.png": cls.figure(results)} if results["records"] else {}
-
-    # -- the runner -------------------------------------------------------------------
 
     @classmethod
     def run(
@@ -250,33 +253,32 @@ class Experiment:
         """Return the command that runs this, with directories replaced by DIR."""
         words = ["randkern", cls.command, cls.name]
         defaults = cls.Options(quick=options.quick).arguments()
-        for key, value in options.arguments().items():
-            if value == defaults[key] and (key != "quick" or not value):
-                continue
+        for key, value in cls._public(options).items():
             flag = "--" + key.replace("_", "-")
-            if value is True:
-                words.append(flag)
-            elif value is False:
-                words.append(flag.replace("--", "--no-", 1))
-            elif isinstance(getattr(options, key), Path):
-                words += [flag, "DIR"]
-            else:
-                text = ",".join(map(str, value)) if isinstance(value, list) else value
-                words += [flag, str(text)]
+            if key == "quick":
+                words += [flag] if value else []
+            elif value != defaults[key] and isinstance(value, bool):
+                words.append(flag if value else flag.replace("--", "--no-", 1))
+            elif value != defaults[key]:
+                listed = isinstance(value, list)
+                words += [flag, ",".join(map(str, value)) if listed else str(value)]
         return " ".join(words)
 
     @classmethod
-    def _begin(cls, options: Any) -> dict[str, Any]:
-        command = "reproduce" if cls.command == "reproduce" else f"bench {cls.name}"
-        named = {"experiment": cls.name} if cls.command == "reproduce" else {}
-        arguments = options.arguments()
-        for key in arguments:
-            if isinstance(getattr(options, key), Path):
-                arguments[key] = "DIR"  # paths of files are private
+    def _public(cls, options: Any) -> dict[str, Any]:
+        """Return the arguments without paths of files, which are private."""
         return {
-            "command": command,
-            **named,
-            "arguments": arguments,
+            key: "DIR" if isinstance(getattr(options, key), Path) else value
+            for key, value in options.arguments().items()
+        }
+
+    @classmethod
+    def _begin(cls, options: Any) -> dict[str, Any]:
+        is_paper = cls.command == "reproduce"
+        return {
+            "command": "reproduce" if is_paper else f"bench {cls.name}",
+            **({"experiment": cls.name} if is_paper else {}),
+            "arguments": cls._public(options),
             "versions": installed_versions(),
             "machine": machine(),
             "dataset": None,
@@ -296,8 +298,7 @@ class Experiment:
         entry: dict[str, Any] = {"records": [], "skipped": []}
         try:
             found = self.measure(case)
-            found = [found] if isinstance(found, Mapping) else found
-            for record in found:
+            for record in [found] if isinstance(found, Mapping) else found:
                 kind = "skipped" if "reason" in record else "records"
                 entry[kind].append(case | dict(record))
         except (SkippedCase, MemoryLimitError) as error:

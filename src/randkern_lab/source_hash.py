@@ -21,8 +21,10 @@ __all__ = ["SOURCES", "code_hash", "definitions_of", "modules_of"]
 
 SOURCES = Path(__file__).resolve().parents[1]
 _PACKAGES = ("randkern", "randkern_lab")
-#: Methods of experiments that only present results.
-_SHOWING = frozenset({"tables", "figure", "figures", "write"})
+#: Methods and attributes of experiments that only present results.
+_SHOWING = frozenset(
+    {"tables", "figure", "figures", "write", "listed", "panels", "layout"}
+)
 #: Code that runs cases, stores records and draws them, which determines no number.
 _KEEPING = "randkern_lab.runner.Experiment"
 _DRAWING = "randkern_lab.panels"
@@ -130,7 +132,7 @@ class _Source:
         self._module = tuple(module.split("."))
         is_package = path.name == "__init__.py"
         self._package = module if is_package else module.rpartition(".")[0]
-        self._shown = _showing_methods(tree)
+        self._shown = _showing(tree)
         self._lines = _lines_of_code(text, tree, self._shown)
         self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
         for statement in tree.body:
@@ -222,15 +224,17 @@ def _named(node: ast.AST, shown: Collection[ast.AST]) -> Iterator[tuple[str, ...
                 yield from _named(child, shown)
 
 
-def _showing_methods(tree: ast.Module) -> list[ast.stmt]:
-    """Return the methods of experiments that only present results."""
+def _showing(tree: ast.Module) -> list[ast.stmt]:
+    """Return what experiments have only to present results."""
     return [
         child
         for owner in tree.body
         if isinstance(owner, ast.ClassDef)
-        and any(isinstance(b, ast.Name) and b.id == "Experiment" for b in owner.bases)
+        and any(
+            isinstance(b, ast.Name) and b.id.endswith("Experiment") for b in owner.bases
+        )
         for child in owner.body
-        if isinstance(child, ast.FunctionDef) and child.name in _SHOWING
+        if _SHOWING & _bound(child)
     ]
 
 

@@ -1,36 +1,30 @@
-"""Printed tables from tidy tables."""
+"""Tables to print, declared by quantities, and the summaries that they show.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+A :class:`Quantity` says how a key of the records is shown. :class:`Pivot` and
+:class:`Listing` declare tables, and :func:`render` makes them. Texts are templates
+(:func:`text`): ``"{curve}, D = {n_components:count}"``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from string import Formatter
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
 __all__ = [
-    "Fitted",
-    "TextTable",
-    "count",
-    "edge_notes",
-    "fitted_power",
-    "groups",
-    "listing",
-    "mean_interval",
-    "megabytes",
-    "number",
-    "of",
-    "percent",
-    "pivot",
-    "points",
-    "seconds",
-    "skip_notes",
-    "words",
+    *("Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
+    *("aggregated", "at_edges", "count", "edge_notes", "fitted_power"),
+    *("fitted_powers", "groups", "laid_out", "mean_interval", "of", "paired"),
+    *("paired_ratio", "percent", "quantity", "render", "sentences", "skip_notes"),
+    "text",
 ]
 
-Records = Sequence[Mapping[str, Any]]
+Record = Mapping[str, Any]
+Records = Sequence[Record]
 Form = str | Callable[[Any], str]
-#: A key of the records, with the format of its value, or a function of the record.
-Column = str | tuple[str, Form] | Callable[[Any], str]
 
 
 class Fitted(str):
@@ -43,16 +37,44 @@ class Fitted(str):
 
 
 @dataclass(frozen=True)
-class TextTable:
-    """A table to print.
+class Quantity:
+    """A key of the records, and how its values are shown.
 
     Attributes
     ----------
-    title : str
-    columns : tuple of str
-        Headings. The first column is left-aligned, the others right-aligned.
-    rows : list of tuple of str
-    caption : str
+    key : str
+    form : str or callable
+        A format as in templates (:func:`text`), or a function.
+    label, heading : str
+        Of an axis, by default the heading; and in tables, by default the key.
+    scale : float
+        Factor in figures, 100 for percentages.
+    log : bool
+        Whether its axis is logarithmic.
+    """
+
+    key: str
+    form: Form = ""
+    label: str = ""
+    heading: str = ""
+    scale: float = 1.0
+    log: bool = True
+
+
+#: A quantity, its key, a template of means, or a function of a dataframe.
+Cell = Quantity | str | Callable[[Any], str]
+#: A key of the results, or a function of them that returns records.
+Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
+
+
+# -- declared tables -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table to print.
+
+    The first column is left-aligned, the others right-aligned.
     """
 
     title: str
@@ -61,16 +83,200 @@ class TextTable:
     caption: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The records of the results that a table or panel shows.
+
+    Attributes
+    ----------
+    records : str or callable
+        Their key in the results, or a function of the results.
+    where : mapping
+        What they have in common; see :func:`of`.
+    each : str
+        A key: there is a table or panel for each of its values.
+    """
+
+    records: Source = "records"
+    where: Mapping[str, Any] = field(default_factory=dict)
+    each: str = ""
+
+    def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
+        """Return the records of each table or panel."""
+        source = self.records
+        found = results.get(source, []) if isinstance(source, str) else source(results)
+        chosen = of(list(found), **self.where)
+        if self.each:
+            return [own for _, own in groups(chosen, self.each)]
+        return [chosen] if chosen else []
+
+
+@dataclass(frozen=True)
+class Pivot(Selection):
+    """A table with a row per value of some keys, and a column per value of one.
+
+    Attributes
+    ----------
+    title : str
+        A template of the results, and of the first record shown.
+    row : str or tuple of str
+        Numbers are sorted, with the exact kernel (None) last.
+    column : str
+        A key, or a template.
+    cell : Quantity, str or callable
+        What is shown: a quantity, its key or a template, of means over the records of a
+        row and column; or a function of the dataframe of these records.
+    headings : mapping or tuple, optional
+        The values of `column`, and their headings if these differ; by default all
+        values. Columns without records are omitted.
+    corner : str, optional
+        Heading of the first column.
+    label : callable, optional
+        Text of the values of `row`; by default, :func:`count` of each.
+    """
+
+    title: str
+    row: str | Sequence[str]
+    column: str
+    cell: Cell
+    headings: Mapping[Any, str] | tuple[Any, ...] | None = None
+    corner: str | None = None
+    label: Callable[..., str] | None = None
+
+    def table(self, title: str, records: Records) -> TextTable:
+        """Return the table of some records."""
+        keys = [self.row] if isinstance(self.row, str) else list(self.row)
+        column, headings = self.column, self.headings
+        if "{" in column:
+            records = [{**record, column: text(column, record)} for record in records]
+        found = list(dict.fromkeys(record[column] for record in records))
+        if not isinstance(headings, Mapping):
+            headings = {value: str(value) for value in headings or found}
+        shown = {value: name for value, name in headings.items() if value in found}
+        corner = self.corner or ", ".join(quantity(k).heading or k for k in keys)
+        rows = []
+        places = dict.fromkeys(tuple(r[key] for key in keys) for r in records)
+        for place in sorted(places, key=_position):
+            own = of(records, **dict(zip(keys, place, strict=True)))
+            cells = [_cell(of(own, **{column: value}), self.cell) for value in shown]
+            label = self.label or (lambda *values: ", ".join(map(count, values)))
+            rows.append((label(*place), *cells))
+        return TextTable(title, (corner, *shown.values()), rows)
+
+
+@dataclass(frozen=True)
+class Listing(Selection):
+    """A table with a row per record, omitting empty columns.
+
+    Attributes
+    ----------
+    title, caption : str
+        Templates of the results, and of the first record shown.
+    headings, row : str
+        Headings, and templates of what is below them, separated as in ``"kernel | D"``.
+    """
+
+    title: str
+    headings: str
+    row: str
+    caption: str = ""
+
+    def table(self, title: str, records: Records) -> TextTable:
+        """Return the table of some records."""
+        pairs = zip(self.headings.split(" | "), self.row.split(" | "), strict=True)
+        texts = {name: [text(cell, r) for r in records] for name, cell in pairs}
+        texts = {name: column for name, column in texts.items() if any(column)}
+        rows = list(zip(*texts.values(), strict=True))
+        return TextTable(title, tuple(texts), rows, self.caption)
+
+
+def render(
+    results: Mapping[str, Any], tables: Iterable[Pivot | Listing]
+) -> list[TextTable]:
+    """Return declared tables.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import Pivot, render
+    >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
+    >>> table, = render({"records": records}, [Pivot("", "D", "kernel", "{e:.2f}")])
+    >>> table.rows
+    [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
+    """
+    made = []
+    for declared, own in laid_out(results, tables):
+        known = {**results, **own[0]}
+        table = declared.table(text(declared.title, known), own)
+        made.append(replace(table, caption=text(table.caption, known)))
+    return made
+
+
+def laid_out(
+    results: Mapping[str, Any], shown: Iterable[Any]
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield tables or panels with their records.
+
+    Those in succession with the same `each` are together for each of its values.
+    """
+    for key, similar in groupby(shown, lambda selection: selection.each):
+        pairs = [(chosen, own) for chosen in similar for own in chosen.of(results)]
+        if key:
+            values = list(dict.fromkeys(own[0][key] for _, own in pairs))
+            pairs.sort(key=lambda pair: values.index(pair[1][0][key]))
+        yield from pairs
+
+
+def _cell(records: Records, shown: Cell) -> str:
+    """Return what is shown of the means of some records."""
+    if not records:
+        return ""
+    if not isinstance(shown, Quantity | str):
+        import pandas as pd
+
+        return shown(pd.DataFrame(records))
+    keys = [quantity(shown).key]
+    if isinstance(shown, str) and "{" in shown:
+        keys = [name for _, name, _, _ in Formatter().parse(shown) if name]
+    means: dict[str, float | None] = {}
+    for key in keys:
+        values = [r[key] for r in records if r.get(key) is not None]
+        means[key] = float(np.mean(values)) if values else None
+    if isinstance(shown, str) and "{" in shown:
+        return text(shown, means)
+    return written(means[keys[0]], quantity(shown).form)
+
+
+def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sort numbers, with None last; leave strings in their order."""
+    return tuple(
+        (value is None, value if isinstance(value, int | float) else 0)
+        for value in place
+    )
+
+
+# -- records -------------------------------------------------------------------------
+
+
 def of(records: Records, **named: Any) -> list[Any]:
     """Return the records that have these values.
+
+    A function, such as ``max``, chooses among the values that are left.
 
     Examples
     --------
     >>> from randkern_lab.tables import of
     >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], n=2)
     [{'n': 2, 'seed': 0}]
+    >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], seed=0, n=min)
+    [{'n': 1, 'seed': 0}]
     """
-    return [record for record in records if named.items() <= record.items()]
+    choices = {key: value for key, value in named.items() if callable(value)}
+    plain = {key: value for key, value in named.items() if key not in choices}
+    found = [record for record in records if plain.items() <= record.items()]
+    for key, choose in choices.items():
+        values = [r[key] for r in found if r.get(key) is not None]
+        found = of(found, **{key: choose(values)}) if values else []
+    return found
 
 
 def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
@@ -87,119 +293,6 @@ def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[
         found.setdefault(tuple(record[key] for key in keys), []).append(record)
     for values, own in found.items():
         yield dict(zip(keys, values, strict=True)), own
-
-
-def pivot(
-    title: str,
-    records: Records,
-    row: str | Sequence[str],
-    column: str,
-    cell: tuple[str, Form] | Callable[[Any], str],
-    *,
-    headings: Mapping[Any, str] | None = None,
-    corner: str | None = None,
-    label: Callable[..., str] | None = None,
-) -> TextTable:
-    """Return a table with a row per value of some keys, and a column per value of one.
-
-    Parameters
-    ----------
-    title : str
-    records : sequence of mapping
-    row, column : str
-        Keys of the records; `row` may be several. Numeric rows are sorted, with the
-        exact kernel (None) last.
-    cell : (str, str or callable) or callable
-        A key, whose mean over the records of a row and column is formatted; or a
-        function of the dataframe of these records that returns a text.
-    headings : mapping, optional
-        The values of `column` and their headings; by default all values. Columns
-        without records are omitted.
-    corner : str, optional
-        Heading of the first column.
-    label : callable, optional
-        Text of the values of `row`; by default, :func:`count` of each.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import pivot
-    >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
-    >>> pivot("", records, "D", "kernel", ("e", ".2f")).rows
-    [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
-    """
-    import pandas as pd
-
-    keys = [row] if isinstance(row, str) else list(row)
-    found = list(dict.fromkeys(record[column] for record in records))
-    headings = headings or {value: str(value) for value in found}
-    shown = {value: text for value, text in headings.items() if value in found}
-    table = TextTable(title, (corner or _corner(keys), *shown.values()))
-    places = list(dict.fromkeys(tuple(r[key] for key in keys) for r in records))
-    for place in sorted(places, key=_position):
-        own = of(records, **dict(zip(keys, place, strict=True)))
-        cells = []
-        for value in shown:
-            group = [record for record in own if record[column] == value]
-            if not group:
-                cells.append("")
-            elif callable(cell):
-                cells.append(cell(pd.DataFrame(group)))
-            else:
-                cells.append(_mean(group, *cell))
-        text = label(*place) if label else ", ".join(count(value) for value in place)
-        table.rows.append((text, *cells))
-    return table
-
-
-def listing(
-    title: str, records: Records, columns: Mapping[str, Column], caption: str = ""
-) -> TextTable:
-    """Return a table with a row per record, omitting empty columns.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import listing, seconds
-    >>> listing("", [{"took": 0.5, "n": 3}], {"time": ("took", seconds), "n": "n"}).rows
-    [('500 ms', '3')]
-    """
-    cells = {
-        name: [_text(r, column) for r in records] for name, column in columns.items()
-    }
-    cells = {name: texts for name, texts in cells.items() if any(texts)}
-    return TextTable(
-        title, tuple(cells), list(zip(*cells.values(), strict=True)), caption
-    )
-
-
-def _text(record: Mapping[str, Any], column: Column) -> str:
-    if callable(column):
-        return column(record)
-    key, form = (column, "") if isinstance(column, str) else column
-    return _written(record.get(key), form)
-
-
-def _written(value: Any, form: Form) -> str:
-    if value is None or value != value:
-        return ""
-    return form(value) if callable(form) else format(value, form)
-
-
-def _mean(records: Records, key: str, form: Form) -> str:
-    found = [r[key] for r in records if r[key] is not None]
-    return _written(float(np.mean(found)) if found else None, form)
-
-
-def _corner(keys: Sequence[str]) -> str:
-    short = {"n_components": "D", "n_train": "n"}
-    return ", ".join(short.get(key, key) for key in keys)
-
-
-def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sort numbers, with None last; leave strings in their order."""
-    return tuple(
-        (value is None, value if isinstance(value, int | float) else 0)
-        for value in place
-    )
 
 
 # -- texts ---------------------------------------------------------------------------
@@ -255,18 +348,104 @@ def percent(value: float | None, spread: float | None = None) -> str:
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
 
 
-def points(share: float) -> str:
-    """Format a share in percent without the sign, which is in the title."""
-    return f"{100 * share:.2f}"
+#: Formats by name, in templates and quantities.
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "count": count,
+    "number": number,
+    "seconds": seconds,
+    "megabytes": megabytes,
+    "percent": percent,
+    "milliseconds": lambda value: f"{1000 * value:,.0f}",
+    "complement": lambda value: f"{1 - value:.2e}",
+    "squared": lambda value: f"{value**2:g}",
+    "words": lambda name: name.replace("_", " "),
+}
+#: Quantities of several experiments, which their keys stand for.
+COMMON = {
+    each.key: each
+    for each in (
+        Quantity("n_components", "count", "number of random features D", "D"),
+        Quantity("n_train", "count", "training rows n", "n"),
+        Quantity("test_error", ".2p", "test error (%)", "test", 100),
+        Quantity("fit_seconds", ".2f", "seconds of fit"),
+        Quantity("cpu_seconds", ".2f", "processor seconds"),
+    )
+}
 
 
-def words(name: str) -> str:
-    """Return the name of an outcome as words."""
-    return name.replace("_", " ")
+def quantity(shown: Quantity | str) -> Quantity:
+    """Return a quantity, or the one that its key stands for."""
+    if isinstance(shown, Quantity):
+        return shown
+    return COMMON.get(shown) or Quantity(shown)
+
+
+def written(value: Any, form: Form) -> str:
+    """Format a value; None and NaN are "", but "exact" as a count."""
+    if form != "count" and (value is None or value != value):
+        return ""
+    if isinstance(form, str) and form.endswith("p"):
+        return format(100 * value, form[:-1] + "f")
+    if isinstance(form, str) and form not in FORMS:
+        return format(value, form)
+    return form(value) if callable(form) else FORMS[form](value)
+
+
+class _Template(Formatter):
+    """Fills in nothing for keys that are missing."""
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        return kwargs.get(key)
+
+    def format_field(self, value: Any, spec: str) -> str:
+        return written(value, spec)
+
+
+def text(template: str, record: Record) -> str:
+    """Fill a template with the values of a record, and keep it :class:`Fitted`.
+
+    Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import text
+    >>> text("D = {n_components:count}, {test_error:.2p} %",
+    ...      {"n_components": None, "test_error": 0.125})
+    'D = exact, 12.50 %'
+    """
+    return type(template)(_Template().vformat(template, (), record))
+
+
+def sentences(records: Iterable[Record], template: str) -> list[str]:
+    """Return a template filled with each record."""
+    return [text(template, record) for record in records]
+
+
+# -- notes ---------------------------------------------------------------------------
+
+
+def at_edges(
+    chosen: Mapping[str, Any], tried: Mapping[str, Iterable[float]]
+) -> list[str]:
+    """Return the hyperparameters that are the least or greatest of those tried.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import at_edges
+    >>> at_edges({"alpha": 1.0, "bias": 2.0}, {"alpha": [0.1, 1.0], "bias": [2.0]})
+    ['alpha']
+    """
+    edges = []
+    for name, values in tried.items():
+        least, greatest = min(values), max(values)
+        ends = np.isclose(chosen[name], [least, greatest], rtol=1e-9, atol=0)
+        if least < greatest and ends.any():
+            edges.append(name)
+    return edges
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
-    """Return a warning for each hyperparameter chosen at an edge of its grid.
+    """Return a warning if hyperparameters were chosen at the edges of their grids.
 
     Examples
     --------
@@ -321,6 +500,80 @@ def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
     if len(set(x)) < 2:
         return None
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(y), 1)[0])
+
+
+def fitted_powers(
+    records: Records, x: str, y: str, *keys: str
+) -> Iterator[tuple[dict[str, Any], float | None]]:
+    """Yield the values of some keys, and the power of `x` that best fits `y` there."""
+    for named, own in groups(records, *keys):
+        yield named, fitted_power([r[x] for r in own], [r[y] for r in own])
+
+
+def paired(
+    records: Records, others: Records, key: str, by: str = "seed"
+) -> list[tuple[Any, Any]]:
+    """Return pairs of values of records with the same seed, sorted by it."""
+    first, second = ({r[by]: r[key] for r in each} for each in (records, others))
+    return [(first[seed], second[seed]) for seed in sorted(first.keys() & second)]
+
+
+def aggregated(
+    records: Records, keys: Sequence[str], **columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return an entry per value of some keys: ``n_seeds``, and columns over the seeds.
+
+    These are named by pandas's aggregation; ``_std`` is appended for deviations. What
+    is not a number is None.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import aggregated
+    >>> records = [{"D": 8, "seed": seed, "error": 0.5 * seed} for seed in (0, 1)]
+    >>> aggregated(records, ["D"], mean=["error"])
+    [{'D': 8, 'n_seeds': 2, 'error': 0.25}]
+    """
+    import pandas as pd
+
+    if not records:
+        return []
+    table = pd.DataFrame(records)
+    table = table.astype({c: float for c in table if table[c].isna().all()})
+    named = {
+        f"{column}_std" if how == "std" else column: (column, how)
+        for how, some in columns.items()
+        for column in some
+    }
+    groups = table.groupby(list(keys), sort=False)
+    found = groups.agg(n_seeds=("seed", "size"), **named).reset_index()
+    return [
+        {key: None if value != value else value for key, value in entry.items()}
+        for entry in found.to_dict("records")
+    ]
+
+
+def paired_ratio(
+    pairs: Sequence[tuple[float, float]],
+) -> tuple[float | None, float | None]:
+    """Return the ratio r = ā/b̄ of two means over seeds, and its standard error.
+
+    The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
+    method for pairs), None for a single seed; both are None without pairs.
+
+    Examples
+    --------
+    >>> from randkern_lab.tables import paired_ratio
+    >>> paired_ratio([(0.8, 1.0), (1.0, 1.0)])
+    (0.9, 0.1)
+    """
+    if not pairs:
+        return None, None
+    a, b = np.asarray(pairs, dtype=float).T
+    ratio = float(a.mean() / b.mean())
+    if len(a) < 2:
+        return ratio, None
+    residual = (a - ratio * b) / b.mean()
+    return ratio, float(residual.std(ddof=1) / np.sqrt(len(a)))
 
 
 def mean_interval(values: Any) -> tuple[float, float, float]:

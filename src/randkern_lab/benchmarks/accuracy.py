@@ -11,31 +11,42 @@ errors are measured.
 """
 
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
 
 from ..options import option
-from ..panels import Panel, Style, draw
+from ..panels import Panel
+from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import Column, TextTable, listing, percent, seconds, skip_notes
-from .contenders import PEERS, Contender, known_projections
-from .rows import STYLES, RowOptions, load_rows, parse_lengthscale
-from .scores import gram_errors, gram_matrix, ridge_scores
-from .summaries import summarise
+from ..tables import (
+    Listing,
+    aggregated,
+    of,
+    paired,
+    paired_ratio,
+    percent,
+    skip_notes,
+    text,
+)
+from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
+from .rows import RowOptions, load_rows, resolved_lengthscale
 
 __all__ = ["Accuracy", "Options"]
 
 # Memory limit: a benchmark checks its own needs.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64
+# float32 products over so many columns are summed in float64.
+_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,50 @@ class Options(RowOptions):
     optical: bool = option(True, "Also the optical kernel, plain and centred.")
 
 
+_RANDOM = {n: s for n, s in STYLES.items() if n not in ("Nystroem", "landmarks")}
+_GAUSSIAN = {"family": "gaussian"}
+
+
+def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the summary by number of features, with names, and errors as texts."""
+    for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
+        family, centred = entry["family"], ", centred" if entry["centered"] else ""
+        gaussian = family == "gaussian"
+        parameter = "ℓ = {exact[lengthscale]:.4g}" if gaussian else "degree 2"
+        yield {
+            **entry,
+            "parameter": text(parameter, results),
+            "kernel": f"{family}{centred}",
+            "named": f"{entry['method']}{centred}",
+            "filled": gaussian or entry["centered"],
+            "to_dense": _with_error(entry["ratio_to_dense"], entry["ratio_se"]),
+            "to_plain": _with_error(
+                entry["ratio_to_plain"], entry["ratio_to_plain_se"]
+            ),
+            "error": percent(entry["test_error"], entry["test_error_std"]),
+            "with_solve": entry["total_seconds"] if entry["alpha"] else None,
+        }
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+
+
+def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw 1/√D above the curves."""
+    sizes = np.array(sorted({e["n_components"] for e in results["shown"]}), float)
+    first = of(results["shown"], n_components=sizes[0])
+    level = 135 * max(e["gram_error"] for e in first) * math.sqrt(sizes[0])
+    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+
+
+def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
+    level = 100 * results["exact"]["test_error"]
+    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
+
+
 class Accuracy(Experiment):
     """Errors of the Gram matrix and of ridge against D."""
 
@@ -67,6 +122,56 @@ class Accuracy(Experiment):
     title = "Error of the Gram matrix and of ridge against D: all projections, peers."
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            "{family}, {parameter}: {dataset[name]}, {dataset[n_train]:,} rows",
+            "D | method | Gram error | ratio to dense | centred / plain | test error | "
+            "alpha | features | with solve",
+            "{n_components:,} | {named} | {gram_error:percent} | {to_dense} | "
+            "{to_plain} | {error} | {alpha:g} | {features_seconds:seconds} | "
+            "{with_solve:seconds}",
+            "exact Gaussian kernel: test error {exact[test_error]:percent}, alpha "
+            "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
+            "deviation over seeds of an error",
+            records=_described,
+            each="family",
+        ),
+    )
+    panels = (
+        Panel(
+            *("n_components", "gram_error", "method", STYLES, _GAUSSIAN, "gaussian"),
+            ylabel="relative error of the Gram matrix (%)",
+            scale=100.0,
+            extra=_inverse_root,
+            records="summary",
+        ),
+        Panel(
+            *("n_components", "test_error", "method", STYLES, _GAUSSIAN, "gaussian"),
+            extra=_exact_level,
+            records="summary",
+        ),
+        Panel(
+            *("n_components", "ratio_to_dense", ("method", "filled")),
+            styles={
+                (name, filled): replace(style, filled=filled)
+                for name, style in _RANDOM.items()
+                for filled in (True, False)
+            },
+            title="{kernel}, paired",
+            ylabel="Gram error, ratio to plain dense",
+            log="x",
+            bars="ratio_se",
+            records=_described,
+            each="kernel",
+        ),
+    )
+    layout: ClassVar = {
+        "columns": 3,
+        "title": "{dataset[name]}: {dataset[n_train]:,} rows of "
+        "{dataset[n_features]:,}, ℓ = {exact[lengthscale]:.4g}, "
+        "{arguments[n_seeds]} seeds",
+        "legend": "right",
+    }
 
     def prepare(self) -> dict[str, Any]:
         """Load the rows and fit ridge with the exact kernel."""
@@ -74,16 +179,17 @@ class Accuracy(Experiment):
         self.projections = known_projections(options.projections)
         if not options.alpha:
             raise ValueError("alpha must be positive numbers, got none")
-        self.rows = load_rows(options)
-        kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
-        X = self.rows.X_train.astype(np.float64)
-        self.lengthscale = float(kernel.resolve(X, random_state=0).lengthscale)
-        self.classes = np.unique(self.rows.y_train)
-        self.Y = np.where(self.rows.y_train[:, None] == self.classes, 1.0, -1.0)
+        self.rows, described = load_rows(options)
+        X = self.rows.X.astype(np.float64)
+        self.lengthscale = resolved_lengthscale(options.lengthscale, X)
+        self.classes = np.unique(self.rows.y)
+        self.Y = np.where(self.rows.y[:, None] == self.classes, 1.0, -1.0)
         self.references: dict[str, NDArray[np.float64]] = {}
-        kernel = Contender("gaussian", "", "", lengthscale=self.lengthscale).kernel(0)
         model = randkern.KernelRidgeRegressorCV(
-            kernel, options.alpha, None, memory_limit=_UNLIMITED
+            randkern.Gaussian(self.lengthscale),
+            options.alpha,
+            None,
+            memory_limit=_UNLIMITED,
         )
         scores = model.fit(X, self.Y).predict(self.rows.X_test.astype(np.float64))
         self.exact = {
@@ -91,49 +197,39 @@ class Accuracy(Experiment):
             "alpha": float(model.alpha_),
             "lengthscale": self.lengthscale,
         }
-        return self.rows.description
+        return described
 
     def cases(self) -> Iterator[Case]:
         """Return methods, the reference of ratios first, and their sizes."""
-        methods = [("gaussian", name, False) for name in self.projections]
-        methods += [
-            ("gaussian", name, False) for name in (*PEERS["gaussian"], "landmarks")
+        own, optical = self.projections, self.options.optical
+        methods = [
+            *(("gaussian", m, False) for m in (*own, *PEERS["gaussian"], "landmarks")),
+            *(("optical", m, c) for m in own * optical for c in (False, True)),
+            *(("polynomial", m, False) for m in (*own, *PEERS["polynomial"])),
         ]
-        if self.options.optical:
-            methods += [
-                ("optical", name, centered)
-                for name in self.projections
-                for centered in (False, True)
-            ]
-        names = (*self.projections, *PEERS["polynomial"])
-        methods += [("polynomial", name, False) for name in names]
-        for family, method, centered in methods:
+        sizes = sorted(set(self.options.n_components))
+        for (family, method, centered), size in product(methods, sizes):
             named = {"family": family, "method": method, "centered": centered}
-            for size in sorted(set(self.options.n_components)):
-                yield {**named, "n_components": size}
+            yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of all seeds."""
-        family, method, size = case["family"], case["method"], case["n_components"]
-        package = PEERS[family].get(method, "randkern")
-        contender = Contender(
-            *(family, package, method),
+        family, size = case["family"], case["n_components"]
+        contender = FeatureMap(
+            family,
+            case["method"],
             lengthscale=self.lengthscale,
             centered=case["centered"],
         )
-        X = self.rows.X_train
-        reason = contender.why_not(len(X), size)
-        if reason is not None:
-            raise SkippedCase(reason)
+        X = self.rows.X
+        contender.check(len(X), size)
         if family not in self.references:
-            exact = contender.kernel(X.shape[1])(X.astype(np.float64))
+            exact = contender.kernel(X.astype(np.float64))
             self.references[family] = np.asarray(exact)
         records: list[dict[str, Any]] = []
-        alphas = self.options.alpha
+        alphas, first = self.options.alpha, self.options.seed
         try:
             self._warm_up(contender, size)
-            for repeat in range(self.options.seeds):
-                seed = self.options.seed + repeat
+            for seed in range(first, first + self.options.seeds):
                 records.append(self._draw(contender, size, seed, alphas))
                 if records[0]["alpha"] is not None:
                     alphas = (records[0]["alpha"],)
@@ -141,46 +237,44 @@ class Accuracy(Experiment):
             raise SkippedCase(str(error)) from error
         return records
 
-    def _warm_up(self, contender: Contender, size: int) -> None:
+    def _warm_up(self, contender: FeatureMap, size: int) -> None:
         """Compile the code to be timed."""
-        few = self.rows.X_train[:_WARM_UP_ROWS]
-        feature_map = contender.build(few.shape[1], min(size, len(few)), 0)
+        few = self.rows.X[:_WARM_UP_ROWS]
+        feature_map = contender.build(min(size, len(few)), 0)
         Z = feature_map.fit(few).transform(few)
         ridge_scores(Z, self.Y[: len(few)], Z, self.options.alpha[-1])
 
     def _draw(
-        self, contender: Contender, size: int, seed: int, alphas: tuple[float, ...]
+        self, contender: FeatureMap, size: int, seed: int, alphas: tuple[float, ...]
     ) -> dict[str, Any]:
         """Return the record of one draw."""
-        X = self.rows.X_train
-        feature_map = contender.build(X.shape[1], size, seed)
-        start = time.perf_counter()
+        feature_map, watch = contender.build(size, seed), Stopwatch()
         with warnings.catch_warnings():
             # Ignore warnings about Nystroem's float32 and the rank of its sample.
             warnings.simplefilter("ignore", RuntimeWarning)
-            feature_map.fit(X)
-        fitted = time.perf_counter()
-        Z = feature_map.transform(X)
-        transformed = time.perf_counter()
-        G = gram_matrix(Z)
-        off_diagonal, overall = gram_errors(G, self.references[contender.family])
-        record: dict[str, Any] = {
-            "seed": seed,
-            "gram_error": off_diagonal,
-            "gram_error_all": overall,
-            **{"test_error": None, "alpha": None},
-            "fit_seconds": fitted - start,
-            "transform_seconds": transformed - fitted,
-            "solve_seconds": None,
-        }
+            feature_map.fit(self.rows.X)
+        fitted = watch.lap().seconds
+        Z = feature_map.transform(self.rows.X)
+        transformed = watch.lap().seconds
+        errors = gram_errors(gram_matrix(Z), self.references[contender.family])
+        alpha = test_error = solved = None
         if contender.family == "gaussian":
             Z_test = feature_map.transform(self.rows.X_test)
-            record["alpha"] = alpha = _best_alpha(Z, self.Y, alphas)
-            start = time.perf_counter()
+            alpha = _best_alpha(Z, self.Y, alphas)
+            watch = Stopwatch()
             scores = ridge_scores(Z, self.Y, Z_test, alpha)
-            record["solve_seconds"] = time.perf_counter() - start
-            record["test_error"] = self._error(scores)
-        return record
+            solved = watch.lap().seconds
+            test_error = self._error(scores)
+        return {
+            "seed": seed,
+            "gram_error": errors[0],
+            "gram_error_all": errors[1],
+            "test_error": test_error,
+            "alpha": alpha,
+            "fit_seconds": fitted,
+            "transform_seconds": transformed,
+            "solve_seconds": solved,
+        }
 
     def _error(self, scores: NDArray[Any]) -> float:
         """Return the share of misclassified test rows."""
@@ -188,110 +282,17 @@ class Accuracy(Experiment):
         return float(np.mean(predicted != self.rows.y_test))
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return means over seeds."""
-        named = results["arguments"]
-        summary = summarise(results["records"])
+        named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
+        named |= {"projections": self.projections}
         return {
-            "arguments": named
-            | {"alphas": named["alpha"], "n_seeds": named["seeds"]}
-            | {"projections": self.projections},
+            "arguments": results["arguments"] | named,
             "exact": self.exact,
-            "summary": summary,
+            "summary": summarise(results["records"]),
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped methods."""
         return skip_notes(results, "family", "method", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table per kernel: errors, ratio to dense, seconds."""
-        data, exact = results["dataset"], results["exact"]
-        columns: dict[str, Column] = {
-            "D": ("n_components", ","),
-            "method": lambda e: e["method"] + (", centred" if e["centered"] else ""),
-            "Gram error": ("gram_error", percent),
-            "ratio to dense": lambda e: _with_error(e["ratio_to_dense"], e["ratio_se"]),
-            "centred / plain": lambda e: _with_error(
-                e["ratio_to_plain"], e["ratio_to_plain_se"]
-            ),
-            "test error": lambda e: percent(e["test_error"], e["test_error_std"]),
-            "alpha": ("alpha", "g"),
-            "features": ("features_seconds", seconds),
-            "with solve": lambda e: seconds(e["total_seconds"] if e["alpha"] else None),
-        }
-        titles = {
-            "gaussian": f"gaussian, ℓ = {exact['lengthscale']:.4g}",
-            "optical": "optical, degree 2",
-            "polynomial": "polynomial, degree 2",
-        }
-        caption = (
-            f"exact Gaussian kernel: test error {percent(exact['test_error'])}, alpha "
-            f"{exact['alpha']:g}; ±: the standard error of a ratio, the standard "
-            "deviation over seeds of an error"
-        )
-        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
-        tables = []
-        for family, title in titles.items():
-            own = [entry for entry in summary if entry["family"] == family]
-            title += f": {data['name']}, {data['n_train']:,} rows"
-            if own:
-                tables.append(listing(title, own, columns, caption))
-        return tables
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors against D."""
-        methods = dict.fromkeys(entry["method"] for entry in results["summary"])
-        styles = {name: STYLES.get(name, Style(name)) for name in methods}
-        random = {n: s for n, s in styles.items() if n not in ("Nystroem", "landmarks")}
-        gaussian = {"family": "gaussian"}
-        shared: dict[str, Any] = {"records": "summary", "scale": 100.0}
-        curve: dict[str, Any] = {"x": "n_components", "records": "summary"}
-        panels = [
-            Panel(
-                **curve | shared, y="gram_error", styles=styles, where=gaussian,
-                title="Gaussian", ylabel="relative error of the Gram matrix (%)",
-                extra=_inverse_root,
-            ),
-            Panel(
-                **curve, y="ratio_to_dense", styles=random, where=gaussian, log="x",
-                bars="ratio_se", title="Gaussian, paired",
-                ylabel="Gram error, ratio to dense",
-            ),
-            Panel(
-                **curve | shared, y="test_error", styles=styles, where=gaussian,
-                title="Gaussian", extra=_exact_level,
-            ),
-        ]  # fmt: skip
-        panels += _other_kernels(results["summary"], random)
-        data = results["dataset"]
-        title = (
-            f"{data['name']}: {data['n_train']:,} rows of {data['n_features']:,}, "
-            f"ℓ = {results['exact']['lengthscale']:.4g}, "
-            f"{results['arguments']['n_seeds']} seeds"
-        )
-        return draw(results, panels, columns=3, title=title, legend="right")
-
-
-def _other_kernels(
-    summary: Sequence[Mapping[str, Any]], styles: Mapping[str, Style]
-) -> Iterator[Panel]:
-    """Yield ratios of Gram errors to plain dense features for other kernels."""
-    named = [(e["family"], e["centered"]) for e in summary]
-    for family, centered in dict.fromkeys(named):
-        if family != "gaussian":
-            yield Panel(
-                *("n_components", "ratio_to_dense", "method"),
-                {name: replace(s, filled=centered) for name, s in styles.items()},
-                {"family": family, "centered": centered},
-                title=f"{family}{', centred' if centered else ''}, paired",
-                ylabel="Gram error, ratio to plain dense",
-                log="x",
-                bars="ratio_se",
-                records="summary",
-            )
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:
@@ -304,21 +305,81 @@ def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> 
     return float(model.fit(Z, Y).alpha_)
 
 
-def _with_error(value: float | None, error: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
+# -- scores and summaries --------------------------------------------------------------
 
 
-def _inverse_root(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw 1/√D above the curves."""
-    own = [e for e in results["summary"] if e["family"] == "gaussian"]
-    sizes = np.array(sorted({e["n_components"] for e in own}), dtype=float)
-    first = [e["gram_error"] for e in own if e["n_components"] == sizes[0]]
-    level = 135 * max(first) * math.sqrt(sizes[0])
-    axes.plot(sizes, level / np.sqrt(sizes), color="0.55", lw=1.0, ls=":", label="1/√D")
+def gram_matrix(Z: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ZZᵀ in float64, from products over at most 1,024 columns in Z's dtype."""
+    total = np.zeros((len(Z), len(Z)))
+    for start in range(0, Z.shape[1], _COLUMNS):
+        block = Z[:, start : start + _COLUMNS]
+        total += block @ block.T
+    return total
 
 
-def _exact_level(axes: Any, results: Mapping[str, Any]) -> None:
-    level = 100 * results["exact"]["test_error"]
-    axes.axhline(level, color="0.4", lw=1.0, label="exact kernel")
+def gram_errors(G: NDArray[Any], K: NDArray[Any]) -> tuple[float, float]:
+    """Return the relative Frobenius error of an estimate G of K.
+
+    The first is of the entries off the diagonal, which is exact for some maps: a pair
+    of cosine and sine has norm 1. The second is of all entries.
+    """
+    squares, reference = np.square(G - K), np.square(K)
+    overall = squares.sum() / reference.sum()
+    np.fill_diagonal(squares, 0.0)
+    np.fill_diagonal(reference, 0.0)
+    off_diagonal = squares.sum() / reference.sum()
+    return float(np.sqrt(off_diagonal)), float(np.sqrt(overall))
+
+
+def ridge_scores(
+    Z: NDArray[Any], Y: NDArray[Any], Z_test: NDArray[Any], alpha: float
+) -> NDArray[np.float64]:
+    """Return test scores of ridge regression on features, from the smaller system.
+
+    (ZᵀZ + αI)W = ZᵀY if D ≤ n, otherwise (ZZᵀ + αI)A = Y and W = ZᵀA; sums and solves
+    are in float64.
+    """
+    primal = Z.shape[1] <= len(Z)
+    system = gram_matrix(Z.T if primal else Z)
+    system[np.diag_indices_from(system)] += alpha
+    factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True)
+    if primal:
+        weights = scipy.linalg.cho_solve(factor, Z.T.astype(np.float64) @ Y)
+    else:
+        weights = Z.T.astype(np.float64) @ scipy.linalg.cho_solve(factor, Y)
+    return np.asarray(Z_test @ weights)
+
+
+def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry per family, method and number of features.
+
+    It has means over seeds of errors, and their standard deviations (``_std``); medians
+    of ``features_seconds`` (fit and transform) and ``total_seconds`` (including solve);
+    ``ratio_to_dense`` of the off-diagonal Gram errors, None if dense was not run; for
+    centred features ``ratio_to_plain``, with the same projection.
+    """
+    timed = []
+    for record in records:
+        features = record["fit_seconds"] + record["transform_seconds"]
+        total = features + (record["solve_seconds"] or 0.0)
+        timed.append(record | {"features_seconds": features, "total_seconds": total})
+    keys = ("family", "method", "centered", "n_components")
+    summary = aggregated(
+        timed,
+        keys,
+        first=["alpha"],
+        mean=["gram_error", "gram_error_all", "test_error"],
+        std=["gram_error", "test_error"],
+        median=["features_seconds", "total_seconds"],
+    )
+    for entry in summary:
+        plain = {key: entry[key] for key in keys} | {"centered": False}
+        own = of(records, **plain | {"centered": entry["centered"]})
+        dense = of(records, **plain | {"method": "dense"})
+        same = of(records, **plain) if entry["centered"] else []
+        for others, name, error in (
+            (dense, "ratio_to_dense", "ratio_se"),
+            (same, "ratio_to_plain", "ratio_to_plain_se"),
+        ):
+            entry[name], entry[error] = paired_ratio(paired(own, others, "gram_error"))
+    return summary

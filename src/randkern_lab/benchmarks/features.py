@@ -11,28 +11,29 @@ untimed call of the same contender. Peak memory is measured in a separate proces
 """
 
 import gc
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.study.measure import Measurement
 
+from ..contenders import known_names, some_records
 from ..options import CommonOptions, option
-from ..panels import Panel, draw
-from ..process import in_fresh_process
+from ..panels import BLUE, RED, Panel
+from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
-from ..tables import TextTable, groups, listing, megabytes, number, of
-from .contenders import FAMILIES, Contender, contenders, known_projections, make_rows
-from .rows import known_names
+from ..tables import Listing, sentences, text
+from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
-__all__ = ["FeatureCost", "Options"]
+__all__ = ["FeatureCost", "Options", "make_rows", "peak_of_map"]
 
 # Methods without a matrix product, to which its bound does not apply.
 _WITHOUT_PRODUCT = ("structured", "PolynomialCountSketch")
@@ -62,6 +63,41 @@ class Options(CommonOptions):
     )
 
 
+def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw one kernel's bars from top to bottom, each with its bound."""
+    for place, record in enumerate(results["shown"]):
+        own, bound = record["library"] == "randkern", record["bound_ns"]
+        axes.barh(
+            place,
+            record["ns_per_feature"],
+            height=0.66,
+            color=BLUE if own else "#C8C8C8",
+            edgecolor="0.25",
+            label="randkern (× faster than the float32 peer)" if own else "peer",
+        )
+        faster = "  ({speedup_over_float32:.2g}×)"
+        faster *= own and record["speedup_over_float32"] is not None
+        axes.annotate(
+            text(f"{{ns_per_feature:.3g}}{faster}", record),
+            (max(record["ns_per_feature"], bound or 0.0), place),
+            va="center",
+            fontsize=8,
+            xytext=(7, 0),
+            textcoords="offset points",
+        )
+        if bound:
+            ends = [place - 0.42, place + 0.42]
+            axes.plot([bound] * 2, ends, color=RED, lw=2.2, label="bound")
+    names = [record["method"] for record in results["shown"]]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.2)
+
+
+_SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"
+
+
 class FeatureCost(Experiment):
     """Feature maps of a kernel in turn."""
 
@@ -69,67 +105,113 @@ class FeatureCost(Experiment):
     title = "Nanoseconds per feature: every projection, scikit-learn and NumPy."
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            f"{{family}}: {_SIZES}",
+            "method | ns/feature | bound | × float32 | × float64 | peak | output",
+            "{method} | {ns_per_feature:number} | {bound_ns:number} | "
+            "{speedup_over_float32:number} | {speedup_over_float64:number} | "
+            "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
+            "×: how many times faster than the first peer of that type; peak: above "
+            "the input, with the output",
+            each="family",
+        ),
+    )
+    panels = (
+        Panel(
+            title="{family} kernel",
+            xlabel="nanoseconds per feature (row × output column)",
+            ylabel=" ",
+            extra=_bars,
+            each="family",
+        ),
+    )
+    layout: ClassVar = {
+        **{"columns": 1, "size": (7.2, 3.0)},
+        "title": f"{_SIZES}, {{machine[cpu_count]}} cores",
+    }
 
     def prepare(self) -> None:
         """Measure the machine's bounds on feature maps."""
         options = self.options
         self.projections = known_projections(options.projections)
-        self.families = known_names("family", options.families, FAMILIES)
         self.limit = _limit(options.memory_limit)
         self.say("bounds of the machine")
         self.bounds = roofline(options.n, options.d, options.n_components)
 
     def cases(self) -> Iterator[Case]:
         """Return the kernels, whose contenders take turns."""
-        for family in self.families:
+        for family in known_names("family", self.options.families, FAMILIES):
             yield {"family": family}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
         """Fit every contender that can run, then time their transforms in turn."""
         options, calls = self.options, {}
-        n, d, size = options.n, options.d, options.n_components
-        rows = {"float32": make_rows(n, d, "float32", options.seed)}
+        n, size = options.n, options.n_components
+        rows = {"float32": make_rows(n, options.d, "float32", options.seed)}
         rows["float64"] = rows["float32"].astype("float64")
-        fitted: list[tuple[Contender, dict[str, Any]]] = []
-        for contender in contenders(case["family"], self.projections):
+        fitted: list[tuple[FeatureMap, dict[str, Any]]] = []
+        for contender in self._contenders(case["family"]):
             X, label = rows[contender.dtype], contender.label
-            reason = contender.why_not(n, size) or self._beyond(contender)
-            if reason is None:
+            try:
+                self._check(contender)
                 self.say(f"{case['family']}, {label}: fitting")
-                try:
-                    feature_map, measured = _fitted(contender, d, size, X, options.seed)
-                except ValueError as error:  # an unsupported law or width
-                    reason = str(error)
-            if reason is not None:
-                yield {"method": label, "reason": reason}
+                feature_map, watch = contender.build(size, options.seed), Stopwatch()
+                # A projection may draw its matrix on first use, which is fitting, too.
+                Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
+            except ValueError as error:  # also an unsupported law or width
+                yield {"method": label, "reason": str(error)}
                 continue
-            named = {"library": contender.package, "dtype": contender.dtype}
-            fitted.append((contender, {"method": label} | named | measured))
+            record: dict[str, Any] = {"method": label, "library": contender.package}
+            record |= {"dtype": contender.dtype, "fit_seconds": watch.lap().seconds}
+            record["output_bytes"] = n * size * Z.dtype.itemsize
+            fitted.append((contender, record))
             calls[label] = partial(feature_map.transform, X)
         times = interleave(calls, options.repeats)
+        peers: dict[str, float] = {}
+        for contender, _ in fitted:
+            if contender.package != "randkern" and contender.method != "Nystroem":
+                peers.setdefault(contender.dtype, median(times[contender.label]))
         for contender, record in fitted:
             own = times[contender.label]
-            record |= {"seconds": median(own), "repeats_seconds": own}
-            record["ns_per_feature"] = 1e9 * median(own) / (n * size)
-            record["bound_ns"] = self._bound(contender)
-        _add_speedups([record for _, record in fitted])
-        for contender, record in fitted:
-            yield record | {"peak_memory_bytes": self._peak(contender)}
+            took = median(own)
+            for dtype in ("float32", "float64"):
+                peer = peers.get(dtype)
+                record[f"speedup_over_{dtype}"] = peer and peer / took
+            yield record | {
+                "seconds": took,
+                "repeats_seconds": own,
+                "ns_per_feature": 1e9 * took / (n * size),
+                "bound_ns": self._bound(contender),
+                "peak_memory_bytes": self._peak(contender),
+            }
 
-    def _beyond(self, contender: Contender) -> str | None:
-        """Return why a contender cannot run within the memory limit, if so."""
+    def _contenders(self, family: str) -> Iterator[FeatureMap]:
+        """Yield peers, then projections, in float32.
+
+        For the Gaussian kernel the first is ``RBFSampler`` in float64, its default.
+        """
+        ell = math.sqrt(self.options.d)
+        if family == "gaussian":
+            yield FeatureMap(family, "RBFSampler", "float64", lengthscale=ell)
+        for method in (*PEERS[family], *self.projections):
+            yield FeatureMap(family, method, lengthscale=ell)
+
+    def _check(self, contender: FeatureMap) -> None:
+        """Raise SkippedCase if a contender cannot run within the memory limit."""
         n, d, size = self.options.n, self.options.d, self.options.n_components
+        contender.check(n, size)
         itemsize = np.dtype(contender.dtype).itemsize
         matrix = contender.matrix_bytes(d, size)
         arrays = (n * d + n * size) * itemsize + n * size * contender.working_bytes()
-        if matrix + arrays <= self.limit:
-            return None
-        return (
-            f"its matrix takes {format_bytes(matrix)}, input and output "
-            f"{format_bytes(arrays)}: more than the limit of {format_bytes(self.limit)}"
-        )
+        if matrix + arrays > self.limit:
+            raise SkippedCase(
+                f"its matrix takes {format_bytes(matrix)}, input and output "
+                f"{format_bytes(arrays)}: more than the limit of "
+                f"{format_bytes(self.limit)}"
+            )
 
-    def _bound(self, contender: Contender) -> float | None:
+    def _bound(self, contender: FeatureMap) -> float | None:
         """Return the lower bound on this method's nanoseconds per feature.
 
         The rates were measured in float32, so there is none for the float64 peer.
@@ -144,122 +226,49 @@ class FeatureCost(Experiment):
             products = 0.5  # one frequency gives a cosine and a sine
         return max(bounds["write_new_ns"], products * bounds["product_ns"])
 
-    def _peak(self, contender: Contender) -> int | None:
+    def _peak(self, contender: FeatureMap) -> int | None:
         """Return the memory that a map adds, measured in a separate process."""
-        if not self.options.memory:
+        options = self.options
+        if not options.memory:
             return None
         self.say(f"{contender.family}, {contender.label}: peak memory")
-        options = self.options
-        sizes = options.n, options.d, options.n_components
-        request = {"contender": contender.to_dict(), "sizes": sizes}
-        told = in_fresh_process(peak_of_map, request | {"seed": options.seed})
-        return int(told["peak_memory_bytes"])
+        request = options.arguments() | {"contender": asdict(contender)}
+        return int(in_fresh_process(peak_of_map, request)["peak_memory_bytes"])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the bounds."""
-        if not results["records"]:
-            reason = results["skipped"][0]["reason"]
-            raise ValueError(f"nothing could be run: {reason}")
+        some_records(results)
         named = {"projections": self.projections, "memory_limit": self.limit}
         return {"arguments": results["arguments"] | named, "roofline": self.bounds}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the bounds and the skipped methods."""
-        bounds = results["roofline"]
-        yield (
-            f"bounds: writing new memory {bounds['write_new_ns']:.3f} ns per element, "
-            f"float32 product {bounds['product_gflops']:.0f} GFLOP/s"
-        )
-        for note in results["skipped"]:
-            yield f"skipped {note['family']}, {note['method']}: {note['reason']}"
+        told = "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
+        yield text(told + "product {product_gflops:.0f} GFLOP/s", results["roofline"])
+        told = "skipped {family}, {method}: {reason}"
+        yield from sentences(results["skipped"], told)
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table per kernel, with every projection."""
-        sizes = results["arguments"]
-        return [
-            listing(
-                f"{named['family']}: d = {sizes['d']:,}, D = "
-                f"{sizes['n_components']:,}, {sizes['n']:,} rows",
-                records,
-                {
-                    "method": "method",
-                    "ns/feature": ("ns_per_feature", number),
-                    "bound": ("bound_ns", number),
-                    "× float32": ("speedup_over_float32", number),
-                    "× float64": ("speedup_over_float64", number),
-                    "peak": ("peak_memory_bytes", megabytes),
-                    "output": ("output_bytes", megabytes),
-                },
-                "×: how many times faster than the first peer of that type; peak: "
-                "above the input, with the output",
-            )
-            for named, records in groups(results["records"], "family")
-        ]
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return bars of nanoseconds per feature."""
-        sizes = results["arguments"]
-        panels = [
-            Panel(
-                title=f"{named['family']} kernel",
-                xlabel="nanoseconds per feature (row × output column)",
-                ylabel=" ",
-                extra=partial(_bars, family=named["family"]),
-            )
-            for named, _ in groups(results["records"], "family")
-        ]
-        title = (
-            f"d = {sizes['d']:,}, D = {sizes['n_components']:,}, {sizes['n']:,} rows, "
-            f"{results['machine']['cpu_count']} cores"
-        )
-        return draw(results, panels, columns=1, size=(7.2, 3.0), title=title)
+def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:
+    """Return `n` standard normal rows, drawn in float32 for every dtype."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d), dtype=np.float32).astype(dtype, copy=False)
 
 
 def peak_of_map(request: Mapping[str, Any]) -> dict[str, Any]:
     """Measure the memory that fitting and transforming add in this process."""
-    contender = Contender(**request["contender"])
-    (n, d, size), seed = request["sizes"], request["seed"]
+    contender = FeatureMap(**request["contender"])
+    n, d, size, seed = (request[k] for k in ("n", "d", "n_components", "seed"))
     few = make_rows(_FIRST_ROWS, d, contender.dtype, seed)
-    first = min(size, _FIRST_COMPONENTS)
-    if contender.why_not(_FIRST_ROWS, first):
-        first = _FIRST_ROWS
-    contender.build(d, first, seed).fit(few).transform(few)  # loads compiled code
+    landmarks = contender.method in ("Nystroem", "landmarks")
+    first = min(size, _FIRST_ROWS if landmarks else _FIRST_COMPONENTS)
+    contender.build(first, seed).fit(few).transform(few)  # loads compiled code
     X = make_rows(n, d, contender.dtype, seed)
     gc.collect()
     with Measurement() as measured:
-        Z = contender.build(d, size, seed).fit(X).transform(X)
+        Z = contender.build(size, seed).fit(X).transform(X)
     added = measured.peak_bytes - measured.before_bytes
     return {"peak_memory_bytes": added, "output_bytes": int(Z.nbytes)}
-
-
-def _fitted(
-    contender: Contender, d: int, size: int, X: Any, seed: int
-) -> tuple[Any, dict[str, Any]]:
-    """Return a fitted and warmed-up map, the time it took, and its output's bytes.
-
-    A projection may draw its matrix on first use, so the warm-up counts as fitting.
-    """
-    feature_map = contender.build(d, size, seed)
-    start = time.perf_counter()
-    Z = feature_map.fit(X).transform(X[:_WARM_UP_ROWS])
-    seconds = time.perf_counter() - start
-    output = len(X) * size * Z.dtype.itemsize
-    return feature_map, {"fit_seconds": seconds, "output_bytes": output}
-
-
-def _add_speedups(records: Sequence[dict[str, Any]]) -> None:
-    """Add each record's speedup over the kernel's first peers."""
-    peers: dict[str, float] = {}
-    for record in records:
-        if record["library"] != "randkern" and "Nystroem" not in record["method"]:
-            peers.setdefault(record["dtype"], record["seconds"])
-    for record in records:
-        for dtype in ("float32", "float64"):
-            peer = peers.get(dtype)
-            record[f"speedup_over_{dtype}"] = peer and peer / record["seconds"]
 
 
 def _limit(memory_limit: str | None) -> int:
@@ -268,31 +277,3 @@ def _limit(memory_limit: str | None) -> int:
         free = available_memory()
         return resolve_memory_limit(None) if free is None else free // 2
     return resolve_memory_limit(memory_limit)
-
-
-def _bars(axes: Any, results: Mapping[str, Any], family: str) -> None:
-    """Draw one kernel's bars from top to bottom, each with its bound."""
-    records = of(results["records"], family=family)
-    for place, record in enumerate(records):
-        own, bound = record["library"] == "randkern", record["bound_ns"]
-        axes.barh(
-            place,
-            record["ns_per_feature"],
-            height=0.66,
-            color="#0072B2" if own else "#C8C8C8",
-            edgecolor="0.25",
-            label="randkern (× faster than the float32 peer)" if own else "peer",
-        )
-        text = f"{record['ns_per_feature']:.3g}"
-        if own and record["speedup_over_float32"]:
-            text += f"  ({record['speedup_over_float32']:.2g}×)"
-        right = max(record["ns_per_feature"], bound or 0.0)
-        offset = {"xytext": (7, 0), "textcoords": "offset points"}
-        axes.annotate(text, (right, place), va="center", fontsize=8, **offset)
-        if bound:
-            ends = [place - 0.42, place + 0.42]
-            axes.plot([bound] * 2, ends, color="#D55E00", lw=2.2, label="bound")
-    axes.set_yticks(range(len(records)), [record["method"] for record in records])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.margins(x=0.2)

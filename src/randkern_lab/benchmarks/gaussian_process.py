@@ -14,12 +14,10 @@ generated rows, and no larger tables. Each method runs in its own process, and l
 from 64 rows before it is timed.
 """
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,51 +27,98 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.study.preparation import prepare
 
+from ..contenders import Contender, known_names, versions_of
 from ..options import DataOptions, option
-from ..panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-    logarithmic,
-)
-from ..process import Stopwatch, in_fresh_process
+from ..panels import Panel, logarithmic
+from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import TextTable, count, listing, megabytes, of, seconds, skip_notes
-from .contenders import missing_package
+from ..tables import Listing, sentences, skip_notes, text
 from .gp_peers import (
-    Predicted,
-    predict_gpytorch,
-    predict_scikit_learn,
-    predict_svgp,
-    predict_xgpr,
+    NOISE,
+    FourierProcess,
+    GPyTorchProcess,
+    ProcessWithDeviations,
+    SparseProcess,
+    XGPRProcess,
+    negative_log_density,
 )
-from .rows import known_names, saved_arrays, saved_rows
+from .rows import Rows, saved, saved_rows, warm_trial
 from .tables import kind_of, read_table, table_paths
 
-__all__ = ["METHODS", "GaussianProcesses", "Options"]
+__all__ = ["METHODS", "GaussianProcesses", "Options", "learn"]
 
-METHODS: Mapping[str, Style] = {
-    "features": Style("randkern, features", BLUE, "o"),
-    "prior": Style("randkern, far_variance='prior'", SKY, "v"),
-    "exact": Style("randkern, exact", BLUE, "D"),
-    "scikit-learn": Style("scikit-learn, exact", BLACK, "X"),
-    "gpytorch": Style("GPyTorch, exact", RED, "D"),
-    "rff": Style("GPyTorch, RFFKernel", RED, "s"),
-    "svgp": Style("GPyTorch, SVGP", GREEN, "^"),
-    "xgpr": Style("xGPR", ORANGE, "P"),
+
+def _own(request: Mapping[str, Any], far_variance: str = "features") -> Any:
+    d, size = request["n_features"], request["n_components"]
+    model = randkern.GaussianProcessRegressor(
+        randkern.Gaussian(np.full(d, d**0.5)) * 1.0,
+        NOISE,
+        size,
+        far_variance=far_variance,
+        random_state=request["seed"],
+    )
+    return ProcessWithDeviations(model, include_noise=True)
+
+
+_prior = partial(_own, far_variance="prior")
+
+
+def _scikit_learn(request: Mapping[str, Any]) -> Any:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    d = request["n_features"]
+    kernel = ConstantKernel(1.0) * RBF(np.full(d, d**0.5), (1e-5, 1e5))
+    # The white kernel is the noise, and is included in the predicted deviations.
+    return ProcessWithDeviations(GaussianProcessRegressor(kernel + WhiteKernel(NOISE)))
+
+
+METHODS: Mapping[str, Contender] = {
+    name: Contender(label, colour, marker, "", make=make, needs=tuple(needs))
+    for name, label, colour, marker, make, *needs in (
+        ("features", "randkern, features", "blue", "o", _own),
+        ("prior", "randkern, far_variance='prior'", "sky", "v", _prior),
+        ("exact", "randkern, exact", "blue", "D", _own),
+        ("scikit-learn", "scikit-learn, exact", "black", "X", _scikit_learn),
+        ("gpytorch", "GPyTorch, exact", "red", "D", GPyTorchProcess, "gpytorch"),
+        ("rff", "GPyTorch, RFFKernel", "red", "s", FourierProcess, "gpytorch"),
+        ("svgp", "GPyTorch, SVGP", "green", "^", SparseProcess, "gpytorch"),
+        ("xgpr", "xGPR", "orange", "P", XGPRProcess, "xGPR"),
+    )
 }
 _EXACT = ("exact", "scikit-learn", "gpytorch")
-_PACKAGES = dict.fromkeys(("gpytorch", "rff", "svgp"), "gpytorch") | {"xgpr": "xGPR"}
-_SCORES = {"rmse": "test RMSE (standard deviations)", "nlpd": "negative log density"}
-_WARM_UP_ROWS = 64
-_NOISE = 0.1
 _TEST_ROWS = 5000
+
+
+def _scores(y: NDArray[Any], law: NDArray[Any]) -> Any:
+    """Return scores of predicted means and variances."""
+    residual, deviation = y - law[0], np.sqrt(law[1])
+    low, high = (
+        float(np.mean(np.abs(residual) < norm.ppf(0.5 + share / 2) * deviation))
+        for share in (0.5, 0.95)
+    )
+    return {
+        "rmse": float(np.sqrt(np.mean(residual**2))),
+        "nlpd": negative_log_density(residual, law[1]),
+        "coverage": high,
+        "coverage_50": low,
+    }
+
+
+def learn(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Learn and predict in this process."""
+    rows = saved_rows(request["folder"], request["n_train"])
+    contender = METHODS[request["method"]]
+    trial, warm_up, model = warm_trial(contender, request, rows, _scores)
+    scores: Any = trial.score
+    return {
+        **scores,
+        "seconds": trial.fit.seconds + trial.predict.seconds,
+        "cpu_seconds": trial.fit.cpu_seconds + trial.predict.cpu_seconds,
+        "warm_up_seconds": warm_up,
+        "steps": getattr(model, "steps_", None),
+        "out_of_time": getattr(model, "out_of_time_", None),
+    }
 
 
 @dataclass(frozen=True)
@@ -107,6 +152,42 @@ class Options(DataOptions):
     )
 
 
+def _described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield records with what is known of their data set, and a mark on late steps."""
+    sets = {data["name"]: data for data in results["datasets"]}
+    several = results["arguments"]["seeds"] > 1
+    for record in results["records"]:
+        late = "*" if record["out_of_time"] else ""
+        yield {
+            **record,
+            "data": sets[record["dataset"]],
+            "draw": record["seed"] if several else None,
+            "learned": text(f"{{steps:,}}{late}", record),
+        }
+
+
+def _noise(axes: Any, results: Mapping[str, Any]) -> None:
+    rmse = results["shown"][0]["data"]["noise_rmse"]
+    if rmse is not None:
+        axes.axhline(rmse, color="0.4", ls=":", label="noise alone")
+    _wide(axes, results)
+
+
+def _wide(axes: Any, results: Mapping[str, Any]) -> None:
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.12)
+
+
+_COMMON: dict[str, Any] = {
+    "styles": METHODS,
+    "title": "{data[name]}, {data[n_train]:,} rows",
+    "xlabel": "seconds to learn and predict",
+    "log": "x",
+    "records": _described,
+    "each": "dataset",
+}
+
+
 class GaussianProcesses(Experiment):
     """Gaussian processes on data sets of numbers."""
 
@@ -116,55 +197,83 @@ class GaussianProcesses(Experiment):
     )
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            "Gaussian processes, standardised targets",
+            "data | method | seed | rows | D | RMSE | NLPD | 50 % | 95 % | steps | "
+            "seconds | CPU s | peak",
+            "{dataset} | {label} | {draw} | {n_train:,} | {n_components:,} | "
+            "{rmse:.4f} | {nlpd:.4f} | {coverage_50:percent} | {coverage:percent} | "
+            "{learned} | {seconds:seconds} | {cpu_seconds:seconds} | "
+            "{peak_memory_bytes:megabytes}",
+            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
+            "targets within intervals; steps of Adam, * where the budget of "
+            "{arguments[budget]:g} CPU s ended them; seconds to learn and predict, and "
+            "those of all processors; peak of the whole process",
+            records=_described,
+        ),
+    )
+    panels = (
+        Panel(
+            *("seconds", "rmse"),
+            ylabel="test RMSE (standard deviations)",
+            extra=_noise,
+            **_COMMON,
+        ),
+        Panel("seconds", "nlpd", ylabel="negative log density", extra=_wide, **_COMMON),
+    )
+    layout: ClassVar = {"columns": 2, "size": (4.8, 3.6)}
 
     def prepare(self) -> None:
         """Write the data sets to files for the processes."""
         options = self.options
         self.methods = known_names("method", options.methods, METHODS)
-        self.described, self.folders = {}, {}
         if options.tables and options.data_dir is None:
             raise ValueError("--tables are files of --data-dir, which is not given")
-        sets = self._tables() if options.data_dir is not None else self._generated()
-        for arrays, described in sets:
-            saved = self.resources.enter_context(saved_arrays(*arrays))
-            self.folders[described["name"]] = saved
-            self.described[described["name"]] = described
+        self.described, self.folders = {}, {}
+        sets = self._generated() if options.data_dir is None else self._tables()
+        for name, rows, noise in sets:
+            rows, scale = _standardised(rows)
+            self.folders[name] = self.resources.enter_context(saved(rows))
+            self.described[name] = {
+                "name": name,
+                "n_train": len(rows.X),
+                "n_test": len(rows.X_test),
+                "n_features": rows.X.shape[1],
+                "noise_rmse": None if noise is None else noise / scale,
+            }
 
-    def _generated(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        yield self._diabetes()
-        yield self._friedman()
+    def _generated(self) -> Iterator[tuple[str, Rows, float | None]]:
+        """Yield diabetes, and Friedman's first function, with the noise's deviation."""
+        from sklearn.datasets import make_friedman1
 
-    def _diabetes(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        data = prepare(load_dataset("diabetes"), random_state=self.options.seed)
-        arrays = data.X_train, data.y_train, data.X_test, data.y_test
-        return _standardised("diabetes", *arrays, noise=None)
+        n, d, seed = self.options.n, self.options.columns, self.options.seed
+        data = prepare(load_dataset("diabetes"), random_state=seed)
+        yield (
+            "diabetes",
+            Rows(data.X_train, data.y_train, data.X_test, data.y_test),
+            None,
+        )
+        total = n + min(n, _TEST_ROWS)
+        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
+        yield "friedman", Rows(X[:n], y[:n], X[n:], y[n:]), 1.0
 
-    def _tables(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Return the tables of the folder with numeric targets."""
+    def _tables(self) -> Iterator[tuple[str, Rows, None]]:
+        """Yield the tables of the folder with numeric targets."""
         options = self.options
         paths = table_paths(options.data_dir)
         for name in known_names("table", options.tables or tuple(paths), paths):
             request = {"table": name, "path": paths[name], "target": options.target}
             X, y, test = read_table({**request, "fold": 0, "rows": None, "seed": 0})
-            if kind_of(y) != "regression":
-                continue
-            rows, y = (X[~test], X[test]), y.astype(float)
-            encoder = randkern.TabularEncoder().fit(rows[0])
-            train, held_out = (encoder.transform(part) for part in rows)
-            arrays = train, y[~test], held_out, y[test]
-            yield _standardised(name, *arrays, noise=None)
-
-    def _friedman(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return Friedman's first function with noise of variance 1."""
-        from sklearn.datasets import make_friedman1
-
-        n, d, seed = self.options.n, self.options.columns, self.options.seed
-        total = n + min(n, _TEST_ROWS)
-        X, y = make_friedman1(total, n_features=d, noise=1.0, random_state=seed)
-        return _standardised("friedman", X[:n], y[:n], X[n:], y[n:], noise=1.0)
+            if kind_of(y) == "regression":
+                y, encoder = y.astype(float), randkern.TabularEncoder()
+                train, held_out = (
+                    encoder.fit_transform(X[~test]),
+                    encoder.transform(X[test]),
+                )
+                yield name, Rows(train, y[~test], held_out, y[test]), None
 
     def cases(self) -> Iterator[Case]:
-        """Return data sets, methods and seeds."""
         first = self.options.seed
         seeds = range(first, first + self.options.seeds)
         yield from grid(dataset=self.described, method=self.methods, seed=seeds)
@@ -172,36 +281,24 @@ class GaussianProcesses(Experiment):
     def measure(self, case: Case) -> dict[str, Any]:
         """Run the method in its own process, which reads the rows it uses."""
         method, options = case["method"], self.options
-        if method in _PACKAGES:
-            reason = missing_package(_PACKAGES[method])
-            if reason is not None:
-                raise SkippedCase(reason)
-        used = self.described[case["dataset"]]["n_train"]
+        METHODS[method].check()
+        described = self.described[case["dataset"]]
+        used, size = described["n_train"], options.n_components
         if method in _EXACT:
             if options.data_dir is not None and used > options.exact_rows:
                 raise SkippedCase(f"an exact process of {used:,} rows")
-            used = min(used, options.exact_rows)
-        size = None if method in _EXACT else options.n_components
-        if method == "svgp":
-            size = min(options.inducing or options.n_components, used)
-        request = {
-            **{"method": method, "n_train": used, "n_components": size},
-            **{"budget": options.budget, "seed": case["seed"]},
-            "folder": self.folders[case["dataset"]],
-        }
-        try:
-            found = in_fresh_process(learn, request)
-        except ValueError as error:
-            raise SkippedCase(str(error)) from error
-        named = {"label": METHODS[method].label, "n_train": used, "n_components": size}
-        return named | found
+            used, size = min(used, options.exact_rows), None
+        elif method == "svgp":
+            size = min(options.inducing or size, used)
+        named = {"n_train": used, "n_components": size}
+        request = {"folder": self.folders[case["dataset"]], **case, **named}
+        request |= {"budget": options.budget, "n_features": described["n_features"]}
+        found = in_fresh_process(learn, request)
+        return {"label": METHODS[method].label, **named, **found}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the descriptions of data sets, and the peers' versions."""
-        versions = {
-            name: metadata.version(name) if importlib.util.find_spec(name) else None
-            for name in ("torch", "gpytorch", "xGPR")
-        }
+        versions = versions_of(("torch", "gpytorch", "xGPR"))
         return {
             "datasets": list(self.described.values()),
             "versions": results["versions"] | versions,
@@ -211,148 +308,18 @@ class GaussianProcesses(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the error due to noise alone, and the skipped methods."""
-        for data in results["datasets"]:
-            if data["noise_rmse"] is not None:
-                rmse = data["noise_rmse"]
-                yield f"{data['name']}: the true function would have RMSE {rmse:.4f}"
+        noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
+        told = "{name}: the true function would have RMSE {noise_rmse:.4f}"
+        yield from sentences(noisy, told)
         yield from skip_notes(results, "method", "dataset")
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return every contender on every data set: scores, seconds, memory."""
-        # Older records have no seeds, steps or budget.
-        arguments = results["arguments"]
-        several = arguments.get("seeds", 1) > 1
-        columns = {
-            "data": lambda r: r["dataset"],
-            "method": lambda r: r["label"],
-            **({"seed": lambda r: str(r["seed"])} if several else {}),
-            "rows": lambda r: count(r["n_train"]),
-            "D": lambda r: (
-                "" if r["n_components"] is None else count(r["n_components"])
-            ),
-            "RMSE": lambda r: f"{r['rmse']:.4f}",
-            "NLPD": lambda r: f"{r['nlpd']:.4f}",
-            # Older records have no 50 % coverage.
-            "50 %": lambda r: (
-                f"{100 * r['coverage_50']:.1f} %" if "coverage_50" in r else ""
-            ),
-            "95 %": lambda r: f"{100 * r['coverage']:.1f} %",
-            "steps": _steps,
-            "seconds": lambda r: seconds(r["seconds"]),
-            "CPU s": lambda r: seconds(r["cpu_seconds"]),
-            "peak": lambda r: megabytes(r["peak_memory_bytes"]),
-        }
-        caption = (
-            "NLPD: mean negative log predictive density; 50 %, 95 %: share of test "
-            "targets within intervals; steps of Adam, * where the budget of "
-            f"{arguments.get('budget', 0):g} CPU s ended them; seconds to learn and "
-            "predict, and those of all processors; peak of the whole process"
-        )
-        title = "Gaussian processes, standardised targets"
-        return [listing(title, results["records"], columns, caption)]
 
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return RMSE and density against seconds, a row per data set."""
-        panels = [
-            Panel(
-                title=f"{data['name']}, {data['n_train']:,} rows",
-                xlabel="seconds to learn and predict",
-                ylabel=label,
-                extra=partial(_points, data=data, score=score),
-            )
-            for data in results["datasets"]
-            for score, label in _SCORES.items()
-        ]
-        return draw(results, panels, columns=2, size=(4.8, 3.6))
-
-
-def _steps(record: Mapping[str, Any]) -> str:
-    if record.get("steps") is None:
-        return ""
-    return count(record["steps"]) + "*" * record["out_of_time"]
-
-
-def _points(axes: Any, results: Mapping[str, Any], data: Any, score: str) -> None:
-    for record in of(results["records"], dataset=data["name"]):
-        style = METHODS[record["method"]]
-        look = {"color": style.colour, "marker": style.marker, "linestyle": ""}
-        axes.plot(record["seconds"], record[score], ms=8, label=style.label, **look)
-    if score == "rmse" and data["noise_rmse"] is not None:
-        axes.axhline(data["noise_rmse"], color="0.4", ls=":", label="noise alone")
-    logarithmic(axes, "x")
-    axes.margins(x=0.15, y=0.12)
-
-
-def _standardised(
-    name: str,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    X_test: NDArray[Any],
-    y_test: NDArray[Any],
-    noise: float | None,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Standardise columns and targets by the training rows."""
+def _standardised(rows: Rows) -> tuple[Rows, float]:
+    """Standardise by the training rows; return the scale of the targets, too."""
+    X, y, X_test, y_test = rows
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     middle, scale = float(y.mean()), float(y.std())
-    arrays = ((X - centre) / spread, (y - middle) / scale)
-    held_out = ((X_test - centre) / spread, (y_test - middle) / scale)
-    described = {
-        "name": name,
-        "n_train": len(X),
-        "n_test": len(X_test),
-        "n_features": int(X.shape[1]),
-        "noise_rmse": None if noise is None else noise / scale,
-    }
-    return (*arrays, *held_out), described
-
-
-def learn(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Learn and predict in this process."""
-    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
-    few, watch = slice(0, _WARM_UP_ROWS), Stopwatch()
-    size = request["n_components"]
-    small = {**request, "n_components": None if size is None else 16, "budget": 0.0}
-    _predict(small, X[few], y[few], X_test[few])
-    warmed = watch.lap()
-    mean, variance, steps, out_of_time = _predict(request, X, y, X_test)
-    lap = watch.lap()
-    residual, deviation = y_test - mean, np.sqrt(variance)
-    low, high = (float(norm.ppf(0.5 + share / 2)) for share in (0.5, 0.95))
-    density = 0.5 * (np.log(2 * np.pi * variance) + residual**2 / variance)
-    return {
-        "rmse": float(np.sqrt(np.mean(residual**2))),
-        "nlpd": float(np.mean(density)),
-        "coverage": float(np.mean(np.abs(residual) < high * deviation)),
-        "coverage_50": float(np.mean(np.abs(residual) < low * deviation)),
-        "seconds": lap.seconds,
-        "cpu_seconds": lap.cpu_seconds,
-        "warm_up_seconds": warmed.seconds,
-        "steps": steps,
-        "out_of_time": out_of_time,
-    }
-
-
-def _predict(
-    request: Mapping[str, Any], X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any]
-) -> Predicted:
-    """Learn, and return means and variances of the test targets."""
-    method, size, seed = request["method"], request["n_components"], request["seed"]
-    if method == "scikit-learn":
-        return predict_scikit_learn(X, y, X_test, noise=_NOISE)
-    if method == "xgpr":
-        return predict_xgpr(X, y, X_test, n_components=size, seed=seed)
-    if method in ("gpytorch", "rff", "svgp"):
-        predict = predict_svgp if method == "svgp" else predict_gpytorch
-        asked = {"n_components": size, "noise": _NOISE, "seed": seed}
-        return predict(X, y, X_test, budget=request["budget"], **asked)
-    lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    kernel = randkern.Gaussian(lengthscales) * 1.0
-    far = "prior" if method == "prior" else "features"
-    model = randkern.GaussianProcessRegressor(
-        kernel, _NOISE, size, far_variance=far, random_state=seed
-    )
-    mean, sd = model.fit(X, y).predict(X_test, return_std=True, include_noise=True)
-    return Predicted(mean, sd**2)
+    scaled = [((part - centre) / spread) for part in (X, X_test)]
+    y, y_test = (y - middle) / scale, (y_test - middle) / scale
+    return Rows(scaled[0], y, scaled[1], y_test), scale

@@ -5,8 +5,11 @@ its D × D matrices have no Cholesky factor in float32. The exact process and `R
 take full gradients with steps of 0.1, SVGP takes batches of 1,024 rows with steps of
 0.05, with which it gets further in the same time than with the tutorials' 0.01. The
 density of a tenth of the training rows (at most 2,000), held out of learning, decides
-when to stop and which step is kept; the time of learning is bounded, too. Libraries are
-imported on use.
+when to stop and which step is kept; the time of learning is bounded, too. The exact
+process and `RFFKernel` are then conditioned on all rows. Libraries are imported on use.
+
+A model is made from the request of a fit, and predicts the means and variances of
+targets, including noise.
 """
 
 import copy
@@ -15,170 +18,202 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
-    "Predicted",
+    "NOISE",
+    "FourierProcess",
+    "GPyTorchProcess",
+    "ProcessWithDeviations",
+    "SparseProcess",
+    "XGPRProcess",
     "climb",
-    "predict_gpytorch",
-    "predict_scikit_learn",
-    "predict_svgp",
-    "predict_xgpr",
+    "negative_log_density",
 ]
 
+# The variance from which all learn it; lengthscales start from √d.
+NOISE = 0.1
 _BATCH = 1024
-_FULL_RATE, _SVGP_RATE = 0.1, 0.05
 # Held out for stopping: one row in ten, at most 2,000.
 _HELD_SHARE, _MOST_HELD = 10, 2000
-# Steps between evaluations of the density there, for full gradients and for batches;
-# evaluations without improvement after which learning ends.
-_FULL_EVERY, _SVGP_EVERY = 5, 20
+# Evaluations of the density there without improvement after which learning ends.
 _PATIENCE = 5
 
 
-class Predicted(NamedTuple):
-    """Means and variances of test targets, including noise, and how Adam ended.
+class GPyTorchProcess:
+    """The exact process, learned by full gradients of the likelihood.
 
-    `steps` is the number of steps; `out_of_time` is whether the budget ended them.
+    `steps_` is the number of steps, `out_of_time_` whether the budget ended them.
     """
 
-    mean: NDArray[Any]
-    variance: NDArray[Any]
-    steps: int | None = None
-    out_of_time: bool | None = None
+    dtype: Any = np.float32
+    rate = 0.1
+    # Steps between evaluations of the density of rows held out.
+    every = 5
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.torch = importlib.import_module("torch")
+        self.library = importlib.import_module("gpytorch")
+        self.request = request
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "GPyTorchProcess":
+        torch = self.torch
+        torch.manual_seed(self.request["seed"])
+        rows, targets = self._tensor(X), self._tensor(y)
+        n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
+        held, kept = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
+        self.likelihood = self.library.likelihoods.GaussianLikelihood()
+        loss = self.prepare(rows[kept], targets[kept])
+        self.kernel.base_kernel.lengthscale = X.shape[1] ** 0.5
+        self.kernel.outputscale = 1.0
+        self.likelihood.noise = NOISE
+        self.steps_, self.out_of_time_ = climb(
+            torch.nn.ModuleList([self.model, self.likelihood]),
+            loss,
+            lambda: self._density(rows[held], targets[held]),
+            rate=self.rate,
+            every=self.every,
+            budget=self.request["budget"],
+        )
+        self.condition(rows, targets)
+        return self
+
+    def prepare(self, rows: Any, targets: Any) -> Callable[[], Any]:
+        """Make the model; return the loss of a step."""
+        given = rows, targets, self.likelihood
+        model = self.process(self.library.models.ExactGP, rows, lambda model: given)
+        model.to(rows.dtype)  # it includes the likelihood
+        mlls = self.library.mlls
+        evidence = mlls.ExactMarginalLogLikelihood(self.likelihood, model)
+        return lambda: -evidence(model(rows), targets)
+
+    def process(self, base: Any, rows: Any, given: Callable[[Any], Any]) -> Any:
+        """Make a process of a kind of GPyTorch, from what it is given."""
+        library = self.library
+        kernel = self.kernel = library.kernels.ScaleKernel(self.base(rows.shape[1]))
+
+        class Model(base):
+            def __init__(self) -> None:
+                super().__init__(*given(self))
+                self.mean_module = library.means.ZeroMean()
+                self.covar_module = kernel
+
+            def forward(self, x: Any) -> Any:
+                mean, cov = self.mean_module(x), self.covar_module(x)
+                return library.distributions.MultivariateNormal(mean, cov)
+
+        self.model = Model()
+        return self.model
+
+    def base(self, d: int) -> Any:
+        """Return a kernel with a lengthscale per column."""
+        return self.library.kernels.RBFKernel(ard_num_dims=d)
+
+    def condition(self, rows: Any, targets: Any) -> None:
+        """Condition on all rows, including those held out for stopping."""
+        self.model.set_train_data(rows, targets, strict=False)
+
+    def predict(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self._moments(self._tensor(X))
+
+    def law(self) -> Callable[[Any], Any]:
+        """Return a function of rows, which returns the law of their targets."""
+        return lambda rows: self.likelihood(self.model(rows))
+
+    def _tensor(self, array: NDArray[Any]) -> Any:
+        return self.torch.from_numpy(np.asarray(array, dtype=self.dtype))
+
+    def _moments(self, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return means and variances of targets at rows, in blocks."""
+        self.model.eval()
+        self.likelihood.eval()
+        with self.torch.no_grad():
+            laws = map(self.law(), rows.split(_BATCH))
+            moments = [(law.mean, law.variance) for law in laws]
+        mean, variance = map(self.torch.cat, zip(*moments, strict=True))
+        return mean.double().numpy(), variance.double().numpy()
+
+    def _density(self, rows: Any, targets: Any) -> float:
+        mean, variance = self._moments(rows)
+        return negative_log_density(targets.double().numpy() - mean, variance)
 
 
-def predict_gpytorch(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    X_test: NDArray[Any],
-    *,
-    n_components: int | None,
-    budget: float,
-    noise: float,
-    seed: int,
-) -> Predicted:
-    """Learn by full gradients of the likelihood, exact or with ``RFFKernel``.
+class FourierProcess(GPyTorchProcess):
+    """``RFFKernel``: cosines and sines of D/2 samples."""
 
-    Parameters
-    ----------
-    X, y, X_test : ndarray
-        Rows (n, d), targets (n,), test rows.
-    n_components : int or None
-        D, cosines and sines of D/2 samples; None for the exact kernel.
-    budget : float
-        Largest CPU time of Adam in seconds, over all processors.
-    noise : float
-        Initial noise variance; lengthscales start from √d.
-    seed : int
+    dtype = np.float64
 
-    Returns
-    -------
-    Predicted
-        Conditioned on all rows, including those held out for stopping.
-    """
-    torch, gpytorch = _import()
-    torch.manual_seed(seed)
-    dtype = np.float32 if n_components is None else np.float64
-    all_rows, all_targets = _tensors(torch, X, y, dtype=dtype)
-    (rows, targets), held = _split(torch, all_rows, all_targets)
-    d = rows.shape[1]
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    def base(self, d: int) -> Any:
+        samples = max(1, self.request["n_components"] // 2)
+        return self.library.kernels.RFFKernel(
+            num_samples=samples, num_dims=d, ard_num_dims=d
+        )
 
-    class Model(gpytorch.models.ExactGP):  # type: ignore[name-defined]
-        def __init__(self) -> None:
-            super().__init__(rows, targets, likelihood)
-            self.mean_module = gpytorch.means.ZeroMean()
-            base = gpytorch.kernels.RBFKernel(ard_num_dims=d)
-            if n_components is not None:
-                base = gpytorch.kernels.RFFKernel(
-                    num_samples=max(1, n_components // 2), num_dims=d, ard_num_dims=d
-                )
-            self.covar_module = gpytorch.kernels.ScaleKernel(base)
+    def law(self) -> Callable[[Any], Any]:
+        """Return the law from weights of features; GPyTorch takes minutes for it."""
+        torch, kernel, noise = self.torch, self.kernel, self.likelihood.noise
 
-        def forward(self, x: Any) -> Any:
-            mean, cov = self.mean_module(x), self.covar_module(x)
-            return gpytorch.distributions.MultivariateNormal(mean, cov)
+        def features(rows: Any) -> Any:
+            Z = kernel.base_kernel._featurize(rows, normalize=True)
+            return kernel.outputscale.sqrt() * Z
 
-    model = Model().to(all_rows.dtype)  # it includes the likelihood
-    _start(model.covar_module, likelihood, d, noise)
-    likelihood_of_all = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    ended = climb(
-        torch.nn.ModuleList([model, likelihood]),
-        lambda: -likelihood_of_all(model(rows), targets),
-        lambda: _density(torch, model, likelihood, *held),
-        rate=_FULL_RATE,
-        every=_FULL_EVERY,
-        budget=budget,
-    )
-    model.set_train_data(all_rows, all_targets, strict=False)
-    return _predict(torch, model, likelihood, X_test, ended)
+        Z = features(self.model.train_inputs[0])
+        factor = torch.linalg.cholesky(Z.T @ Z + noise * torch.eye(Z.shape[1]).to(Z))
+        moments = Z.T @ self.model.train_targets[:, None]
+        weights = torch.cholesky_solve(moments, factor)
+
+        def law(rows: Any) -> Any:
+            new = features(rows)
+            half = torch.linalg.solve_triangular(factor, new.T, upper=False)
+            variance = noise * (1 + half.square().sum(dim=0))
+            return SimpleNamespace(mean=(new @ weights)[:, 0], variance=variance)
+
+        return law
 
 
-def predict_svgp(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    X_test: NDArray[Any],
-    *,
-    n_components: int,
-    budget: float,
-    noise: float,
-    seed: int,
-) -> Predicted:
-    """Learn a sparse variational process with D inducing points, in batches of 1,024.
+class SparseProcess(GPyTorchProcess):
+    """SVGP with D inducing points; rows held out for stopping are not used."""
 
-    Parameters and return values are those of :func:`predict_gpytorch`; the rows held
-    out for stopping are not used for learning.
-    """
-    torch, gpytorch = _import()
-    torch.manual_seed(seed)
-    (rows, targets), held = _split(torch, *_tensors(torch, X, y))
-    n, d = rows.shape
-    variational = gpytorch.variational
-    points = rows[torch.randperm(n)[:n_components]].clone()
+    rate, every = 0.05, 20
 
-    class Model(gpytorch.models.ApproximateGP):  # type: ignore[name-defined]
-        def __init__(self) -> None:
+    def prepare(self, rows: Any, targets: Any) -> Callable[[], Any]:
+        library, torch, n = self.library, self.torch, len(rows)
+        points = rows[torch.randperm(n)[: self.request["n_components"]]].clone()
+
+        def strategy(model: Any) -> Any:
+            variational = library.variational
             posterior = variational.CholeskyVariationalDistribution(len(points))
-            strategy = variational.VariationalStrategy(
-                self, points, posterior, learn_inducing_locations=True
-            )
-            super().__init__(strategy)
-            self.mean_module = gpytorch.means.ZeroMean()
-            base = gpytorch.kernels.RBFKernel(ard_num_dims=d)
-            self.covar_module = gpytorch.kernels.ScaleKernel(base)
+            return [
+                variational.VariationalStrategy(
+                    model, points, posterior, learn_inducing_locations=True
+                )
+            ]
 
-        def forward(self, x: Any) -> Any:
-            mean, cov = self.mean_module(x), self.covar_module(x)
-            return gpytorch.distributions.MultivariateNormal(mean, cov)
+        model = self.process(library.models.ApproximateGP, rows, strategy)
+        bound = library.mlls.VariationalELBO(self.likelihood, model, num_data=n)
 
-    model, likelihood = Model(), gpytorch.likelihoods.GaussianLikelihood()
-    _start(model.covar_module, likelihood, d, noise)
-    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=n)
+        passes = (torch.randperm(n).split(_BATCH) for _ in itertools.count())
+        batch = itertools.chain.from_iterable(passes)
 
-    def batches() -> Iterator[Any]:
-        while True:
-            yield from torch.randperm(n).split(_BATCH)
+        def loss() -> Any:
+            chosen = next(batch)
+            return -bound(model(rows[chosen]), targets[chosen])
 
-    batch = batches()
+        return loss
 
-    def loss() -> Any:
-        chosen = next(batch)
-        return -bound(model(rows[chosen]), targets[chosen])
+    def condition(self, rows: Any, targets: Any) -> None:
+        """Keep what was learned in batches."""
 
-    ended = climb(
-        torch.nn.ModuleList([model, likelihood]),
-        loss,
-        lambda: _density(torch, model, likelihood, *held),
-        rate=_SVGP_RATE,
-        every=_SVGP_EVERY,
-        budget=budget,
-    )
-    return _predict(torch, model, likelihood, X_test, ended)
+
+def negative_log_density(residual: NDArray[Any], variance: NDArray[Any]) -> float:
+    """Return the mean negative log density of normal residuals."""
+    return float(np.mean(np.log(2 * np.pi * variance) + residual**2 / variance) / 2)
 
 
 def climb(
@@ -192,24 +227,9 @@ def climb(
 ) -> tuple[int, bool]:
     """Take Adam steps until the density of held-out rows stops improving.
 
-    Parameters
-    ----------
-    modules : torch.nn.ModuleList
-        The modules, restored at the end to the smallest `density`.
-    loss : callable
-        Returns the loss of a step.
-    density : callable
-        Returns the mean negative log density of held-out rows.
-    rate : float
-    every : int
-        Steps between evaluations of `density`.
-    budget : float
-        CPU time in seconds, over all processors, after which no step begins.
-
-    Returns
-    -------
-    steps : int
-    out_of_time : bool
+    `density` returns their mean negative log density, every so many steps; the modules
+    end with its smallest. After `budget` seconds of CPU time, over all processors, no
+    step begins. Returns the number of steps, and whether the budget ended them.
     """
     torch = importlib.import_module("torch")
     optimizer = torch.optim.Adam(modules.parameters(), lr=rate)
@@ -234,141 +254,43 @@ def climb(
     return step, late
 
 
-def predict_xgpr(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    X_test: NDArray[Any],
-    *,
-    n_components: int,
-    seed: int,
-) -> Predicted:
-    """Learn one lengthscale for all columns with xGPR, by its exact likelihood.
+class XGPRProcess:
+    """xGPR: one lengthscale for all columns, by its exact likelihood.
 
-    Its variances come from D − 2 structured features. Parameters and return values
-    are those of :func:`predict_gpytorch`.
+    Its variances come from D − 2 structured features: it requires fewer than features.
     """
-    library = importlib.import_module("xGPR")
-    data = library.build_regression_dataset(X, y)
-    variance = n_components - 2  # xGPR requires fewer than features
-    model = library.xGPRegression(
-        n_components, variance, verbose=False, random_seed=seed
-    )
-    model.set_hyperparams(None, data)
-    model.tune_hyperparams_crude(data, random_seed=seed)
-    model.fit(data, mode="exact")
-    return Predicted(*model.predict(X_test, get_var=True))
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.library = importlib.import_module("xGPR")
+        self.size, self.seed = request["n_components"], request["seed"]
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "XGPRProcess":
+        data = self.library.build_regression_dataset(X, y)
+        self.model = self.library.xGPRegression(
+            self.size, self.size - 2, verbose=False, random_seed=self.seed
+        )
+        self.model.set_hyperparams(None, data)
+        self.model.tune_hyperparams_crude(data, random_seed=self.seed)
+        self.model.fit(data, mode="exact")
+        return self
+
+    def predict(self, X: NDArray[Any]) -> Any:
+        return self.model.predict(X, get_var=True)
 
 
-def predict_scikit_learn(
-    X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any], *, noise: float
-) -> Predicted:
-    """Learn scikit-learn's exact process; see :func:`predict_gpytorch`."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+class ProcessWithDeviations:
+    """A process that predicts standard deviations, with `options`."""
 
-    bounds = (1e-5, 1e5)
-    lengthscales = np.full(X.shape[1], X.shape[1] ** 0.5)
-    kernel = ConstantKernel(1.0) * RBF(lengthscales, bounds) + WhiteKernel(noise)
-    # The white kernel is the noise, and is included in the predicted deviations.
-    model = GaussianProcessRegressor(kernel)
-    with warnings.catch_warnings():
-        # Lengthscales of irrelevant columns end at their bounds.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
-    mean, sd = model.predict(X_test, return_std=True)
-    return Predicted(mean, sd**2)
+    def __init__(self, model: Any, **options: Any) -> None:
+        self.model, self.options = model, options
 
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "ProcessWithDeviations":
+        with warnings.catch_warnings():
+            # Lengthscales of irrelevant columns end at their bounds.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(X, y)
+        return self
 
-def _import() -> tuple[Any, Any]:
-    return importlib.import_module("torch"), importlib.import_module("gpytorch")
-
-
-def _tensors(torch: Any, *arrays: NDArray[Any], dtype: type = np.float32) -> list[Any]:
-    return [torch.from_numpy(np.asarray(a, dtype=dtype)) for a in arrays]
-
-
-def _split(torch: Any, rows: Any, targets: Any) -> tuple[Any, Any]:
-    """Return the rows for learning and those for stopping."""
-    n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
-    held, kept = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
-    return (rows[kept], targets[kept]), (rows[held], targets[held])
-
-
-def _start(kernel: Any, likelihood: Any, d: int, noise: float) -> None:
-    """Set the same starting point as for the other contenders."""
-    kernel.base_kernel.lengthscale = d**0.5
-    kernel.outputscale = 1.0
-    likelihood.noise = noise
-
-
-def _moments(
-    torch: Any, model: Any, likelihood: Any, rows: Any
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return means and variances of targets at rows, in blocks."""
-    model.eval()
-    likelihood.eval()
-    means, variances = [], []
-    with torch.no_grad():
-        law = _law_of_features if _has_features(model) else _law
-        predict = law(torch, model, likelihood)
-        for block in rows.split(_BATCH):
-            mean, variance = predict(block)
-            means.append(mean.double().numpy())
-            variances.append(variance.double().numpy())
-    return np.concatenate(means), np.concatenate(variances)
-
-
-def _has_features(model: Any) -> bool:
-    return hasattr(model.covar_module.base_kernel, "randn_weights")
-
-
-def _law(torch: Any, model: Any, likelihood: Any) -> Callable[[Any], tuple[Any, Any]]:
-    def predict(rows: Any) -> tuple[Any, Any]:
-        predicted = likelihood(model(rows))
-        return predicted.mean, predicted.variance
-
-    return predict
-
-
-def _law_of_features(
-    torch: Any, model: Any, likelihood: Any
-) -> Callable[[Any], tuple[Any, Any]]:
-    """Return a function that predicts from the weights of features.
-
-    The law is GPyTorch's, which takes minutes with matrices of all rows.
-    """
-    kernel, noise = model.covar_module, likelihood.noise
-
-    def features(rows: Any) -> Any:
-        Z = kernel.base_kernel._featurize(rows, normalize=True)
-        return kernel.outputscale.sqrt() * Z
-
-    Z = features(model.train_inputs[0])
-    factor = torch.linalg.cholesky(Z.T @ Z + noise * torch.eye(Z.shape[1]).to(Z))
-    weights = torch.cholesky_solve(Z.T @ model.train_targets[:, None], factor)
-
-    def predict(rows: Any) -> tuple[Any, Any]:
-        new = features(rows)
-        half = torch.linalg.solve_triangular(factor, new.T, upper=False)
-        return (new @ weights)[:, 0], noise * (1 + half.square().sum(dim=0))
-
-    return predict
-
-
-def _density(torch: Any, model: Any, likelihood: Any, rows: Any, targets: Any) -> float:
-    mean, variance = _moments(torch, model, likelihood, rows)
-    squares = (targets.double().numpy() - mean) ** 2 / variance
-    return float(np.mean(np.log(2 * np.pi * variance) + squares) / 2)
-
-
-def _predict(
-    torch: Any,
-    model: Any,
-    likelihood: Any,
-    X_test: NDArray[Any],
-    ended: tuple[int, bool],
-) -> Predicted:
-    dtype = np.float64 if likelihood.noise.dtype == torch.float64 else np.float32
-    (rows,) = _tensors(torch, X_test, dtype=dtype)
-    return Predicted(*_moments(torch, model, likelihood, rows), *ended)
+    def predict(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        mean, sd = self.model.predict(X, return_std=True, **self.options)
+        return mean, sd**2

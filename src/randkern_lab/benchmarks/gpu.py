@@ -2,36 +2,54 @@
 
 ``features`` compares fused structured features with the bound of writing them and with
 plain PyTorch; ``product`` compares the projection that is never stored with
-``torch.matmul``; ``ridge`` times a fit. For seconds and joules against the number of
-features, see ``randkern reproduce projection-cost``. Without a GPU nothing is measured,
-and the results say why (``ran``, ``reason``).
+``torch.matmul``; ``ridge`` times a fit to generated rows of ten classes. For seconds
+and joules against the number of features, see ``randkern reproduce projection-cost``.
+Without a GPU nothing is measured, and the results say why (``ran``, ``reason``).
 """
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
-from typing import Any
+from statistics import median
+from typing import Any, ClassVar
+
+import numpy as np
+import sklearn
 
 from randkern._extras import import_extra
+from randkern._random import Stream
+from randkern.kernels import Gaussian, Kernel, Optical
+from randkern.kernels.draw import fit_plan
+from randkern.models import KernelRidgeClassifier
+from randkern.plan import evaluate
+from randkern.solvers import PCG
 
-from ..energy import gpu_meter
+from ..contenders import known_names, versions_of
+from ..energy import EnergyMeter, Joules, gpu_meter
 from ..options import CommonOptions, option
-from ..panels import Panel, draw
-from ..runner import Case, Experiment
-from ..tables import Column, TextTable, count, listing, of
-from .gpu_device import Device
-from .rows import known_names
+from ..panels import BLUE, RED, Panel
+from ..process import Stopwatch
+from ..runner import Case, Experiment, grid
+from ..tables import Listing, of, text
+from .timing import interleave
 
-__all__ = ["MEASUREMENTS", "OnGPU", "Options"]
+__all__ = ["MEASUREMENTS", "NO_METER", "OnGPU", "Options", "why_not"]
 
-# Key and heading of a column, besides seconds and joules.
-MEASUREMENTS = {
-    "features": ("share_of_write_bound", "of the write bound"),
-    "product": ("share_of_matmul", "of torch.matmul"),
-    "ridge": ("test_accuracy", "test accuracy"),
-}
+MEASUREMENTS = ("features", "product", "ridge")
+# Rows and columns of the largest product, whose matrix would take 4 TB.
+_HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}
+_HUGE_ON_CPU = {"n": 2, "d": 1000, "n_components": 1000}
+_CLASSES = 10
+# Rows and features of the warm-up fit.
+_COMPILED = 300
+# Shortest measurement of energy: NVML updates its counter about every 20 ms.
+_ENERGY_SECONDS = 1.0
+NO_METER = EnergyMeter("none: not a GPU", None)
+
+Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -39,9 +57,7 @@ class Options(CommonOptions):
     """Options of ``randkern bench gpu``."""
 
     device: str = option("cuda", "cuda, cuda:1, or cpu.", quick="cpu")
-    measurements: tuple[str, ...] = option(
-        tuple(MEASUREMENTS), "Of features, product, ridge."
-    )
+    measurements: tuple[str, ...] = option(MEASUREMENTS, "Of features, product, ridge.")
     n: int = option(8192, "Rows of the features.", quick=20)
     d: int = option(784, "Input columns.", quick=70)
     n_components: int = option(16384, "Features.", quick=90)
@@ -52,6 +68,23 @@ class Options(CommonOptions):
     cpu: bool = option(False, "Also fit ridge on the processor.", quick=True)
 
 
+def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw picoseconds per feature, and those of writing it."""
+    for record in results["shown"]:
+        cost = record["picoseconds_a_feature"]
+        if record["method"] == "write":
+            axes.axvline(cost, color=RED, linestyle="--")
+        else:
+            axes.plot(cost, record["method"], "o", color=BLUE)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.margins(x=0.1)
+
+
+def _with_milliseconds(results: Mapping[str, Any]) -> list[Any]:
+    return [{**r, "ms": 1000 * r["seconds"]} for r in results["records"]]
+
+
 class OnGPU(Experiment):
     """Measurements on one device, if it is there."""
 
@@ -59,93 +92,243 @@ class OnGPU(Experiment):
     title = "Features, products and ridge on a GPU, beside its bounds."
     command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            "{measurement}",
+            "method | rows | d | D | ms | joules | of the write bound | of torch.matmul"
+            " | test accuracy",
+            "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
+            "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
+            records=_with_milliseconds,
+            each="measurement",
+        ),
+    )
+    panels = (
+        Panel(
+            title="{n:,} rows, d = {d:,}, D = {n_components:,}",
+            xlabel="picoseconds per feature (dashed: of writing it)",
+            ylabel=" ",
+            where={"measurement": "features"},
+            extra=_draw_features,
+        ),
+    )
+    layout: ClassVar = {"title": "{device[name]}"}
 
     def prepare(self) -> None:
-        """Look for the device."""
         options = self.options
-        self.measurements = known_names(
-            "measurement", options.measurements, MEASUREMENTS
-        )
+        names = known_names("measurement", options.measurements, MEASUREMENTS)
         self.reason = why_not(options.device)
-        self.device = None
+        self.measurements = [] if self.reason else names
         if self.reason is None:
-            self.device = Device(options.device, options.repeats, options.seed)
+            self.torch = import_extra("torch", "bench gpu", "gpu")
+            self.device = self.torch.device(options.device)
+            self.on_gpu = self.device.type == "cuda"
+            self.meter = gpu_meter(self.device.index or 0) if self.on_gpu else NO_METER
 
     def cases(self) -> Iterator[Case]:
-        """Return the measurements."""
-        for name in self.measurements if self.device is not None else ():
-            yield {"measurement": name}
+        yield from grid(measurement=self.measurements)
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        """Return the records of a measurement."""
-        o, device = self.options, self.device
-        assert device is not None  # otherwise there are no cases
-        calls = {
-            "features": partial(device.features, o.n, o.d, o.n_components),
-            "product": partial(device.products, o.n, o.side),
-            "ridge": partial(
-                device.ridge, o.ridge_rows, o.d, o.ridge_components, o.cpu
-            ),
+        measured = {
+            "features": self._features,
+            "product": self._products,
+            "ridge": self._ridge,
         }
-        found: list[dict[str, Any]] = calls[case["measurement"]]()
-        return found
+        return measured[case["measurement"]]()
+
+    def _features(self) -> list[dict[str, Any]]:
+        """Measure structured features, the bound of writing them, and plain PyTorch."""
+        torch, options = self.torch, self.options
+        n, d, D = options.n, options.d, options.n_components
+        X, out = self._normal(n, d), torch.empty(n, D, device=self.device)
+        weights, offsets = self._normal(d, D) / d**0.5, self._normal(D)
+
+        def plain() -> Any:
+            """Compute the features of RBFSampler in PyTorch."""
+            Z = X @ weights
+            Z += offsets
+            torch.cos(Z, out=Z)
+            Z *= (2 / D) ** 0.5
+            return Z
+
+        calls: dict[str, Call] = {
+            "write": lambda: out.fill_(1.0),
+            "plain torch, RBFSampler": plain,
+        }
+        kernels = {"gaussian": Gaussian(d**0.5), "optical": Optical(2)}
+        for name, kernel in kernels.items():
+            for projection in ("structured", "streamed", "dense"):
+                plan = self._plan(kernel, d, D, projection)
+                calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
+        return self._timed(
+            *("features", calls, {"n": n, "d": d, "n_components": D}),
+            lambda value, seconds: {
+                "picoseconds_a_feature": 1e12 * value / (n * D),
+                "share_of_write_bound": seconds["write"] / value,
+                "speedup_over_plain": seconds["plain torch, RBFSampler"] / value,
+            },
+        )
+
+    def _products(self) -> list[dict[str, Any]]:
+        """Measure the projection that is never stored, and a product with a matrix."""
+        n, side = self.options.n, self.options.side
+        X, matrix = self._normal(n, side), self._normal(side, side)
+        calls = {
+            "torch.matmul": lambda: X @ matrix,
+            "streamed": self._streamed(X, side),
+        }
+        sizes = {"n": n, "d": side, "n_components": side}
+        beside = self._timed("product", calls, sizes, partial(_rates, sizes))
+        huge = _HUGE if self.on_gpu else _HUGE_ON_CPU
+        alone = self._streamed(self._normal(huge["n"], huge["d"]), huge["n_components"])
+        calls = {"streamed, no matrix would fit": alone}
+        return beside + self._timed("product", calls, huge, partial(_rates, huge))
+
+    def _streamed(self, X: Any, D: int) -> Call:
+        """Return the projection of rows that is never stored."""
+        plan = self._plan(Gaussian(1.0), X.shape[1], 2 * D, "streamed")
+        projection: Any = plan.groups[0].factors[0].projection
+        return lambda: projection.project(X, 0, D)
+
+    def _ridge(self) -> list[dict[str, Any]]:
+        """Measure a ridge classifier on the device, and on the processor if asked."""
+        options, rng = self.options, np.random.default_rng(self.options.seed)
+        n, d, D = options.ridge_rows, options.d, options.ridge_components
+        centers = rng.normal(size=(_CLASSES, d)).astype(np.float32)
+        labels = rng.integers(0, _CLASSES, n + n // 6)
+        X = centers[labels] + 4 * rng.standard_normal((len(labels), d), np.float32)
+        # scikit-learn requires this variable; nothing here calls SciPy on tensors.
+        os.environ.setdefault("SCIPY_ARRAY_API", "1")
+        tensors = [
+            self.torch.as_tensor(each, device=self.device) for each in (X, labels)
+        ]
+        with sklearn.config_context(array_api_dispatch=True):
+            records = [self._fitted(str(self.device), self.meter, *tensors)]
+        if options.cpu:
+            records.append(self._fitted("cpu, NumPy", NO_METER, X, labels))
+        sizes = {"measurement": "ridge", "n": n, "d": d, "n_components": D}
+        return [sizes | record for record in records]
+
+    def _fitted(self, place: str, meter: EnergyMeter, X: Any, y: Any) -> dict[str, Any]:
+        """Return the record of a fit; one of few rows and features compiles."""
+        n, D = self.options.ridge_rows, self.options.ridge_components
+        model, small = (
+            KernelRidgeClassifier(
+                *(Gaussian((2.0 * 17 * X.shape[1]) ** 0.5), 1e-3, size),
+                solver=PCG(),
+                random_state=0,
+            )
+            for size in (D, min(D, _COMPILED))
+        )
+        small.fit(X[:_COMPILED], y[:_COMPILED]).predict(X[:9])
+        self._wait()
+        watch = Stopwatch()
+        with Joules(meter) as spent:
+            model.fit(X[:n], y[:n])
+            self._wait()
+        fit = watch.lap().seconds
+        accuracy = float((model.predict(X[n:]) == y[n:]).sum()) / len(y[n:])
+        return {
+            "method": place,
+            "seconds": fit,
+            "predict_seconds": watch.lap().seconds,
+            "iterations": int(model.solution_.iterations),
+            "test_accuracy": accuracy,
+            "joules": spent.joules,
+        }
+
+    def _timed(
+        self,
+        measurement: str,
+        calls: Mapping[str, Call],
+        sizes: Mapping[str, int],
+        rates: Callable[..., dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Return a record per call, with what `rates` computes from the seconds."""
+        found = interleave(calls, self.options.repeats, self._wait)
+        seconds = {name: median(own) for name, own in found.items()}
+        return [
+            {"measurement": measurement, "method": name, **sizes, "seconds": value}
+            | rates(value, seconds)
+            | {"joules": self._joules(calls[name], value)}
+            for name, value in seconds.items()
+        ]
+
+    def _joules(self, call: Call, seconds: float) -> float | None:
+        """Return the energy of a call, from enough calls to be measurable."""
+        times = max(1, round(_ENERGY_SECONDS / seconds)) if self.meter.read else 0
+        with Joules(self.meter) as spent:
+            for _ in range(times):
+                call()
+            self._wait()
+        return None if spent.joules is None else spent.joules / times
+
+    def _wait(self) -> None:
+        if self.on_gpu:
+            self.torch.cuda.synchronize(self.device)
+
+    def _normal(self, *shape: int) -> Any:
+        generator = self.torch.Generator(self.device).manual_seed(self.options.seed)
+        return self.torch.randn(*shape, device=self.device, generator=generator)
+
+    def _plan(self, kernel: Kernel, d: int, D: int, projection: str) -> Any:
+        rows, stream = np.zeros((2, d), np.float32), Stream(self.options.seed)
+        return fit_plan(kernel, rows, None, D, stream, projection=projection)
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return a description of the device and of its energy counter."""
-        device = self.device
+        ran = self.reason is None
+        versions = versions_of(("torch", "triton", "nvidia-ml-py"))
         return {
-            "ran": self.reason is None,
+            "ran": ran,
             "reason": self.reason,
-            "device": None if device is None else device.describe(),
-            "energy": (gpu_meter() if device is None else device.meter).name,
-            "versions": results["versions"] | _versions(),
+            "device": self._described() if ran else None,
+            "energy": (self.meter if ran else gpu_meter()).name,
+            "versions": results["versions"]
+            | {name: found for name, found in versions.items() if found},
+        }
+
+    def _described(self) -> dict[str, Any]:
+        if not self.on_gpu:
+            return {"name": "cpu"}
+        from randkern.backend.torch_kernels import fused_kernels
+
+        kernels = fused_kernels()
+        properties = self.torch.cuda.get_device_properties(self.device)
+        return {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "multiprocessors": properties.multi_processor_count,
+            "capability": f"{properties.major}.{properties.minor}",
+            "cuda": self.torch.version.cuda,
+            "matmul_precision": self.torch.get_float32_matmul_precision(),
+            "streamed_precision": kernels and kernels.product_precision(self.device),
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the device, or why the benchmark did not run."""
-        if results["ran"]:
-            versions = sorted(results["versions"].items())
-            named = ", ".join(f"{name} {version}" for name, version in versions)
-            yield f"{results['device']['name']}; {named}"
-        else:
-            yield f"The GPU benchmark did not run: {results['reason']}."
-        yield f"energy: {results['energy']}"
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return a table per measurement."""
-        tables = []
-        for name, (key, heading) in MEASUREMENTS.items():
-            columns: dict[str, Column] = {
-                "method": "method",
-                "rows": ("n", count),
-                "d": ("d", count),
-                "D": ("n_components", count),
-                "ms": lambda r: f"{1000 * r['seconds']:.3g}",
-                "joules": ("joules", ".3g"),
-                heading: (key, ".3g"),
-            }
-            records = of(results["records"], measurement=name)
-            if records:
-                tables.append(listing(name, records, columns))
-        return tables
+        versions = sorted(results["versions"].items())
+        named = ", ".join(f"{name} {version}" for name, version in versions)
+        told = f"{{device[name]}}; {named}"
+        missed = "The GPU benchmark did not run: {reason}."
+        yield text(told if results["ran"] else missed, results)
+        yield text("energy: {energy}", results)
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the figure of the cost per feature."""
+        """Return the figure of the cost per feature, if it was measured."""
         features = of(results["records"], measurement="features")
-        if not features:
-            return {}
-        first = features[0]
-        panel = Panel(
-            title=f"{first['n']:,} rows, d = {first['d']:,}, "
-            f"D = {first['n_components']:,}",
-            xlabel="picoseconds per feature (dashed: of writing it)",
-            ylabel=" ",
-            extra=_draw_features,
-        )
-        return {"gpu.png": draw(results, [panel], title=results["device"]["name"])}
+        return super().figures(results) if features else {}
+
+
+def _rates(
+    sizes: Mapping[str, int], value: float, seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the rate of a product, and how it compares to torch.matmul."""
+    peer = seconds.get("torch.matmul")
+    gflops = 2e-9 * math.prod(sizes.values()) / value
+    return {"gflops": gflops, "share_of_matmul": peer and peer / value}
 
 
 def why_not(device: str) -> str | None:
@@ -165,37 +348,7 @@ def why_not(device: str) -> str | None:
         raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
     if wanted.type not in ("cuda", "cpu"):
         raise ValueError(f"device must be cuda or cpu, got {device!r}.")
-    if wanted.type == "cpu":
-        return None
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if (wanted.index or 0) < found:
+    if wanted.type == "cpu" or (wanted.index or 0) < found:
         return None
-    return (
-        f"PyTorch finds {found} CUDA device{'' if found == 1 else 's'}, not {device}"
-        if found
-        else "PyTorch finds no CUDA device"
-    )
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the tensor libraries that are installed."""
-    found = {}
-    for name in ("torch", "triton", "nvidia-ml-py"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _draw_features(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw picoseconds per feature, and those of writing it."""
-    for record in of(results["records"], measurement="features"):
-        cost = record["picoseconds_a_feature"]
-        if record["method"] == "write":
-            axes.axvline(cost, color="#D55E00", linestyle="--")
-        else:
-            axes.plot(cost, record["method"], "o", color="#0072B2")
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.margins(x=0.1)
+    return f"PyTorch finds {found or 'no'} CUDA device(s), not {device}"

@@ -5,92 +5,198 @@
 kernel: two dense products in NumPy; the polynomial kernel: ``PolynomialCountSketch``),
 to Falkon and to xGPR's discriminant, if installed. All use the same float32 rows,
 kernel, penalty and intercept (Falkon and xGPR have none). Each fit runs in its own
-process, so that its peak memory is its own; contenders take turns, seed after seed.
+process, so that its peak memory is its own, and fits 64 rows before it is timed;
+contenders take turns, seed after seed.
 
 scikit-learn factorises exactly, while conjugate gradients stop early. Wherever both
 run, our own factorisation (``cholesky``) therefore runs too: it is added to the
 solvers, and a peer is skipped if memory does not suffice.
+
+With ``--scaling``, the cost of conjugate gradients is measured against D and against n,
+on streamed rows: float32 normals with descending variances, 64 columns and one target
+(:func:`.rows.write_rows`), written once to a temporary folder, set by the environment
+variable ``TMPDIR``, and read block by block in every pass. The kernel is Gaussian with
+lengthscale √d. Fits against D (10,000 rows) use the models' memory limit, those against
+n (2,048 features) 200 MB: features are cached as long as they fit, so memory grows with
+n up to that limit.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 import randkern
-from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 
+from ..contenders import Contender, known_names
 from ..options import option
-from ..panels import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Style,
-    new_figure,
-    scatter_costs,
-)
 from ..process import in_fresh_process
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, grid
 from ..tables import (
-    Column,
-    TextTable,
-    groups,
-    listing,
-    megabytes,
-    number,
+    Fitted,
+    Listing,
+    aggregated,
+    fitted_power,
     of,
     percent,
-    seconds,
-    words,
+    sentences,
+    skip_notes,
+    text,
 )
-from . import ridge_scaling
-from .contenders import FAMILIES, PEERS
+from .classifiers import ClassifierExperiment, cost_panel, fit_classifier
+from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
-    LIBRARIES,
-    SOLVERS,
-    fit_classifier,
-    label,
-    package,
+    FalkonClassifier,
+    RidgeOnFeatures,
+    XGPRClassifier,
+    own_ridge,
     peer_bytes,
-    why_not,
+    ridge_record,
 )
-from .row_file import write_rows
-from .rows import (
-    RowOptions,
-    known_names,
-    load_rows,
-    parse_lengthscale,
-    temporary_folder,
-)
+from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-__all__ = ["Options", "Ridge", "summarise"]
+__all__ = ["METHODS", "Options", "Ridge", "exponents", "fit_ridge", "summarise"]
 
-_FACTORISED = ("RBFSampler", "Nystroem", "two products", "PolynomialCountSketch")
-_LOOKS = {
-    "pcg": (BLUE, "s", "-"),
-    "cholesky": (GREEN, "^", "--"),
-    "auto": (PINK, "D", ":"),
-    "landmarks": (SKY, "h", "-"),
-    "RBFSampler": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "two products": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "PolynomialCountSketch": (RED, "v", (0, (5, 1, 1, 1, 1, 1))),
-    "Nystroem": (ORANGE, "P", (0, (8, 3))),
-    "falkon": ("#000000", "X", (0, (8, 3))),
-    "xgpr": ("#999999", "*", "--"),
+SOLVERS = ("pcg", "cholesky", "auto")
+LIBRARIES = ("falkon", "xgpr")
+_pcg = partial(own_ridge, solver="pcg")
+_cholesky = partial(own_ridge, solver="cholesky")
+_landmarks = partial(_cholesky, features="nystrom")
+_LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
+METHODS: Mapping[str, Contender] = {
+    name: Contender(
+        *(label or f"{name} + RidgeClassifier", colour, marker, dashes),
+        make=make,
+        needs=tuple(needs),
+        landmarks=name in ("landmarks", "Nystroem", "falkon"),
+        memory=peer_bytes if make is RidgeOnFeatures else None,
+    )
+    for name, label, colour, marker, dashes, make, *needs in (
+        ("pcg", "randkern, pcg", "blue", "s", "-", _pcg),
+        ("cholesky", "randkern, cholesky", "green", "^", "--", _cholesky),
+        ("auto", "randkern, auto", "pink", "D", ":", own_ridge),
+        ("landmarks", "randkern, landmarks", "sky", "h", "-", _landmarks),
+        ("RBFSampler", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("two products", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("PolynomialCountSketch", "", "red", "v", _DOTS, RidgeOnFeatures),
+        ("Nystroem", "", "orange", "P", _LONG, RidgeOnFeatures),
+        ("falkon", "Falkon", "black", "X", _LONG, FalkonClassifier, "falkon"),
+        ("xgpr", "xGPR, discriminant", "grey", "*", "--", XGPRClassifier, "xGPR"),
+    )
 }
-STYLES = {method: Style(label(method), *look) for method, look in _LOOKS.items()}
+
+
+class _Streamed(randkern.KernelRidgeRegressor):
+    """Ridge regression that reads its rows block by block."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        return super().fit(randkern.RowBlocks.from_arrays(X, y))
+
+
+_STREAMED = partial(own_ridge, model=_Streamed, solver="pcg")
+PCG = Contender("randkern, pcg", make=_STREAMED)
+
+
+# The sizes that vary, and the fixed ones.
+FULL: Mapping[str, Any] = {
+    "n_components": [1000, 3000, 10_000, 30_000, 100_000],
+    "n": [1000, 10_000, 100_000, 1_000_000],
+    **{"fixed_n": 10_000, "fixed_n_components": 2048, "d": 64},
+    "memory_limit": "200MB",
+}
+QUICK: Mapping[str, Any] = {
+    **{"n_components": [16, 32], "n": [60, 120], "fixed_n": 50},
+    **{"fixed_n_components": 16, "d": 4, "memory_limit": "200MB"},
+}
+TEST_ROWS = 2000
+# What varies, and what does not.
+_AXES = {
+    "n_components": ("features D", "n = {n:,}"),
+    "n": ("training rows n", "D = {n_components:,}"),
+}
+_COSTS = {
+    "train_seconds": "fit",
+    "seconds_per_iteration": "an iteration",
+    "peak_memory_bytes": "peak",
+}
+
+
+def _scaled(results: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = results.get("scaling", {}).get("records", [])
+    return found
+
+
+_SCALING = tuple(
+    Listing(
+        f"pcg on streamed rows, d = {{d:,}}, {fixed}",
+        f"{name} | fit | iterations | an iteration | peak | anonymous | test error | "
+        "outcome",
+        f"{{{axis}:,}} | {{train_seconds:seconds}} | {{iterations:number}} | "
+        "{seconds_per_iteration:seconds} | {peak_memory_bytes:megabytes} | "
+        "{peak_anonymous_bytes:megabytes} | {test_error:percent} | {outcome:words}",
+        Fitted(
+            "exponents (all points, last two): "
+            + ", ".join(
+                f"{cost} {{scaling[exponents][{axis}][{key}][all]:.2f}}, "
+                f"{{scaling[exponents][{axis}][{key}][last]:.2f}}"
+                for key, cost in _COSTS.items()
+            )
+        ),
+        records=_scaled,
+        where={"axis": axis},
+    )
+    for axis, (name, fixed) in _AXES.items()
+)
+
+
+_TITLE = (
+    "{kernel}, alpha = {arguments[alpha]:g}: {dataset[name]}, {dataset[n_train]:,} "
+    "rows, {dataset[n_test]:,} test rows"
+)
+
+
+def described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the summary by number of features, with the kernel and the accuracy."""
+    named = results["arguments"]
+    parameter = "degree {degree:g}" if named["degree"] else "ℓ = {lengthscale:.4g}"
+    kernel = text(f"{{kernel}}, {parameter}", named)
+    for entry in sorted(results["summary"], key=lambda entry: entry["n_components"]):
+        accuracy = percent(entry["test_accuracy"], entry["test_error_std"])
+        yield {**entry, "kernel": kernel, "accuracy": accuracy}
+
+
+def fit_ridge(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return ridge_record(*fit_classifier(METHODS, request))
+
+
+def unexplained(y: NDArray[Any], predicted: NDArray[Any]) -> float:
+    """Return the unexplained share of the variance of targets."""
+    return float(np.mean((y - predicted) ** 2) / np.var(y))
+
+
+def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit a regressor in this process to rows that are read block by block."""
+    n, d, first = request["n"], request["d"], request["test_from"]
+    X, y = (Path(request["folder"]) / f"{name}.float32" for name in "Xy")
+    last = first + TEST_ROWS
+    X_test, y_test = RowFile(X, (last, d))[first:], RowFile(y, (last,))[first:]
+    rows = Rows(RowFile(X, (n, d)), RowFile(y, (n,)), X_test, y_test)
+    return ridge_record(*warm_trial(PCG, request, rows, unexplained))
 
 
 @dataclass(frozen=True)
 class Options(RowOptions):
     """Options of ``randkern bench ridge``."""
 
-    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     lengthscale: str = option("5", "Of the Gaussian kernel: a number, scale or median.")
+    kernel: str = option("gaussian", "gaussian, optical or polynomial.")
     degree: float = option(2.0, "Of the optical or the polynomial kernel.")
     alpha: float = option(1e-3, "The ridge penalty.")
     n_components: tuple[int, ...] = option(
@@ -102,7 +208,7 @@ class Options(RowOptions):
     peers: bool = option(True, "Beside the other libraries.")
     nystroem: bool = option(True, "Also Nystroem, and our landmarks.")
     libraries: tuple[str, ...] = option(
-        tuple(LIBRARIES), "Of falkon, xgpr, where they are installed."
+        LIBRARIES, "Of falkon, xgpr, where they are installed."
     )
     repeats: int = option(1, "Seeds; medians are shown.")
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "3GB".')
@@ -110,13 +216,32 @@ class Options(RowOptions):
     scaling: bool = option(False, "Also measure cost against D and n.", quick=True)
 
 
-class Ridge(Experiment):
+class Ridge(ClassifierExperiment):
     """Ridge classifiers, each in a process of its own."""
 
     name = "ridge"
     title = "Accuracy of ridge against seconds, beside scikit-learn, Falkon and xGPR."
-    command = "bench"
     Options = Options
+    listed = (
+        Listing(
+            _TITLE,
+            "D | method | features | fit | train | × faster | predict | accuracy | "
+            "peak | iter. | residual | outcome",
+            "{n_components:,} | {method} | {features_seconds:seconds} | "
+            "{fit_seconds:seconds} | {train_seconds:seconds} | "
+            "{speedup_over_peer:number} | {predict_seconds:seconds} | {accuracy} | "
+            "{peak_memory_bytes:megabytes} | {iterations:number} | {residual:.0e} | "
+            "{outcome:words}",
+            "peers: features, then RidgeClassifier; medians over seeds; train is "
+            "features and fit; peak is of the whole process, with imports and data",
+            records=described,
+        ),
+        *_SCALING,
+    )
+    panels = (cost_panel(METHODS, _TITLE, described),)
+    layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
+    contenders = METHODS
+    work = staticmethod(fit_ridge)
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""
@@ -124,35 +249,26 @@ class Ridge(Experiment):
         known_names("kernel", [options.kernel], FAMILIES)
         if not (options.comparison or options.scaling):
             raise ValueError("--no-comparison leaves nothing to do without --scaling")
-        self.sizes = ridge_scaling.QUICK if options.quick else ridge_scaling.FULL
-        given = {"n_components": options.memory_limit, "n": self.sizes.memory_limit}
-        self.limits = {axis: v and resolve_memory_limit(v) for axis, v in given.items()}
-        self.methods = self._methods()
+        sizes = self.sizes = QUICK if options.quick else FULL
+        described = super().prepare() if options.comparison else None
         if options.scaling:
-            n = self.sizes.most_rows + ridge_scaling.TEST_ROWS
+            self.first = max(*sizes["n"], sizes["fixed_n"])  # of the test rows
+            n = self.first + TEST_ROWS
             self.say(f"writing {n:,} rows")
-            self.streams = self.resources.enter_context(temporary_folder())
-            write_rows(self.streams, n, self.sizes.d, options.seed)
-        self.lengthscale: float | None = None
-        if not options.comparison:
-            return None
-        rows = load_rows(options)
-        self.shape = rows.X_train.shape
-        if options.kernel == "gaussian":
-            kernel = randkern.Gaussian(parse_lengthscale(options.lengthscale))
-            resolved = kernel.resolve(rows.X_train, random_state=0)
-            self.lengthscale = float(resolved.lengthscale)
-        self.folder = self.resources.enter_context(rows.saved())
-        return rows.description
+            self.streams = self.resources.enter_context(
+                TemporaryDirectory(prefix=PREFIX)
+            )
+            write_rows(self.streams, n, sizes["d"], options.seed)
+        return described
 
-    def _methods(self) -> list[str]:
-        """Return the peers, the reference of ratios first, and our solvers."""
+    @property
+    def methods(self) -> list[str]:
+        """The peers, the reference of ratios first, and our solvers."""
         options = self.options
         own = known_names("solver", options.solvers, SOLVERS) if options.solvers else []
         if not options.peers:
-            known_names("solver", own, SOLVERS)
-            return own
-        first, *others = (m for m in PEERS[options.kernel] if m in _FACTORISED)
+            return known_names("solver", own, SOLVERS)
+        first, *others = (m for m in PEERS[options.kernel] if m in METHODS)
         peers = [first, *(others if options.nystroem else [])]
         if options.kernel == "gaussian":
             if options.libraries:
@@ -165,240 +281,151 @@ class Ridge(Experiment):
 
     def cases(self) -> Iterator[Case]:
         """Return contenders in turn, seed after seed, and the points of the scaling."""
-        options = self.options
-        seeds = range(options.seed, options.seed + options.repeats)
-        for seed in seeds if options.comparison else ():
-            for size in sorted(set(options.n_components)):
-                for method in self.methods:
-                    yield {
-                        "family": options.kernel,
-                        "method": method,
-                        "n_components": size,
-                        "seed": seed,
-                    }
+        options, first = self.options, self.options.seed
+        if options.comparison:
+            yield from grid(
+                family=[options.kernel],
+                seed=range(first, first + options.repeats),
+                n_components=sorted(set(options.n_components)),
+                method=self.methods,
+            )
         if options.scaling:
-            yield from self.sizes.cases()
+            sizes = self.sizes
+            for D in sizes["n_components"]:
+                yield {"axis": "n_components", "n_components": D, "n": sizes["fixed_n"]}
+            for n in sizes["n"]:
+                yield {"axis": "n", "n_components": sizes["fixed_n_components"], "n": n}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process."""
-        options = self.options
         if "axis" in case:
-            limits, sizes = self.limits, self.sizes
-            return ridge_scaling.measure(case, sizes, options, limits, self.streams)
-        self._check(case["method"], case["n_components"])
-        request = {
-            **case,
-            "lengthscale": self.lengthscale or 1.0,
-            "degree": options.degree,
-            "alpha": options.alpha,
-            "memory_limit": self.limits["n_components"],
-            "folder": self.folder,
-        }
-        found = in_fresh_process(fit_classifier, request)
+            return self._streamed(case)
+        found, method = super().measure(case), case["method"]
+        library = PEERS[case["family"]].get(method, "randkern")
         return {
-            "label": label(case["method"]),
-            "library": package(case["method"], case["family"]),
+            "library": "".join(METHODS[method].needs) or library,
             "test_accuracy": 1.0 - found["test_error"],
             **found,
         }
 
-    def _check(self, method: str, size: int) -> None:
-        """Raise if a contender must not run."""
-        n, d = self.shape
-        reason = why_not(method, n, size)
-        if reason is not None:
-            raise SkippedCase(reason)
-        needed, free = peer_bytes(size, n, d), available_memory()
-        if method in _FACTORISED and free is not None and needed > free:
-            raise SkippedCase(
-                f"its features, their copies and the Gram matrix take about "
-                f"{format_bytes(needed)}; {format_bytes(free)} are free"
-            )
+    def _streamed(self, case: Case) -> dict[str, Any]:
+        options, sizes, d = self.options, self.sizes, self.sizes["d"]
+        limits = {"n_components": options.memory_limit, "n": sizes["memory_limit"]}
+        request = {
+            **{**case, "d": d, "lengthscale": math.sqrt(d), "alpha": options.alpha},
+            **{"seed": options.seed, "folder": self.streams, "test_from": self.first},
+            "memory_limit": limits[case["axis"]],
+        }
+        found = in_fresh_process(fit_stream, request)
+        each = found["train_seconds"] / max(found["iterations"], 1)
+        return {"d": d, "seconds_per_iteration": each, **found}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the summary, with the scaling separate from the comparison."""
-        options, named = self.options, results["arguments"]
+        options, gaussian = self.options, self.options.kernel == "gaussian"
         records, scaled = _apart(results["records"])
         skipped, unscaled = _apart(results["skipped"])
-        if options.comparison and not records:
-            raise ValueError(f"nothing could be run: {skipped[0]['reason']}")
-        gone = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
-        found: dict[str, Any] = {
+        if options.comparison:
+            super().conclude({**results, "records": records, "skipped": skipped})
+        resolved = {
+            "lengthscale": getattr(self, "lengthscale", None) if gaussian else None,
+            "degree": None if gaussian else options.degree,
+            "methods": self.methods,
+            "memory_limit": self.memory_limit,
+        }
+        # Once, whatever the seeds.
+        once = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
+        found = {
+            "arguments": results["arguments"] | resolved,
             "records": records,
             "skipped": [
                 {key: value for key, value in note.items() if key != "seed"}
-                | {"method": label(note["method"])}
-                for note in reversed(gone.values())
+                | {"method": METHODS[note["method"]].label}
+                for note in reversed(once.values())
             ],
-            "arguments": named
-            | {
-                "lengthscale": self.lengthscale,
-                "degree": None if options.kernel == "gaussian" else options.degree,
-                "methods": self.methods,
-                "memory_limit": self.limits["n_components"],
-            },
             "summary": summarise(records),
         }
         if options.scaling:
+            named = {"alpha": options.alpha, "seed": options.seed}
+            pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
             found["scaling"] = {
-                "arguments": self.sizes.describe()
-                | {"alpha": options.alpha, "seed": options.seed},
+                "arguments": {**self.sizes, **named},
                 "records": scaled,
-                "exponents": ridge_scaling.exponents(scaled),
-                "skipped": [
-                    {"family": "gaussian", "method": label("pcg")} | note
-                    for note in unscaled
-                ],
+                "exponents": exponents(scaled),
+                "skipped": [pcg | note for note in unscaled],
             }
         return found
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the fits that stopped early, and the skipped cases."""
+        """Return the fits that stopped early, the skipped cases, and exponents."""
         for entry in results["summary"]:
             if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
                 beside = of(results["summary"], n_components=entry["n_components"])
                 methods = {each["method"] for each in beside}
-                stopped = entry["outcome"].replace("_", " ")
-                told = (
-                    f"{entry['label']}, D = {entry['n_components']:,}: {stopped} at a "
-                    f"residual of {entry['residual']:.1e}"
-                )
-                if methods & set(_FACTORISED):
+                told = "{label}, D = {n_components:,}: {outcome:words} "
+                told += "at a residual of {residual:.1e}"
+                if any(METHODS[m].memory for m in methods):
                     told += "; the peers' systems are solved exactly, as is ours by "
-                    told += "cholesky" + ", which was skipped" * (
-                        "cholesky" not in methods
-                    )
-                yield told
-        reasons: dict[tuple[str, str], list[str]] = {}
-        for note in results["skipped"]:
-            place = f"{note['family']}, {note['method']}", note["reason"]
-            reasons.setdefault(place, []).append(f"{note['n_components']:,}")
-        for (who, reason), sizes in reasons.items():
-            yield f"skipped {who}, n_components = {', '.join(sizes)}: {reason}"
-        for note in results.get("scaling", {}).get("skipped", ()):
-            where = f"D = {note['n_components']:,}, n = {note['n']:,}"
-            yield f"skipped {note['method']}, {where}: {note['reason']}"
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return contenders by number of features: seconds, accuracy, memory."""
-        tables = (
-            list(ridge_scaling.tables(results["scaling"]))
-            if "scaling" in results
-            else []
-        )
-        if not results["records"]:
-            return tables
-        columns: dict[str, Column] = {
-            "D": ("n_components", ","),
-            "method": "method",
-            "features": ("features_seconds", seconds),
-            "fit": ("fit_seconds", seconds),
-            "train": ("train_seconds", seconds),
-            "× faster": ("speedup_over_peer", number),
-            "predict": ("predict_seconds", seconds),
-            "accuracy": lambda e: percent(e["test_accuracy"], e["test_error_std"]),
-            "peak": ("peak_memory_bytes", megabytes),
-            "iter.": ("iterations", number),
-            "residual": ("residual", ".0e"),
-            "outcome": ("outcome", words),
-        }
-        caption = (
-            "peers: features, then RidgeClassifier; medians over seeds; train is "
-            "features and fit; peak is of the whole process, with imports and data"
-        )
-        summary = sorted(results["summary"], key=lambda entry: entry["n_components"])
-        return [listing(_title(results), summary, columns, caption), *tables]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return error against the time of features and fit."""
-        figure = new_figure(7.6, 5.2)
-        least = 0.5 / results["dataset"]["n_test"]
-        scatter_costs(figure.subplots(), results["summary"], STYLES, least)
-        figure.axes[0].set_title(_title(results), fontsize=10)
-        return figure
+                    told += "cholesky"
+                    told += ", which was skipped" * ("cholesky" not in methods)
+                yield text(told, entry)
+        yield from skip_notes(results, "family", "method", "n_components")
+        if "scaling" in results:
+            told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
+            yield from sentences(results["scaling"]["skipped"], told)
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one entry per method and number of features.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-
-    Returns
-    -------
-    summary : list of dict
-        ``family``, ``method``, ``label``, ``library``, ``n_components``, ``n_seeds``;
-        medians of a record's times and of ``iterations``; the means ``test_accuracy``
-        and ``test_error``, ``test_error_std`` (None for one seed); the largest
-        ``residual`` and ``peak_memory_bytes``; ``outcome`` (distinct ones, separated by
-        commas); relative to the family's peer at the same D, ``speedup_over_peer`` (the
-        peer's median ``train_seconds`` over its own) and ``memory_of_peer`` (its own
-        peak over the peer's), None without that peer.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.ridge import summarise
-    >>> record = {"family": "gaussian", "label": "", "library": "", "n_components": 8,
-    ...           "features_seconds": None, "fit_seconds": 1.0, "train_seconds": 1.0,
-    ...           "predict_seconds": 0.1, "total_seconds": 1.1, "process_seconds": 3.0,
-    ...           "test_error": 0.25, "test_accuracy": 0.75, "iterations": 4,
-    ...           "residual": 1e-3, "outcome": "converged", "peak_memory_bytes": 10**8,
-    ...           "seed": 0, "method": "pcg"}
-    >>> peer = record | {"method": "RBFSampler", "train_seconds": 6.0}
-    >>> [entry["speedup_over_peer"] for entry in summarise([record, peer])]
-    [6.0, 1.0]
+    It has medians of times and ``iterations``, mean errors with ``test_error_std``
+    (None for one seed), the largest ``residual`` and ``peak_memory_bytes``, distinct
+    outcomes, and, relative to the family's peer at the same D, ``speedup_over_peer``
+    (the peer's ``train_seconds`` over its own) and ``memory_of_peer`` (its own peak
+    over the peer's), None without that peer.
     """
-    import pandas as pd
-
-    medians = ("features", "fit", "train", "predict", "total", "process")
-    summary = []
     keys = ("family", "method", "label", "library", "n_components")
-    for named, own in groups(records, *keys):
-        table = pd.DataFrame(own)
-        found = {
-            f"{m}_seconds": table[f"{m}_seconds"].astype(float).median()
-            for m in medians
-        }
-        found["iterations"] = table.iterations.astype(float).median()
-        found["test_accuracy"] = table.test_accuracy.mean()
-        found["test_error"] = table.test_error.mean()
-        found["test_error_std"] = table.test_error.std()
-        found["residual"] = table.residual.astype(float).max()
-        entry = named | {"n_seeds": len(own)}
-        entry |= {k: None if np.isnan(v) else float(v) for k, v in found.items()}
-        entry["peak_memory_bytes"] = int(table.peak_memory_bytes.max())
-        entry["outcome"] = ", ".join(sorted(set(table.outcome)))
-        summary.append(entry)
+    timed = ("features", "fit", "train", "predict", "total", "process")
+    summary = aggregated(
+        records,
+        keys,
+        median=[*(f"{each}_seconds" for each in timed), "iterations"],
+        mean=["test_accuracy", "test_error"],
+        std=["test_error"],
+        max=["residual", "peak_memory_bytes"],
+    )
     for entry in summary:
-        first = next(iter(PEERS[entry["family"]]))
-        peers = of(summary, method=first, n_components=entry["n_components"])
-        train, peak = (
-            peers[0][k] if peers else None
-            for k in ("train_seconds", "peak_memory_bytes")
-        )
-        entry["speedup_over_peer"] = train and train / entry["train_seconds"]
-        entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
+        own = of(records, **{key: entry[key] for key in keys})
+        entry["outcome"] = ", ".join(sorted({record["outcome"] for record in own}))
+        first, size = next(iter(PEERS[entry["family"]])), entry["n_components"]
+        for peer in of(summary, method=first, n_components=size) or [{}]:
+            train, peak = peer.get("train_seconds"), peer.get("peak_memory_bytes")
+            entry["speedup_over_peer"] = train and train / entry["train_seconds"]
+            entry["memory_of_peer"] = peak and entry["peak_memory_bytes"] / peak
     return summary
+
+
+def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return how costs grow along each axis, as powers of the size.
+
+    For each axis and cost, ``all`` is the least-squares slope of the logarithms, and
+    ``last`` is the slope between the two largest points, where constant costs matter
+    least. None with fewer than two points; 1 is linear.
+    """
+    slopes: dict[str, dict[str, Any]] = {}
+    for axis in _AXES:
+        own = sorted(of(records, axis=axis), key=lambda record: record[axis])
+        slopes[axis] = {
+            cost: {
+                name: fitted_power([r[axis] for r in some], [r[cost] for r in some])
+                for name, some in (("all", own), ("last", own[-2:]))
+            }
+            for cost in _COSTS
+        }
+    return slopes
 
 
 def _apart(entries: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the entries of the comparison, and those of the scaling."""
     scaled = [entry for entry in entries if "axis" in entry]
     return [entry for entry in entries if "axis" not in entry], scaled
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    arguments, data = results["arguments"], results["dataset"]
-    kernel = (
-        f"gaussian, ℓ = {arguments['lengthscale']:.4g}"
-        if arguments["kernel"] == "gaussian"
-        else f"{arguments['kernel']}, degree {arguments['degree']:g}"
-    )
-    return (
-        f"{kernel}, alpha = {arguments['alpha']:g}: {data['name']}, "
-        f"{data['n_train']:,} rows, {data['n_test']:,} test rows"
-    )

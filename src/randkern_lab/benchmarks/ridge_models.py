@@ -1,120 +1,117 @@
-"""Ridge classifiers of all compared libraries, and their fits.
-
-Each fit runs in its own process (:func:`fit_classifier`, :func:`fit_stream`), and fits
-64 rows before it is timed, to load compiled code.
-"""
+"""Ridge models of all compared libraries, from the request of a fit."""
 
 import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import RidgeClassifier
 
 import randkern
 
 from ..process import Stopwatch
-from .contenders import PEERS, Contender, missing_package
-from .row_file import RowFile
-from .rows import saved_rows, warm_up_rows
+from ..scoring import Trial, solution
+from .feature_maps import FeatureMap, kernel_of
 
 __all__ = [
-    "LIBRARIES",
-    "SOLVERS",
     "FalkonClassifier",
+    "RidgeOnFeatures",
     "XGPRClassifier",
-    "fit_classifier",
-    "fit_stream",
-    "label",
-    "package",
+    "own_ridge",
     "peer_bytes",
-    "why_not",
+    "ridge_record",
 ]
 
-SOLVERS = ("pcg", "cholesky", "auto")
-LIBRARIES = {"falkon": "falkon", "xgpr": "xGPR"}
-_WARM_UP_ROWS = 64
-# Falkon's default for conjugate gradients.
-_FALKON_ITERATIONS = 20
+
+def own_ridge(
+    request: Mapping[str, Any],
+    model: Any = randkern.KernelRidgeClassifier,
+    family: str = "",
+    alpha: str = "alpha",
+    **options: Any,
+) -> Any:
+    """Return a ridge model of randkern; `alpha` names the penalty in the request."""
+    family = family or request.get("family", "gaussian")
+    return model(
+        kernel_of(family, request["lengthscale"], request.get("degree", 2.0)),
+        request[alpha],
+        request["n_components"],
+        fit_intercept=True,
+        memory_limit=request["memory_limit"],
+        random_state=request["seed"],
+        **options,
+    )
 
 
-def label(method: str) -> str:
-    """Return the name of a method in figures and tables.
+class RidgeOnFeatures:
+    """scikit-learn's ``RidgeClassifier`` on all features of the rows.
 
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.ridge_models import label
-    >>> label("pcg"), label("RBFSampler"), label("falkon")
-    ('randkern, pcg', 'RBFSampler + RidgeClassifier', 'Falkon')
+    Fitting them and computing them took ``features_seconds_``.
     """
-    if method in (*SOLVERS, "landmarks"):
-        return f"randkern, {method}"
-    named = {"falkon": "Falkon", "xgpr": "xGPR, discriminant"}
-    return named.get(method) or f"{method} + RidgeClassifier"
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        described = FeatureMap(
+            request.get("family", "gaussian"),
+            request["method"],
+            degree=request.get("degree", 2.0),
+            lengthscale=request["lengthscale"],
+        )
+        self.features = described.build(request["n_components"], request["seed"])
+        self.model = RidgeClassifier(request["alpha"], solver="cholesky")
+
+    def fit(self, X: Any, y: Any) -> "RidgeOnFeatures":
+        watch = Stopwatch()
+        Z = self.features.fit(X).transform(X)
+        self.features_seconds_ = watch.lap().seconds
+        self.model.fit(Z, y)
+        self.outcome_ = str(self.model.solver_)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(self.features.transform(X))
 
 
-def package(method: str, family: str) -> str:
-    """Return the library that computes a method's features."""
-    return LIBRARIES.get(method) or PEERS[family].get(method, "randkern")
-
-
-def why_not(method: str, n: int, size: int) -> str | None:
-    """Return why a method cannot run, or None if it can."""
-    if method in LIBRARIES:
-        reason = missing_package(LIBRARIES[method])
-        if reason is not None:
-            return reason
-    if method in ("Nystroem", "falkon", "landmarks") and size > n:
-        return f"it has at most one component per training row: {n:,}"
-    return None
-
-
-def peer_bytes(size: int, n: int, d: int) -> int:
+def peer_bytes(n: int, d: int, n_components: int) -> int:
     """Estimate the peak memory of scikit-learn in float32, without data and imports.
 
     ``RidgeClassifier`` holds the features, a centred copy and another copy, and three
     matrices of the smaller system; ``RBFSampler`` first draws in float64.
     """
-    return 3 * n * size * 4 + 3 * min(n, size) ** 2 * 4 + 12 * d * size
+    least = min(n, n_components)
+    return 3 * n * n_components * 4 + 3 * least**2 * 4 + 12 * d * n_components
 
 
 class FalkonClassifier:
     """Falkon on ±1 targets per class: landmarks and conjugate gradients.
 
     Its penalty is alpha divided by the number of rows.
-
-    Parameters
-    ----------
-    lengthscale, alpha : float
-    n_components : int
-        Number of landmarks.
-    seed : int
     """
 
-    def __init__(self, lengthscale: float, alpha: float, n_components: int, seed: int):
+    iterations_ = 20  # its default
+    outcome_ = "iterations of its default"
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
         self.torch = importlib.import_module("torch")
         self.falkon = importlib.import_module("falkon")
-        self.lengthscale, self.alpha = lengthscale, alpha
-        self.n_components, self.seed = n_components, seed
+        self.request = request
 
     def fit(self, X: Any, y: Any) -> "FalkonClassifier":
-        """Fit on the processor."""
+        asked, falkon, torch = self.request, self.falkon, self.torch
         self.classes_ = np.unique(y)
         targets = np.where(y[:, None] == self.classes_, 1.0, -1.0).astype(X.dtype)
-        self.model_ = self.falkon.Falkon(
-            kernel=self.falkon.kernels.GaussianKernel(self.lengthscale),
-            penalty=self.alpha / len(X),
-            M=self.n_components,
-            maxiter=_FALKON_ITERATIONS,
-            seed=self.seed,
+        self.model_ = falkon.Falkon(
+            kernel=falkon.kernels.GaussianKernel(asked["lengthscale"]),
+            penalty=asked["alpha"] / len(X),
+            M=asked["n_components"],
+            maxiter=self.iterations_,
+            seed=asked["seed"],
             error_every=None,
-            options=self.falkon.FalkonOptions(use_cpu=True),
+            options=falkon.FalkonOptions(use_cpu=True),
         )
-        self.model_.fit(self.torch.from_numpy(X), self.torch.from_numpy(targets))
+        self.model_.fit(torch.from_numpy(X), torch.from_numpy(targets))
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the classes of the largest scores."""
         scores = self.model_.predict(self.torch.from_numpy(X))
         return self.classes_[scores.numpy().argmax(axis=1)]
 
@@ -124,180 +121,56 @@ class XGPRClassifier:
 
     Its noise is √alpha; it is solved exactly up to 8,192 features (its own limit), and
     beyond by conjugate gradients to a tolerance of 1e-6.
-
-    Parameters
-    ----------
-    lengthscale, alpha : float
-    n_components, seed : int
     """
 
-    def __init__(self, lengthscale: float, alpha: float, n_components: int, seed: int):
+    def __init__(self, request: Mapping[str, Any]) -> None:
         self.package = importlib.import_module("xGPR")
         constants = importlib.import_module("xGPR.constants.constants")
-        self.exact = n_components <= constants.MAX_CLOSED_FORM_RFFS
-        self.hyperparameters = np.log([alpha**0.5, 1 / lengthscale])
-        self.n_components, self.seed = n_components, seed
+        self.exact = request["n_components"] <= constants.MAX_CLOSED_FORM_RFFS
+        self.outcome_ = "exact" if self.exact else "tolerance of 1e-6"
+        self.request = request
 
     def fit(self, X: Any, y: Any) -> "XGPRClassifier":
-        """Fit on the processor."""
+        asked = self.request
         self.classes_, numbers = np.unique(y, return_inverse=True)
         data = self.package.build_classification_dataset(X, numbers)
         self.model_ = self.package.xGPDiscriminant(
-            self.n_components,
+            asked["n_components"],
             kernel_settings={"intercept": False},
             verbose=False,
-            random_seed=self.seed,
+            random_seed=asked["seed"],
         )
-        self.model_.set_hyperparams(self.hyperparameters, data)
+        hyperparameters = np.log([asked["alpha"] ** 0.5, 1 / asked["lengthscale"]])
+        self.model_.set_hyperparams(hyperparameters, data)
         self.model_.fit(data, mode="exact" if self.exact else "cg")
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the most probable classes."""
         return self.classes_[self.model_.predict(X).argmax(axis=1)]
 
 
-def _estimators(request: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return an unfitted feature map (None if the model includes it), and a model."""
-    method, size, seed = request["method"], request["n_components"], request["seed"]
-    ell, alpha = request["lengthscale"], request["alpha"]
-    if method in LIBRARIES:
-        libraries = {"falkon": FalkonClassifier, "xgpr": XGPRClassifier}
-        return None, libraries[method](ell, alpha, size, seed)
-    named = package(method, request["family"])
-    peer = Contender(
-        request["family"], named, method, "float32", request["degree"], ell
-    )
-    d = request["d"]
-    if named != "randkern":
-        from sklearn.linear_model import RidgeClassifier
+def ridge_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
+    """Return the error of a fit, what it took, and the outcome of its linear solve.
 
-        model = RidgeClassifier(alpha, solver="cholesky")
-        return peer.build(d, size, seed), model
-    kind = (
-        randkern.KernelRidgeRegressor
-        if request.get("regression")
-        else randkern.KernelRidgeClassifier
-    )
-    landmarks = method == "landmarks"
-    return None, kind(
-        peer.kernel(d),
-        alpha,
-        size,
-        solver="cholesky" if landmarks else method,
-        features="nystrom" if landmarks else "random",
-        fit_intercept=True,
-        memory_limit=request["memory_limit"],
-        random_state=seed,
-    )
-
-
-def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process.
-
-    Returns
-    -------
-    measured : dict
-        ``features_seconds``: drawing the features and computing them for the training
-        rows, None if this alternates with solving; ``fit_seconds`` of the estimator;
-        ``train_seconds``: both; ``predict_seconds`` (test rows, including features);
-        ``total_seconds``: train and predict; ``warm_up_seconds``: the same on 64 rows
-        before; ``test_error``; ``iterations``, ``residual`` (None for peers) and
-        ``outcome`` of the solve.
+    ``features_seconds`` (drawing features, and computing those of the training rows) is
+    None if this alternates with solving; ``train_seconds`` is it and ``fit_seconds``,
+    ``total_seconds`` that and ``predict_seconds``. Peers have no ``residual``.
     """
-    X, y, X_test, y_test = saved_rows(request["folder"])
-    request = {**request, "d": X.shape[1]}
-    few, watch = warm_up_rows(y), Stopwatch()
-    small = min(request["n_components"], len(few))
-    _classify(
-        {**request, "n_components": small, "memory_limit": None}, X[few], y[few], X
-    )
-    warmed = watch.lap().seconds
-    seconds, predicted, model = _classify(request, X, y, X_test)
+    features = getattr(model, "features_seconds_", None)
+    train, predict = trial.fit.seconds, trial.predict.seconds
+    solved: dict[str, Any] = {"iterations": getattr(model, "iterations_", None)}
+    if hasattr(model, "solution_"):
+        solved = solution(model)
+        solved["iterations"] = solved.pop("solver_iterations")
     return {
-        **seconds,
-        "warm_up_seconds": warmed,
-        "test_error": float(np.mean(predicted != y_test)),
-        **_solve_record(model),
-    }
-
-
-def _classify(
-    request: Mapping[str, Any], X: Any, y: Any, X_test: Any
-) -> tuple[dict[str, Any], Any, Any]:
-    """Return times, predicted classes of the test rows, and the fitted classifier."""
-    feature_map, model = _estimators(request)
-    watch = Stopwatch()
-    Z = X if feature_map is None else feature_map.fit(X).transform(X)
-    made = watch.lap().seconds
-    model.fit(Z, y)
-    fit = watch.lap().seconds
-    del Z
-    Z_test = X_test if feature_map is None else feature_map.transform(X_test)
-    predicted = model.predict(Z_test)
-    seconds = _seconds(made, fit, watch.lap().seconds)
-    if feature_map is None:
-        seconds["features_seconds"] = None
-    return seconds, predicted, model
-
-
-def _seconds(made: float, fit: float, predict: float) -> dict[str, float | None]:
-    return {
-        "features_seconds": made,
-        "fit_seconds": fit,
-        "train_seconds": made + fit,
+        "features_seconds": features,
+        "fit_seconds": train - (features or 0.0),
+        "train_seconds": train,
         "predict_seconds": predict,
-        "total_seconds": made + fit + predict,
-    }
-
-
-def _solve_record(model: Any) -> dict[str, Any]:
-    """Return the outcome of the linear solve."""
-    solution = getattr(model, "solution_", None)
-    if solution is not None:
-        return {
-            "iterations": int(solution.iterations),
-            "residual": float(solution.residual),
-            "outcome": solution.outcome.name.lower(),
-        }
-    told: tuple[int | None, str]
-    if isinstance(model, FalkonClassifier):
-        told = (_FALKON_ITERATIONS, "iterations of its default")
-    elif isinstance(model, XGPRClassifier):
-        told = (None, "exact" if model.exact else "tolerance of 1e-6")
-    else:  # scikit-learn's estimator records its solver
-        told = (None, str(model.solver_))
-    return {"iterations": told[0], "residual": None, "outcome": told[1]}
-
-
-def fit_stream(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit a regressor in this process to rows that are read block by block.
-
-    Returns
-    -------
-    measured : dict
-        As in :func:`fit_classifier`; ``test_error`` is the unexplained share of the
-        variance of the test targets.
-    """
-    n, d, first = request["n"], request["d"], request["test_from"]
-    files = [str(Path(request["folder"]) / name) for name in ("X.float32", "y.float32")]
-    rows = first + request["n_test"]
-    X, y = RowFile(files[0], (n, d)), RowFile(files[1], (n,))
-    X_test = RowFile(files[0], (rows, d))[first:rows]
-    y_test = RowFile(files[1], (rows,))[first:rows]
-    request = {**request, "regression": True}
-    few, watch = min(_WARM_UP_ROWS, n), Stopwatch()
-    small = {"n_components": min(request["n_components"], few), "memory_limit": None}
-    warm = _estimators({**request, **small})[1]
-    warm.fit(randkern.RowBlocks.from_arrays(X[:few], y[:few])).predict(X_test[:few])
-    warmed = watch.lap().seconds
-    model = _estimators(request)[1].fit(randkern.RowBlocks.from_arrays(X, y))
-    fit = watch.lap().seconds
-    residual = y_test - model.predict(X_test)
-    return {
-        **_seconds(0.0, fit, watch.lap().seconds),
-        "features_seconds": None,
-        "warm_up_seconds": warmed,
-        "test_error": float(np.mean(residual**2) / np.var(y_test)),
-        **_solve_record(model),
+        "total_seconds": train + predict,
+        "warm_up_seconds": warm_up,
+        "test_error": trial.score,
+        "residual": None,
+        "outcome": getattr(model, "outcome_", None),
+        **solved,
     }

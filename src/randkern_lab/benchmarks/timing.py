@@ -18,26 +18,24 @@ _PRODUCT_SIDES = (2048, 4096, 4096)
 
 
 def interleave(
-    calls: Mapping[Any, Callable[[], Any]], repeats: int
+    calls: Mapping[Any, Callable[[], Any]],
+    repeats: int,
+    wait: Callable[[], Any] = lambda: None,
 ) -> dict[Any, list[float]]:
     """Time calls in turn, round after round, so that a slow minute slows all of them.
 
     Every timed call follows an untimed one: mapping memory that a process gets from the
     system for the first time can cost more than computing features. Results are freed
-    outside the timed interval.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.timing import interleave
-    >>> len(interleave({"sum": lambda: sum(range(100))}, repeats=3)["sum"])
-    3
+    outside the timed interval. `wait` returns when a device has done its work.
     """
     seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             call()
+            wait()
             start = time.perf_counter()
             result = call()
+            wait()
             seconds[name].append(time.perf_counter() - start)
             del result
     return seconds
@@ -46,20 +44,11 @@ def interleave(
 def roofline(n: int, d: int, n_components: int) -> dict[str, float]:
     """Measure the machine's bounds on feature maps, in float32.
 
-    Returns
-    -------
-    bounds : dict
-        ``write_new_ns``: filling a newly allocated array, whose pages the system still
-        has to map, in nanoseconds per element: the bound of a ``transform``.
-        ``product_gflops``: the matrix product, 10⁹ additions and multiplications per
-        second. ``product_ns``: one inner product of length `d` at that rate; a Gaussian
-        pair of features takes one, an optical feature two.
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.timing import roofline
-    >>> sorted(roofline(100, 16, 64))
-    ['product_gflops', 'product_ns', 'write_new_ns']
+    ``write_new_ns``, of filling a newly allocated array, whose pages the system still
+    has to map, in nanoseconds per element, is the bound of a ``transform``;
+    ``product_gflops`` of a matrix product counts 10⁹ additions and multiplications per
+    second; ``product_ns`` is one inner product of length `d` at that rate: a Gaussian
+    pair of features takes one, an optical feature two.
     """
     size = max(1, min(n * n_components, _FILLED))
     shape = [

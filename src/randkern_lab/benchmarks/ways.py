@@ -10,65 +10,60 @@ is timed, to load compiled code.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
-import numpy as np
+from sklearn.linear_model import LogisticRegression
 
-import randkern
-
+from ..contenders import Contender
 from ..options import option
-from ..panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-)
-from ..process import Stopwatch, in_fresh_process
-from ..runner import Case, Experiment, SkippedCase
-from ..tables import (
-    Column,
-    TextTable,
-    count,
-    listing,
-    megabytes,
-    percent,
-    seconds,
-    skip_notes,
-)
-from .contenders import Contender
-from .rows import (
-    RowOptions,
-    known_names,
-    load_rows,
-    parse_lengthscale,
-    saved_rows,
-    warm_up_rows,
-)
+from ..panels import Panel, draw
+from ..runner import Case, SkippedCase
+from ..tables import Listing, skip_notes
+from .classifiers import ClassifierExperiment, classifier_record, fit_classifier
+from .ridge_models import RidgeOnFeatures, own_ridge
+from .rows import RowOptions
 
-__all__ = ["Options", "Ways"]
+__all__ = ["METHODS", "Options", "Ways"]
 
-METHODS: Mapping[str, Style] = {
-    "structured": Style("randkern, structured", BLUE, "s"),
-    "dense": Style("randkern, dense", SKY, "o", (0, (3, 1))),
-    "optical": Style("randkern, optical", PINK, "D", ":"),
-    "landmarks": Style("randkern, landmarks", GREEN, "^", "-."),
-    "exact": Style("randkern, exact", BLACK, "h"),
-    "RBFSampler": Style("RBFSampler + ridge", RED, "v", "--"),
-    "Nystroem": Style("Nystroem + ridge", ORANGE, "P", (0, (8, 3))),
-    "logistic": Style("logistic regression", GREY, "X", ""),
-    "trees": Style("boosted trees", GREY, "*", (0, (5, 1, 1, 1))),
+
+def _logistic(request: Mapping[str, Any]) -> Any:
+    return LogisticRegression(max_iter=request["max_iter"])
+
+
+def _trees(request: Mapping[str, Any]) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier as Boosting
+
+    return Boosting(max_iter=request["max_iter"], random_state=request["seed"])
+
+
+_dense = partial(own_ridge, projection="dense")
+_optical = partial(own_ridge, family="optical", alpha="optical_alpha")
+_landmarks = partial(own_ridge, features="nystrom")
+METHODS: Mapping[str, Contender] = {
+    name: Contender(label, colour, marker, dashes, make=make)
+    for name, label, colour, marker, dashes, make in (
+        ("structured", "randkern, structured", "blue", "s", "-", own_ridge),
+        ("dense", "randkern, dense", "sky", "o", (0, (3, 1)), _dense),
+        ("optical", "randkern, optical", "pink", "D", ":", _optical),
+        ("landmarks", "randkern, landmarks", "green", "^", "-.", _landmarks),
+        ("exact", "randkern, exact", "black", "h", "-", own_ridge),
+        ("RBFSampler", "RBFSampler + ridge", "red", "v", "--", RidgeOnFeatures),
+        ("Nystroem", "Nystroem + ridge", "orange", "P", (0, (8, 3)), RidgeOnFeatures),
+        ("logistic", "logistic regression", "grey", "X", "", _logistic),
+        ("trees", "boosted trees", "grey", "*", (0, (5, 1, 1, 1)), _trees),
+    )
 }
-# Meaning of a size, if it is not the number of components.
-_SIZES = {"exact": "n_train", "logistic": "max_iter", "trees": "max_iter"}
-_WARM_UP_SIZE = 16
+_TITLE = (
+    "{dataset[name]}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} test "
+    "rows, {machine[cpu_count]} cores"
+)
+
+
+def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a classifier in this process."""
+    return classifier_record(*fit_classifier(METHODS, request))
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,6 @@ class Options(RowOptions):
     """Options of ``randkern bench ways``."""
 
     methods: tuple[str, ...] = option(tuple(METHODS), f"Of {', '.join(METHODS)}.")
-    lengthscale: str = option("scale", "A number, scale or median.")
     alpha: float = option(1e-3, "Ridge penalty of the Gaussian kernel.")
     optical_alpha: float = option(
         1000.0, "Ridge penalty of the optical kernel of degree 2."
@@ -97,171 +91,65 @@ class Options(RowOptions):
     memory_limit: str | None = option(None, 'Of randkern\'s models, such as "2GB".')
 
 
-class Ways(Experiment):
+class Ways(ClassifierExperiment):
     """Classifiers of nine kinds, each in a process of its own."""
 
     name = "ways"
     title = "Error against seconds and memory: all our ways, beside scikit-learn's."
-    command = "bench"
     Options = Options
-
-    def prepare(self) -> dict[str, Any]:
-        """Write the rows to files for the processes."""
-        known_names("method", self.options.methods, METHODS)
-        rows = load_rows(self.options)
-        self.n = len(rows.X_train)
-        kernel = randkern.Gaussian(parse_lengthscale(self.options.lengthscale))
-        resolved = kernel.resolve(rows.X_train, random_state=0)
-        self.lengthscale = float(resolved.lengthscale)
-        self.folder = self.resources.enter_context(rows.saved())
-        return rows.description
+    listed = (
+        Listing(
+            _TITLE,
+            "method | rows | D | iter. | test error | train | predict | peak",
+            "{label} | {n_train:,} | {n_components:,} | {max_iter:,} | "
+            "{test_error:percent} | {train_seconds:seconds} | "
+            "{predict_seconds:seconds} | {peak_memory_bytes:megabytes}",
+            "train: features and fit; peak of the whole process, with imports and data",
+        ),
+    )
+    panels = tuple(
+        Panel(x, "test_error", styles=METHODS, ticks=ticks, xlabel=label)
+        for x, ticks, label in (
+            ("train_seconds", (0.1, 1, 10, 100), "seconds of training"),
+            ("peak_gb", (0.3, 1, 3, 10), "peak memory of the process (GB)"),
+        )
+    )
+    layout: ClassVar = {"title": _TITLE, "size": (4.8, 4.4)}
+    contenders = METHODS
+    work = staticmethod(fit_way)
 
     def cases(self) -> Iterator[Case]:
         """Return the sizes of each method."""
         options = self.options
-        sizes: dict[str, tuple[int, ...]] = {
-            "landmarks": options.landmarks,
-            "exact": options.exact_rows,
-            "Nystroem": options.nystroem,
-            "logistic": (100,),
-            "trees": options.rounds,
+        sizes: dict[str, tuple[str, tuple[int, ...]]] = {
+            "landmarks": ("n_components", options.landmarks),
+            "exact": ("n_train", options.exact_rows),
+            "Nystroem": ("n_components", options.nystroem),
+            "logistic": ("max_iter", (100,)),
+            "trees": ("max_iter", options.rounds),
         }
-        for method in known_names("method", options.methods, METHODS):
-            for size in sorted(set(sizes.get(method, options.n_components))):
+        for method in self.methods:
+            key, values = sizes.get(method, ("n_components", options.n_components))
+            for size in sorted(set(values)):
                 case = {"method": method, "n_components": None, "n_train": self.n}
-                case["max_iter"] = None
-                yield case | {_SIZES.get(method, "n_components"): size}
+                yield case | {"max_iter": None, key: size}
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Run the case in its own process."""
         if case["n_train"] > self.n:
             raise SkippedCase(f"there are {self.n:,} training rows")
-        request = self.options.arguments() | case
-        request |= {"lengthscale": self.lengthscale, "folder": self.folder}
-        found = in_fresh_process(fit_way, request)
-        gigabytes = found["peak_memory_bytes"] / 1e9
-        label = METHODS[case["method"]].label
-        own = {"label": label, "seed": self.options.seed, "peak_gb": gigabytes}
-        return own | found
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the resolved lengthscale."""
-        named = {"lengthscale": self.lengthscale}
-        return {"arguments": results["arguments"] | named}
+        found = super().measure(case)
+        seed, gigabytes = self.options.seed, found["peak_memory_bytes"] / 1e9
+        return {"seed": seed, "peak_gb": gigabytes, **found}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        """Return the skipped cases."""
         return skip_notes(results, "method", "n_train", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return size, error, time and memory of every fit."""
-        columns: dict[str, Column] = {
-            "method": "label",
-            "rows": ("n_train", count),
-            "D": ("n_components", count),
-            "iter.": ("max_iter", count),
-            "test error": ("test_error", percent),
-            "train": ("train_seconds", seconds),
-            "predict": ("predict_seconds", seconds),
-            "peak": ("peak_memory_bytes", megabytes),
-        }
-        caption = (
-            "train: features and fit; peak of the whole process, with imports and data"
-        )
-        return [listing(_title(results), results["records"], columns, caption)]
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return test error against time, alone and next to error against memory."""
-        panels = [
-            Panel(x, "test_error", styles=METHODS, scale=100, ticks=ticks, xlabel=text)
-            for x, ticks, text in (
-                ("train_seconds", (0.1, 1, 10, 100), "seconds of training"),
-                ("peak_gb", (0.3, 1, 3, 10), "peak memory of the process (GB)"),
-            )
-        ]
-        title = _title(results)
-        alone = replace(panels[0], extra=_legend_below)
+        tall: dict[str, Any] = {**cls.layout, "size": (4.8, 5.4)}
         return {
-            "ways.png": draw(results, panels, title=title, size=(4.8, 4.4)),
-            "ways-seconds.png": draw(
-                results, [alone], title=title, size=(4.8, 5.4), legend="inside"
-            ),
+            "ways.png": cls.figure(results),
+            "ways-seconds.png": draw(results, cls.panels[:1], **tall),
         }
-
-
-def _legend_below(axes: Any, results: Mapping[str, Any]) -> None:
-    """Put the legend below, in two columns, for phones."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.13),
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-        handlelength=3.2,
-    )
-
-
-def _title(results: Mapping[str, Any]) -> str:
-    data = results["dataset"]
-    return (
-        f"{data['name']}: {data['n_train']:,} training rows, {data['n_test']:,} test "
-        f"rows, {results['machine']['cpu_count']} cores"
-    )
-
-
-def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process."""
-    X, y, X_test, y_test = saved_rows(request["folder"], request["n_train"])
-    few, watch = warm_up_rows(y), Stopwatch()
-    small = {
-        key: request[key] and min(request[key], _WARM_UP_SIZE)
-        for key in ("n_components", "max_iter")
-    }
-    _model({**request, **small}).fit(X[few], y[few]).predict(X_test[:64])
-    warmed = watch.lap().seconds
-    model = _model(request).fit(X, y)
-    trained = watch.lap()
-    error = float(np.mean(model.predict(X_test) != y_test))
-    return {
-        "test_error": error,
-        "train_seconds": trained.seconds,
-        "train_cpu_seconds": trained.cpu_seconds,
-        "predict_seconds": watch.lap().seconds,
-        "warm_up_seconds": warmed,
-    }
-
-
-def _model(request: Mapping[str, Any]) -> Any:
-    """Return the unfitted classifier."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression, RidgeClassifier
-    from sklearn.pipeline import make_pipeline
-
-    method, size, seed = request["method"], request["n_components"], request["seed"]
-    alpha, limit = request["alpha"], request["memory_limit"]
-    if method == "logistic":
-        return LogisticRegression(max_iter=request["max_iter"])
-    if method == "trees":
-        return HistGradientBoostingClassifier(
-            max_iter=request["max_iter"], random_state=seed
-        )
-    if method in ("RBFSampler", "Nystroem"):
-        peer = Contender(
-            "gaussian", "scikit-learn", method, lengthscale=request["lengthscale"]
-        )
-        ridge = RidgeClassifier(alpha, solver="cholesky")
-        return make_pipeline(peer.build(0, size, seed), ridge)
-    optical = method == "optical"
-    return randkern.KernelRidgeClassifier(
-        randkern.Optical(2) if optical else randkern.Gaussian(request["lengthscale"]),
-        request["optical_alpha"] if optical else alpha,
-        size,
-        projection="dense" if method == "dense" else "auto",
-        features="nystrom" if method == "landmarks" else "random",
-        fit_intercept=True,
-        memory_limit=limit,
-        random_state=seed,
-    )

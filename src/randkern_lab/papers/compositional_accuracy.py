@@ -27,7 +27,7 @@ Deviations.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,50 +36,64 @@ import randkern
 from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
 
 from ..options import DataOptions, option
-from ..panels import (
-    BLACK,
-    BLUE,
-    DASHED,
-    DOTTED,
-    GREEN,
-    GREY,
-    LONG,
-    RED,
-    SKY,
-    Panel,
-    Style,
-    draw,
-)
+from ..panels import BLUE, DASHED, DOTTED, LONG, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import (
-    Column,
     Fitted,
-    TextTable,
-    fitted_power,
-    groups,
-    listing,
+    Listing,
+    Pivot,
+    Quantity,
+    fitted_powers,
     mean_interval,
     of,
-    pivot,
+    paired,
+    sentences,
 )
-from .images import available_images, build_skeleton, load_circle_images
+from .images import build_skeleton, load_circle_images
 
 __all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
 
+
+@dataclass(frozen=True)
+class Problem:
+    """A kernel to approximate, with its skeleton, rows and exact values."""
+
+    skeleton: Skeleton
+    X: NDArray[np.float32]
+    lengthscale: float | None
+    exact: NDArray[np.float64]
+
+    def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
+        """Return a method's features of all rows."""
+        kernel: Any = randkern.Gaussian(self.lengthscale)
+        X, projection = self.X, FOURIER.get(method, "auto")
+        if method in FOURIER:
+            X = embed(X)
+        else:
+            kernel = randkern.Compositional(self.skeleton, **VARIANTS[method])
+        features = randkern.RandomFeatures(
+            kernel, size, projection=projection, random_state=seed
+        )
+        return np.asarray(features.fit_transform(X))
+
+
 KERNELS = {"shallow": "shallow (Gaussian)", "deep": "deep (convolutional)"}
-# Method: (merge equal draws, constant), or a projection of Fourier features; its style.
-METHODS: Mapping[str, tuple[tuple[bool, str] | str, Style]] = {
-    "skeleton": (
-        (True, "analytic"),
-        Style("skeleton, merged, analytic constant", BLUE),
-    ),
-    "not-merged": ((False, "analytic"), Style("not merged", SKY, "s", DASHED)),
-    "constant-drawn": ((True, "sampled"), Style("constant drawn", GREEN, "D", "-.")),
-    "plain": ((False, "sampled"), Style("neither", GREY, "v", DOTTED)),
-    "rahimi-recht": ("dense", Style("Rahimi-Recht, dense", BLACK, "X")),
-    "structured": ("structured", Style("Fourier, structured", RED, "^", LONG)),
+METHODS = {
+    "skeleton": Style("skeleton, merged, analytic constant", "blue"),
+    "not-merged": Style("not merged", "sky", "s", DASHED),
+    "constant-drawn": Style("constant drawn", "green", "D", "-."),
+    "plain": Style("neither", "grey", "v", DOTTED),
+    "rahimi-recht": Style("Rahimi-Recht, dense", "black", "X"),
+    "structured": Style("Fourier, structured", "red", "^", LONG),
 }
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "skeleton": {"deduplicate": "auto", "constant": "analytic"},
+    "not-merged": {"deduplicate": False, "constant": "analytic"},
+    "constant-drawn": {"deduplicate": "auto", "constant": "sampled"},
+    "plain": {"deduplicate": False, "constant": "sampled"},
+}
+FOURIER = {"rahimi-recht": "dense", "structured": "structured"}
 # Variants compared with the default features.
 GAINS = {
     "merging": "not-merged",
@@ -108,36 +122,6 @@ class Options(DataOptions):
     bound_seeds: int = option(200, "Draws of the bounds.", quick=20)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A kernel to approximate, with its skeleton, rows and exact values."""
-
-    skeleton: Skeleton
-    X: NDArray[np.float32]
-    lengthscale: float | None
-    exact: NDArray[np.float64]
-
-    def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
-        """Return a method's features of all rows."""
-        how = METHODS[method][0]
-        kernel: Any
-        if isinstance(how, str):
-            kernel, X, projection = randkern.Gaussian(self.lengthscale), self.X, how
-            X = embed(X)
-        else:
-            merged, constant = how
-            kernel = randkern.Compositional(
-                self.skeleton,
-                deduplicate="auto" if merged else False,
-                constant=constant,
-            )
-            X, projection = self.X, "auto"
-        features = randkern.RandomFeatures(
-            kernel, size, projection=projection, random_state=seed
-        )
-        return np.asarray(features.fit_transform(X))
-
-
 def embed(X: NDArray[Any]) -> NDArray[Any]:
     """Return the points (cos t, sin t) of angles t, of shape (n, 2d)."""
     return np.concatenate([np.cos(X), np.sin(X)], axis=1)
@@ -148,15 +132,37 @@ def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, P
     n = X.shape[1]
     shallow = fully_connected(n, activation=Exponential(1.0))
     # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    lengthscales = {"shallow": float(np.sqrt(n)), "deep": None}
+    kinds = (
+        ("shallow", shallow, float(np.sqrt(n))),
+        ("deep", build_skeleton("deep", shape), None),
+    )
     found = {}
-    for name, skeleton in {
-        "shallow": shallow,
-        "deep": build_skeleton("deep", shape),
-    }.items():
+    for name, skeleton, lengthscale in kinds:
         exact = np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64)))
-        found[name] = Problem(skeleton, X, lengthscales[name], exact)
+        found[name] = Problem(skeleton, X, lengthscale, exact)
     return found
+
+
+def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw ratios of errors with their intervals, one per row."""
+    gains = results["shown"][::-1]
+    ratios, low, high = (
+        np.array([g[key] for g in gains]) for key in ("ratio", "low", "high")
+    )
+    ends = [ratios - low, high - ratios]
+    axes.errorbar(
+        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
+    )
+    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
+    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
+    axes.set_yticks(range(len(gains)), labels, fontsize=8)
+    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+
+
+_MEAN_ERROR = Quantity(
+    "mean_error", ".5f", "mean |error|, Gram matrix of {dataset[n_images]} images"
+)
+_MEDIANS: Mapping[str, Any] = {"records": "medians", "each": "kernel"}
 
 
 class CompositionalAccuracy(Experiment):
@@ -165,15 +171,64 @@ class CompositionalAccuracy(Experiment):
     name = "compositional-accuracy"
     title = "Gram matrices of compositional features (Daniely et al., Fig. 3)."
     Options = Options
+    listed = (
+        Pivot(
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
+            "|error| of the Gram matrix, medians",
+            *("n_components", "method", _MEAN_ERROR),
+            **_MEDIANS,
+        ),
+        Pivot(
+            "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
+            "draw and evaluate",
+            *("n_components", "method", "{seconds:milliseconds}"),
+            **_MEDIANS,
+        ),
+        Listing(
+            "at D = {n_components:,}",
+            "kernel, method | mean | RMS | max | 1 - correlation | function",
+            "{kernel}, {method} | {mean_error:.5f} | {rms_error:.5f} | {max_error:.5f} "
+            "| {correlation:complement} | {function_error:.5f}",
+            records="medians",
+            where={"n_components": max},
+        ),
+        Pivot(
+            Fitted("error with over error without, paired by seed (95 % interval)"),
+            *(("kernel", "n_components"), "gain"),
+            "{ratio:.3f} ({low:.3f}-{high:.3f})",
+            records="gains",
+        ),
+        Listing(
+            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
+            "C² | draws | measured | bound",
+            "{C:squared} | {draws:,} | {quantile:.4f} | {bound:.4f}",
+            records="bounds",
+        ),
+    )
+    panels = (
+        *(
+            Panel(
+                *("n_components", _MEAN_ERROR, "method", METHODS, {"kernel": kernel}),
+                title=title,
+                records="medians",
+            )
+            for kernel, title in KERNELS.items()
+        ),
+        Panel(
+            title="gains, paired by seed",
+            xlabel="error with / error without (95 %)",
+            ylabel=" ",
+            extra=_plot_gains,
+            records="gains",
+        ),
+    )
+    layout: ClassVar = {"size": (3.9, 4.6)}
 
     def prepare(self) -> dict[str, Any]:
         """Load the images, and compile the code to be timed."""
         options = self.options
-        name = options.data
-        if name == "auto":
-            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
         images = load_circle_images(
-            name, options.data_dir, n_train=options.images, seed=options.seed
+            options.data, options.data_dir, n_train=options.images, seed=options.seed
         )
         self.problems = problems(images.X_train, images.shape)
         self.sizes = sorted(set(options.n_components))
@@ -184,8 +239,8 @@ class CompositionalAccuracy(Experiment):
         return {**images.describe(), "n_images": len(images.X_train)}
 
     def _methods(self) -> Iterator[tuple[str, str]]:
-        for kernel, (method, (how, _)) in product(KERNELS, METHODS.items()):
-            if kernel == "shallow" or not isinstance(how, str):
+        for kernel, method in product(KERNELS, METHODS):
+            if kernel == "shallow" or method not in FOURIER:
                 yield kernel, method
 
     def cases(self) -> Iterator[Case]:
@@ -217,16 +272,13 @@ class CompositionalAccuracy(Experiment):
         table = pd.DataFrame(records).groupby(keys, sort=False)
         medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
         rows: list[dict[str, Any]] = medians.reset_index().to_dict("records")
-        slopes = []
-        for named, own in groups(rows, "kernel", "method"):
-            errors = [m["mean_error"] for m in own]
-            slope = fitted_power([m["n_components"] for m in own], errors)
-            if slope is not None:
-                slopes.append(named | {"slope": slope})
+        powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
         return {
             "medians": rows,
             "gains": list(_gains(records, self.gain_sizes)),
-            "slopes": slopes,
+            "slopes": [
+                n | {"slope": power} for n, power in powers if power is not None
+            ],
             "complexity": {
                 name: float(problem.skeleton.complexity())
                 for name, problem in self.problems.items()
@@ -238,24 +290,19 @@ class CompositionalAccuracy(Experiment):
             ],
         }
 
-    # -- results ----------------------------------------------------------------------
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the skeletons, fitted powers, and how many gains are significant."""
         shape = " × ".join(map(str, results["dataset"]["image_shape"]))
         yield (
             f"shallow: exp(ρ − 1) over the pixels of {shape} images; deep: "
             "convolution, convolution, full connection, all ReLU"
         )
         for kernel, factors in results["complexity"].items():
+            plain = f"{kernel}: a plain draw multiplies base features"
+            yield f"{plain}, {factors:.3g} on average"
             slopes = of(results["slopes"], kernel=kernel)
-            powers = ", ".join(f"{s['method']} {s['slope']:.2f}" for s in slopes)
-            yield (
-                f"{kernel}: a plain draw multiplies base features, {factors:.3g} on "
-                "average"
-            )
-            if powers:
+            if slopes:
+                powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
                 yield Fitted(f"{kernel}: fitted powers of D: {powers}")
         below = [g for g in results["gains"] if g["high"] < 1]
         above = [g for g in results["gains"] if g["low"] > 1]
@@ -263,75 +310,6 @@ class CompositionalAccuracy(Experiment):
             f"of {len(results['gains'])} paired gains {len(below)} lower the error "
             f"beyond their interval, {len(above)} raise it"
         )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors and times by D, other measures at the last D, and gains."""
-        medians, described = results["medians"], results["dataset"]
-        where = f"{described['n_images']} images of {described['name']}"
-        found = [
-            pivot(
-                f"{kernel} kernel, {where}: {what}",
-                *(of(medians, kernel=kernel), "n_components", "method", cell),
-            )
-            for kernel in KERNELS
-            for what, cell in (
-                ("mean |error| of the Gram matrix, medians", ("mean_error", ".5f")),
-                ("ms to draw and evaluate", ("seconds", _milliseconds)),
-            )
-        ]
-        size = max(m["n_components"] for m in medians)
-        columns: dict[str, Column] = {
-            "kernel, method": lambda m: f"{m['kernel']}, {m['method']}",
-            "mean": ("mean_error", ".5f"),
-            "RMS": ("rms_error", ".5f"),
-            "max": ("max_error", ".5f"),
-            "1 - correlation": lambda m: f"{1 - m['correlation']:.2e}",
-            "function": ("function_error", ".5f"),
-        }
-        last = listing(f"at D = {size:,}", of(medians, n_components=size), columns)
-        gains = pivot(
-            Fitted("error with over error without, paired by seed (95 % interval)"),
-            *(results["gains"], ("kernel", "n_components"), "gain"),
-            lambda g: (
-                f"{g.ratio.iloc[0]:.3f} ({g.low.iloc[0]:.3f}-{g.high.iloc[0]:.3f})"
-            ),
-        )
-        columns = {
-            "C²": lambda b: f"{b['C'] ** 2:g}",
-            "draws": ("draws", ","),
-            "measured": ("quantile", ".4f"),
-            "bound": ("bound", ".4f"),
-        }
-        bounds = listing(
-            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
-            *(results.get("bounds", []), columns),
-        )
-        return [*found, last, gains, *([bounds] if bounds.rows else [])]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the mean error against D for both kernels, and the paired gains."""
-        styles = {method: style for method, (_, style) in METHODS.items()}
-        n = results["dataset"]["n_images"]
-        panels = [
-            Panel(
-                *("n_components", "mean_error", "method", styles, {"kernel": kernel}),
-                *(title, "number of features D"),
-                f"mean |error|, Gram matrix of {n} images",
-                records="medians",
-            )
-            for kernel, title in KERNELS.items()
-        ]
-        panels.append(
-            Panel(
-                title="gains, paired by seed",
-                xlabel="error with / error without (95 %)",
-                ylabel=" ",
-                extra=_plot_gains,
-            )
-        )
-        return draw(results, panels, size=(3.9, 4.6))
 
 
 def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]:
@@ -389,43 +367,18 @@ def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
 def _gains(
     records: Sequence[Mapping[str, Any]], sizes: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield geometric mean ratios of errors with and without, paired by seed."""
+    """Yield geometric mean ratios of errors with and without, paired by seed.
+
+    Their 95 % intervals are by Student's t.
+    """
     for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
-        errors = [
-            {
-                r["seed"]: r["mean_error"]
-                for r in of(records, kernel=kernel, method=method, n_components=size)
-            }
-            for method in ("skeleton", without)
-        ]
-        named = {"kernel": kernel, "gain": gain, "n_components": size}
-        yield named | paired_ratio(*errors)
-
-
-def paired_ratio(
-    with_it: Mapping[int, float], without: Mapping[int, float]
-) -> dict[str, Any]:
-    """Return the geometric mean of ratios and its 95 % interval by Student's t."""
-    seeds = sorted(set(with_it) & set(without))
-    found = mean_interval(np.log([with_it[s] / without[s] for s in seeds]))
-    ratio, low, high = (float(np.exp(v)) for v in found)
-    return {"ratio": ratio, "low": low, "high": high, "seeds": len(seeds)}
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.0f}"
-
-
-def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
-    """Draw ratios of errors with their intervals, one per row."""
-    gains = list(results["gains"])[::-1]
-    ratios = np.array([g["ratio"] for g in gains])
-    low, high = (np.array([g[key] for g in gains]) for key in ("low", "high"))
-    ends = [ratios - low, high - ratios]
-    axes.errorbar(
-        ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
-    )
-    axes.axvline(1.0, color="0.4", lw=1, linestyle="--")
-    labels = [f"{g['kernel']}, {g['n_components']:,}: {g['gain']}" for g in gains]
-    axes.set_yticks(range(len(gains)), labels, fontsize=8)
-    axes.set_xlim(left=0, right=max(1.1, 1.05 * float(high.max())))
+        named = {"kernel": kernel, "n_components": size}
+        pairs = paired(
+            of(records, **named, method="skeleton"),
+            of(records, **named, method=without),
+            "mean_error",
+        )
+        found = mean_interval([np.log(a / b) for a, b in pairs])
+        ratio, low, high = (float(np.exp(value)) for value in found)
+        interval = {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}
+        yield {"kernel": kernel, "gain": gain, "n_components": size, **interval}

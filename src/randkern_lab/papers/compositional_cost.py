@@ -25,7 +25,7 @@ Deviations.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,20 +37,20 @@ from randkern.skeletons import Exponential, fully_connected
 from randkern.study.measure import Measurement
 
 from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
+from ..panels import DASHED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import TextTable, groups, of, pivot, skip_notes
-from .compositional_accuracy import embed
+from ..tables import Pivot, Quantity, groups, of, sentences, skip_notes
+from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
 __all__ = ["METHODS", "CompositionalCost", "Options"]
 
 METHODS = {
-    "deep": Style("deep skeleton", BLUE),
-    "gaussian": Style("Gaussian skeleton", GREEN, "s"),
-    "rahimi-recht": Style("Rahimi-Recht, dense", BLACK, "X"),
-    "structured": Style("Fourier, structured", RED, "^", DASHED),
+    "deep": Style("deep skeleton", "blue"),
+    "gaussian": Style("Gaussian skeleton", "green", "s"),
+    "rahimi-recht": Style("Rahimi-Recht, dense", "black", "X"),
+    "structured": Style("Fourier, structured", "red", "^", DASHED),
 }
 _SKELETONS = ("deep", "gaussian")
 _CHANNELS = 3
@@ -85,12 +85,59 @@ class Options(CommonOptions):
     memory_limit: str = option("4GB", "What the matrix of a dense map may take.")
 
 
+def _cell(group: Any) -> str:
+    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
+    if "pixels" in group and group.pixels.notna().all():
+        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
+    return text + ")"
+
+
+_SIDE = Quantity("side", label="side of the image")
+_DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
+
+
 class CompositionalCost(Experiment):
     """Drawing, evaluating and the exact kernel, side by side of the image."""
 
     name = "compositional-cost"
     title = "Drawing and evaluating deep features against the size of images."
     Options = Options
+    listed = (
+        Pivot(
+            "seconds to draw (of processor time), by side of the image",
+            *("side", "method", "{seconds:.3f} ({cpu_seconds:.3f})"),
+            label=str,
+            where=_DRAW,
+        ),
+        Pivot(
+            "D = {n_components:,}: ns per entry of the feature matrix (of processor "
+            "time; pixels read, factors per feature)",
+            *("side", "method", _cell),
+            label=str,
+            where=_EVALUATE,
+            each="n_components",
+        ),
+    )
+    panels = (
+        Panel(
+            *(_SIDE, "cpu_nanoseconds", "method", METHODS),
+            where={**_EVALUATE, "n_components": max},
+            title="evaluating, D = {n_components:,}",
+            ylabel="processor ns per entry",
+        ),
+        Panel(
+            *(_SIDE, "nanoseconds", "method", METHODS, _DRAW),
+            title="drawing",
+            ylabel="ns per draw",
+        ),
+        Panel(
+            *(_SIDE, "pixels", "method", METHODS),
+            where={**_EVALUATE, "n_components": max},
+            title="what grows",
+            ylabel="different pixels read",
+        ),
+    )
+    layout: ClassVar = {"size": (3.8, 3.9)}
 
     def cases(self) -> Iterator[Case]:
         """Return the measurements for images of each side."""
@@ -147,12 +194,9 @@ class CompositionalCost(Experiment):
         X: Any = _images(rows, side, self.options.seed)
         if method not in _SKELETONS:
             X = embed(X)
-        kernel = self._kernel(method, side, merged=True)
-        projection = {"rahimi-recht": "dense", "structured": "structured"}
         features = randkern.RandomFeatures(
-            kernel,
-            size,
-            projection=projection.get(method, "auto"),
+            *(self._kernel(method, side, merged=True), size),
+            projection=FOURIER.get(method, "auto"),
             random_state=self.options.seed,
         )
         plan = features.fit(X[:1]).plan_
@@ -181,81 +225,29 @@ class CompositionalCost(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return how times grow from the smallest to the largest image."""
-        evaluated = [
-            {"method": "deep", **r} for r in of(results["records"], measure="evaluate")
-        ]
+        evaluated = of(results["records"], **_EVALUATE)
         for named, own in groups(evaluated, "method", "n_components"):
             if len(own) < 2:
                 continue
             first, last = own[0], own[-1]
             grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
             pixels = (last["side"] / first["side"]) ** 2
-            read = (
-                f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
-                if "pixels" in last
-                else ""
-            )
+            read = ""
+            if "pixels" in last:
+                read = f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
             yield (
                 f"{named['method']}, D = {named['n_components']:,}: from side "
                 f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
                 f"pixels) the time of an entry grows {grown['nanoseconds']:.2f}-fold, "
-                "its processor time "
-                f"{grown['cpu_nanoseconds']:.2f}-fold{read}"
+                f"its processor time {grown['cpu_nanoseconds']:.2f}-fold{read}"
             )
-        for r in of(results["records"], measure="exact"):
-            yield (
-                f"exact kernel of {r['rows']:,} × {r['rows']:,} pairs of images of "
-                f"side {r['side']}: {r['seconds']:.1f} s ({r['cpu_seconds']:.1f} s of "
-                f"processor time), {r['peak_bytes'] / 1e6:,.0f} MB"
-            )
+        yield from sentences(
+            of(results["records"], measure="exact"),
+            "exact kernel of {rows:,} × {rows:,} pairs of images of side {side}: "
+            "{seconds:.1f} s ({cpu_seconds:.1f} s of processor time), "
+            "{peak_bytes:megabytes}",
+        )
         yield from skip_notes(results, "method", "side", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return the times of drawing and evaluating by image side."""
-        records = [{"method": "deep", **r} for r in results["records"]]
-        found = [
-            pivot(
-                "seconds to draw (of processor time), by side of the image",
-                *(of(records, measure="draw"), "side", "method"),
-                lambda g: f"{g.seconds.iloc[0]:.3f} ({g.cpu_seconds.iloc[0]:.3f})",
-                label=str,
-            )
-        ]
-        for named, own in groups(of(records, measure="evaluate"), "n_components"):
-            found.append(
-                pivot(
-                    f"D = {named['n_components']:,}: ns per entry of the feature "
-                    "matrix (of processor time; pixels read, factors per feature)",
-                    *(own, "side", "method", _cell),
-                    label=str,
-                )
-            )
-        return found
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return nanoseconds per entry and per draw, and pixels read, by side."""
-        records = [{"method": "deep", **r} for r in results["records"]]
-        size = max(r["n_components"] for r in of(records, measure="evaluate"))
-        entry = {"measure": "evaluate", "n_components": size}
-        sides = "side of the image"
-        panels = [
-            Panel(
-                *("side", "cpu_nanoseconds", "method", METHODS, entry),
-                *(f"evaluating, D = {size:,}", sides, "processor ns per entry"),
-            ),
-            Panel(
-                *("side", "nanoseconds", "method", METHODS, {"measure": "draw"}),
-                *("drawing", sides, "ns per draw"),
-            ),
-            Panel(
-                *("side", "pixels", "method", METHODS, entry),
-                *("what grows", sides, "different pixels read"),
-            ),
-        ]
-        return draw({**results, "records": records}, panels, size=(3.8, 3.9))
 
 
 def _images(n: int, side: int, seed: int) -> NDArray[np.float32]:
@@ -272,10 +264,8 @@ def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
         watch = Stopwatch()
         call()
         laps.append(watch.lap())
-    return {
-        "seconds": min(lap.seconds for lap in laps),
-        "cpu_seconds": min(lap.cpu_seconds for lap in laps),
-    }
+    seconds, cpu_seconds = map(min, zip(*laps, strict=True))
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:
@@ -285,10 +275,3 @@ def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:
     entries, used = factor.projection.drawn(out)
     drawn = max(1, int(np.sum(entries.weights > 0)))
     return {"pixels": len(used), "factors": len(entries.slots) / drawn}
-
-
-def _cell(group: Any) -> str:
-    text = f"{group.nanoseconds.iloc[0]:.2f} ({group.cpu_nanoseconds.iloc[0]:.2f}"
-    if "pixels" in group and group.pixels.notna().all():
-        text += f"; {group.pixels.iloc[0]:,.0f}, {group.factors.iloc[0]:.2f}"
-    return text + ")"

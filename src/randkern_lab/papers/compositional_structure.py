@@ -34,8 +34,7 @@ Deviations.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -46,29 +45,30 @@ from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, DASHED, DOTTED, GREY, RED, Panel, Style, draw
+from ..panels import DASHED, DOTTED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
+from ..scoring import fit_and_score, misclassified
 from ..tables import (
     Fitted,
-    TextTable,
+    Pivot,
+    at_edges,
     count,
     edge_notes,
-    fitted_power,
+    fitted_powers,
     groups,
     of,
-    pivot,
     skip_notes,
 )
-from .images import available_images, build_skeleton, load_circle_images
+from .images import build_skeleton, load_circle_images
 
 __all__ = ["CURVES", "CompositionalStructure", "Options"]
 
 CURVES = {
-    "gaussian": Style("gaussian", BLACK),
-    "linear": Style("linear", GREY, "v", DOTTED),
-    "shallow": Style("shallow", RED, "^", DASHED),
-    "deep": Style("deep", BLUE, "s"),
+    "gaussian": Style("gaussian", "black"),
+    "linear": Style("linear", "grey", "v", DOTTED),
+    "shallow": Style("shallow", "red", "^", DASHED),
+    "deep": Style("deep", "blue", "s"),
 }
 EXACT, GROWING = ("gaussian", "shallow", "deep"), ("shallow", "deep")
 RATIOS = {
@@ -76,6 +76,14 @@ RATIOS = {
     "1/4": lambda n: n / 4,
     "1/2": lambda n: n / 2,
     "1": lambda n: n,
+}
+# Ratio of D and n: its text, and the style of its curves.
+_REGIMES: Mapping[str | None, tuple[str, str, Any]] = {
+    None: ("exact", "X", "-"),
+    "sqrt": ("D = √n", "v", DOTTED),
+    "1/4": ("D = n·1/4", "^", DASHED),
+    "1/2": ("D = n·1/2", "o", "-."),
+    "1": ("D = n", "s", (0, (6, 1))),
 }
 LOSSES = ("ridge", "svc", "logistic")
 _ALPHAS = np.logspace(-5, 2, 15)
@@ -115,22 +123,99 @@ class Options(DataOptions):
     seeds: int = option(5, "Draws of the features of the growth.", quick=1)
 
 
+class _Drawn(NamedTuple):
+    """Features of training and test rows, and the seconds that each took."""
+
+    Z: Matrix
+    Z_test: Matrix
+    fit_seconds: float
+    predict_seconds: float
+
+
+class _Choice(NamedTuple):
+    """The penalty for a loss, α for ridge and C for the others, and its error."""
+
+    loss: str
+    penalty: float
+    validation_error: float
+
+    def record(self) -> dict[str, Any]:
+        """Return the choice as keys of a record."""
+        ridge = self.loss == "ridge"
+        tried = {"alpha": _ALPHAS} if ridge else {"C": _CS}
+        return {
+            "loss": self.loss,
+            "alpha": self.penalty if ridge else 1 / self.penalty,
+            "at_edge": at_edges(dict.fromkeys(tried, self.penalty), tried),
+            "validation_error": self.validation_error,
+        }
+
+
+def by_size(results: Mapping[str, Any]) -> list[Any]:
+    """Return errors against D; older records have a separate part for kernels."""
+    exact = of(results["records"], measure="subset", n_components=None)
+    return [*of(results["records"], measure="features"), *exact]
+
+
+def growing(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records of the growth; older ones use ridge and D = n/2."""
+    records = [
+        {"loss": "ridge", "ratio": r["n_components"] and "1/2", **r}
+        for r in of(results["records"], measure="growth")
+    ]
+    return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
+
+
 class CompositionalStructure(Experiment):
     """Features against D, and growth with n, on one set of images."""
 
     name = "compositional-structure"
     title = "Linear, shallow and deep skeletons (Daniely et al., Theorem 5)."
     Options = Options
+    listed = (
+        Pivot(
+            "{data}, {n_train:,} training rows: test error in % (s of fit)",
+            *(("n_components", "n_train"), "curve"),
+            "{test_error:.2p} ({fit_seconds:.1f})",
+            records=by_size,
+        ),
+        Pivot(
+            "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
+            *("n_train", "{curve}, {regime}", "test_error"),
+            records=growing,
+            each="loss",
+        ),
+    )
+    panels = (
+        Panel(
+            *("n_components", "test_error", "curve", CURVES),
+            title="{data}: ridge",
+            records=by_size,
+            log="x",
+        ),
+        Panel(
+            *("n_train", "test_error", ("curve", "regime")),
+            {
+                (curve, regime): Style(
+                    f"{curve}, {regime}", CURVES[curve].colour, *marker_and_dashes
+                )
+                for curve in GROWING
+                for regime, *marker_and_dashes in _REGIMES.values()
+            },
+            title="{loss}: D as a function of n",
+            records=growing,
+            each="loss",
+            log="x",
+        ),
+    )
+    layout: ClassVar = {"size": (4.2, 4.4), "legend": "inside"}
 
     def prepare(self) -> dict[str, Any]:
         """Load the images, and choose the lengthscale of the Gaussian kernel."""
-        options, name = self.options, self.options.data
-        if name == "auto":
-            name = available_images(options.data_dir, ("cifar10", "mnist"))[0]
-        rows = max(options.n, *options.growth)
+        options = self.options
         self.images = images = load_circle_images(
-            *(name, options.data_dir),
-            n_train=rows,
+            *(options.data, options.data_dir),
+            n_train=max(options.n, *options.growth),
             n_test=options.n_test,
             seed=options.seed,
         )
@@ -139,6 +224,7 @@ class CompositionalStructure(Experiment):
             curve: randkern.Compositional(build_skeleton(curve, images.shape))
             for curve in ("linear", "shallow", "deep")
         }
+        self.factors: dict[str, _Drawn] = {}
         self.say("choosing the lengthscale")
         own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
         errors = {}
@@ -177,38 +263,30 @@ class CompositionalStructure(Experiment):
         """Choose penalties with the first draw, then fit and score every draw."""
         size, n = case["n_components"], case["n_train"]
         grows = case["measure"] == "growth"
-        losses = LOSSES if grows else LOSSES[:1]
         first, several = self.options.seed, grows and size is not None
         chosen: dict[str, _Choice] = {}
         for seed in range(first, first + (self.options.seeds if several else 1)):
             drawn = self._draw(case["curve"], size, n, seed)
-            for loss in losses:
+            for loss in LOSSES if grows else LOSSES[:1]:
                 if loss not in chosen:
                     chosen[loss] = self._choose(loss, drawn.Z)
-                choice = chosen[loss]
-                watch = Stopwatch()
-                model = _model(loss, choice.penalty, drawn.Z)
-                model.fit(drawn.Z, self.images.y_train[:n])
-                fit = watch.lap().seconds
-                predicted = model.predict(drawn.Z_test)
-                predict = watch.lap().seconds
+                model = _model(loss, chosen[loss].penalty, drawn.Z)
+                y, y_test = self.images.y_train[:n], self.images.y_test
+                trial = fit_and_score(model, drawn.Z, y, drawn.Z_test, y_test)
                 outcome = getattr(model, "solution_", None)
                 yield {
                     "seed": seed,
-                    "loss": loss,
-                    "alpha": choice.alpha,
-                    "at_edge": list(choice.at_edge),
-                    "validation_error": choice.validation_error,
-                    "test_error": float(np.mean(predicted != self.images.y_test)),
-                    "fit_seconds": drawn.fit_seconds + fit,
-                    "predict_seconds": drawn.predict_seconds + predict,
+                    **chosen[loss].record(),
+                    "test_error": trial.score,
+                    "fit_seconds": drawn.fit_seconds + trial.fit.seconds,
+                    "predict_seconds": drawn.predict_seconds + trial.predict.seconds,
                     "outcome": outcome.outcome.name.lower() if outcome else "converged",
                 }
 
-    def _draw(self, curve: str, size: int | None, n: int, seed: int) -> "_Drawn":
+    def _draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
         """Return features of training and test rows, or the kernel's own for None."""
         if size is None:
-            whole = self._exact[curve]
+            whole = self._factor(curve)
             return whole._replace(Z=whole.Z[:n, :n], Z_test=whole.Z_test[:, :n])
         watch = Stopwatch()
         features = randkern.RandomFeatures(
@@ -219,13 +297,22 @@ class CompositionalStructure(Experiment):
         Z_test = features.transform(self.images.X_test)
         return _Drawn(Z, Z_test, fit, watch.lap().seconds)
 
-    @cached_property
-    def _exact(self) -> "_Factors":
-        """Return rows whose inner products are the kernel's values, by curve."""
-        X = self.images.X_train[: self.options.n]
-        return _Factors(self.kernels, X, self.images.X_test)
+    def _factor(self, curve: str) -> _Drawn:
+        """Return rows whose inner products are the kernel's values, factored once."""
+        if curve not in self.factors:
+            X, kernel = self.images.X_train[: self.options.n], self.kernels[curve]
+            watch = Stopwatch()
+            K = np.asarray(kernel(X), dtype=np.float64)
+            K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
+            L = np.linalg.cholesky(K)
+            fit = watch.lap().seconds
+            K_test = np.asarray(kernel(self.images.X_test, X), dtype=np.float64)
+            Z_test = scipy.linalg.solve_triangular(L, K_test.T, lower=True).T
+            Z_test = np.ascontiguousarray(Z_test)
+            self.factors[curve] = _Drawn(L, Z_test, fit, watch.lap().seconds)
+        return self.factors[curve]
 
-    def _choose(self, loss: str, Z: Matrix) -> "_Choice":
+    def _choose(self, loss: str, Z: Matrix) -> _Choice:
         """Return the penalty with the smallest validation error.
 
         Ties are resolved in favour of the strongest regularisation.
@@ -238,33 +325,29 @@ class CompositionalStructure(Experiment):
             scores = _ridge_path(fitted, signs[held:], Z[:held])
             errors = np.mean(scores.argmax(2) != signs[:held].argmax(1), axis=1)
             best = int(np.flatnonzero(errors == errors.min())[-1])
-            penalty = float(_ALPHAS[best])
-            return _Choice(loss, penalty, float(errors[best]))
+            return _Choice(loss, float(_ALPHAS[best]), float(errors[best]))
         chosen, least = _CS[0], float("inf")
         for C in _CS:
             model = _model(loss, C, fitted).fit(fitted, y[held:])
-            error = float(np.mean(model.predict(Z[:held]) != y[:held]))
+            error = misclassified(y[:held], model.predict(Z[:held]))
             if error > least:
                 break
             if error < least:
                 chosen, least = C, error
         return _Choice(loss, chosen, least)
 
-    # -- results ----------------------------------------------------------------------
-
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the order of the curves, and slopes and gaps of the growth."""
-        records = results["records"]
+        n_test = {self.data: len(self.images.y_test)}
         return {
             "lengthscales": {self.data: self.lengthscale},
-            "order": {self.data: order(records)},
-            "growth_slopes": list(_growth_slopes(records)),
-            "growth_gaps": growth_gaps(records, {self.data: len(self.images.y_test)}),
+            "order": {self.data: order(results["records"])},
+            "growth_slopes": list(_growth_slopes(growing(results))),
+            "growth_gaps": growth_gaps(growing(results), n_test),
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the order, slopes of the growth, and gaps at the largest n."""
         for data, curves in results["order"].items():
             if curves:
                 yield f"{data}: least error first: {', '.join(curves)}"
@@ -277,135 +360,18 @@ class CompositionalStructure(Experiment):
             )
         for found in results["growth_slopes"]:
             yield Fitted(
-                f"{found['data']}, {found['curve']}, {_regime(found)}: the error falls "
-                f"as n^{found['slope']:.3f} from n = {found['least_n']:,} to "
-                f"{found['most_n']:,}"
+                f"{_where(found)}: the error falls as n^{found['slope']:.3f} from n = "
+                f"{found['least_n']:,} to {found['most_n']:,}"
             )
-        keys = ("data", "curve", "loss", "ratio")
-        largest = {tuple(g.get(k) for k in keys): g for g in results["growth_gaps"]}
-        for gap in largest.values():
+        largest = {_where(gap): gap for gap in results["growth_gaps"]}
+        for where, gap in largest.items():
             yield Fitted(
-                f"{gap['data']}, {gap['curve']}, {_regime(gap)}: at n = "
-                f"{gap['n_train']:,} features err {100 * gap['difference']:+.1f} "
-                "points against the exact kernel (standard error "
-                f"{100 * gap['standard_error']:.1f})"
+                f"{where}: at n = {gap['n_train']:,} features err "
+                f"{100 * gap['difference']:+.1f} points against the exact kernel "
+                f"(standard error {100 * gap['standard_error']:.1f})"
             )
         yield from _edge_notes(results["records"])
         yield from skip_notes(results, "data", "curve", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors by D, and by n for every loss."""
-        found = []
-        for data, described in results["dataset"]["sets"].items():
-            own = of(results["records"], data=data)
-            found.append(
-                pivot(
-                    f"{data}, {described['n_train']:,} training rows: test error in % "
-                    "(s of fit)",
-                    _by_size(own),
-                    *(("n_components", "n_train"), "curve"),
-                    lambda g: (
-                        f"{100 * g.test_error.mean():.2f} ({g.fit_seconds.mean():.1f})"
-                    ),
-                )
-            )
-            for named, growth in groups(_growing(own), "loss"):
-                found.append(
-                    pivot(
-                        f"{data}, {named['loss']}: D as a function of n, and exact "
-                        "kernels: test error in %",
-                        [{**r, "what": f"{r['curve']}, {_ratio(r)}"} for r in growth],
-                        *("n_train", "what"),
-                        lambda g: f"{100 * g.test_error.mean():.2f}",
-                    )
-                )
-        return found
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the error against D, and against n for every loss."""
-        growth = [
-            {**r, "what": (r["curve"], _ratio(r))} for r in _growing(results["records"])
-        ]
-        looks = {
-            "exact": ("X", "-"),
-            "D = √n": ("v", DOTTED),
-            "D = n·1/4": ("^", DASHED),
-            "D = n·1/2": ("o", "-."),
-            "D = n": ("s", (0, (6, 1))),
-        }
-        styles = {
-            (curve, ratio): Style(f"{curve}, {ratio}", CURVES[curve].colour, *look)
-            for curve in GROWING
-            for ratio, look in looks.items()
-        }
-        shown = {"features": _by_size(results["records"]), "growth": growth}
-        shared: dict[str, Any] = {"log": "x", "scale": 100}
-        panels = [
-            Panel(
-                *("n_components", "test_error", "curve", CURVES),
-                title=f"{results['dataset']['name']}: ridge",
-                records="features",
-                **shared,
-            )
-        ]
-        panels += [
-            Panel(
-                *("n_train", "test_error", "what", styles, {"loss": loss}),
-                title=f"{loss}: D as a function of n",
-                records="growth",
-                **shared,
-            )
-            for loss in dict.fromkeys(r["loss"] for r in growth)
-        ]
-        return draw(shown, panels, size=(4.2, 4.4), legend="inside")
-
-
-class _Drawn(NamedTuple):
-    """Features of training and test rows, and the seconds that each took."""
-
-    Z: Matrix
-    Z_test: Matrix
-    fit_seconds: float
-    predict_seconds: float
-
-
-class _Choice(NamedTuple):
-    """The penalty for a loss, α for ridge and C for the others, and its error."""
-
-    loss: str
-    penalty: float
-    validation_error: float
-
-    @property
-    def alpha(self) -> float:
-        return self.penalty if self.loss == "ridge" else 1 / self.penalty
-
-    @property
-    def at_edge(self) -> tuple[str, ...]:
-        name, tried = ("alpha", _ALPHAS) if self.loss == "ridge" else ("C", _CS)
-        at_edge = np.isclose(self.penalty, [tried[0], tried[-1]], rtol=1e-9, atol=0)
-        return (name,) if at_edge.any() else ()
-
-
-class _Factors(dict[str, _Drawn]):
-    """Cholesky factors of the kernels' Gram matrices, computed on demand."""
-
-    def __init__(self, kernels: Mapping[str, Any], X: Matrix, X_test: Matrix) -> None:
-        self._kernels, self._X, self._X_test = kernels, X, X_test
-
-    def __missing__(self, curve: str) -> _Drawn:
-        kernel, watch = self._kernels[curve], Stopwatch()
-        K = np.asarray(kernel(self._X), dtype=np.float64)
-        K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
-        L = np.linalg.cholesky(K)
-        fit = watch.lap().seconds
-        K_test = np.asarray(kernel(self._X_test, self._X), dtype=np.float64)
-        Z_test = scipy.linalg.solve_triangular(L, K_test.T, lower=True).T
-        Z_test = np.ascontiguousarray(Z_test)
-        self[curve] = found = _Drawn(L, Z_test, fit, watch.lap().seconds)
-        return found
 
 
 def _model(loss: str, penalty: float, Z: Matrix) -> Any:
@@ -429,81 +395,58 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
     return np.asarray(path.predict(Z_new))
 
 
-def _by_size(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return errors against D; older records have a separate part for kernels."""
-    exact = [r for r in of(records, measure="subset") if r["n_components"] is None]
-    return [*of(records, measure="features"), *exact]
-
-
-def _growing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of the growth; older ones use ridge and D = n/2."""
-    return [
-        {"loss": "ridge", "ratio": r["n_components"] and "1/2", **r}
-        for r in of(records, measure="growth")
-    ]
-
-
 def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the curves sorted by test error at the largest common D."""
-    errors = {
-        (r["curve"], r["n_components"]): r["test_error"]
-        for r in of(records, measure="features")
-        if r["n_components"] is not None
-    }
-    sizes = [{size for curve, size in errors if curve == wanted} for wanted in CURVES]
-    common = set.intersection(*sizes)
-    if not common:
-        return []
-    return sorted(CURVES, key=lambda curve: errors[curve, max(common)])
+    import pandas as pd
+
+    features = pd.DataFrame(of(records, measure="features"))
+    errors = features.pivot_table("test_error", "n_components", "curve")
+    common = errors.reindex(columns=list(CURVES)).dropna()
+    return (
+        [] if common.empty else list(common.iloc[-1].sort_values(kind="stable").index)
+    )
 
 
-def _ratio(record: Mapping[str, Any]) -> str:
-    ratio = record.get("ratio")
-    if record.get("exact", ratio is None):
-        return "exact"
-    return {"sqrt": "D = √n", "1": "D = n"}.get(ratio or "", f"D = n·{ratio or '1/2'}")
+def _where(found: Mapping[str, Any]) -> str:
+    regime = _REGIMES[found["ratio"]][0]
+    return f"{found['data']}, {found['curve']}, {found['loss']}, {regime}"
 
 
-def _regime(record: Mapping[str, Any]) -> str:
-    return f"{record.get('loss', 'ridge')}, {_ratio(record)}"
-
-
-def _growth_slopes(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _growth_slopes(growth: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the powers of n that best fit the errors."""
-    wrong = [r for r in _growing(records) if r["test_error"] > 0]
-    for named, own in groups(wrong, "data", "curve", "loss", "ratio"):
-        sizes = [r["n_train"] for r in own]
-        slope = fitted_power(sizes, [r["test_error"] for r in own])
+    wrong = [r for r in growth if r["test_error"] > 0]
+    keys = ("data", "curve", "loss", "ratio")
+    for named, slope in fitted_powers(wrong, "n_train", "test_error", *keys):
         if slope is not None:
+            sizes = [r["n_train"] for r in of(wrong, **named)]
             fitted = {"slope": slope, "least_n": min(sizes), "most_n": max(sizes)}
             yield named | {"exact": named["ratio"] is None} | fitted
 
 
 def _edge_notes(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a warning for every curve and regime, with its sizes at the edge."""
-    at_edge = [
-        {"loss": "ridge", "ratio": None, **r} for r in records if r.get("at_edge")
-    ]
+    at_edge = [{"ratio": None, **r} for r in records if r["at_edge"]]
     keys = ("data", "measure", "curve", "loss", "ratio")
     for named, own in groups(at_edge, *keys):
-        where = f"{named['loss']}, D"
-        size = "n_components"
+        who, size = (
+            f"{named['data']}, {named['curve']}, {named['loss']}, D",
+            "n_components",
+        )
         if named["measure"] == "growth":
-            where, size = f"{_regime(named)}, n", "n_train"
+            who, size = f"{_where(named)}, n", "n_train"
         sizes = ", ".join(dict.fromkeys(count(r[size]) for r in own))
-        who = f"{named['data']}, {named['curve']}, {where} = {sizes}"
-        yield from edge_notes(who, own[0]["at_edge"])
+        yield from edge_notes(f"{who} = {sizes}", own[0]["at_edge"])
 
 
 def growth_gaps(
-    records: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
+    growth: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Return how much more features err than the exact kernel on the same rows.
 
     All draws are scored on the same test rows, and so contain no more information about
     these than one draw: the variance of their mean is not divided by their number.
     """
-    growth, gaps = _growing(records), []
+    gaps = []
     for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):
         exact = of(growth, **named | {"ratio": None})
         if exact and named["ratio"] is not None:

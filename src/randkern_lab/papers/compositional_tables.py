@@ -18,13 +18,14 @@ day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -35,10 +36,10 @@ from randkern.skeletons import Exponential, TableToBases
 from randkern.study.preparation import TEST_SHARE
 
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel, draw
-from ..process import Stopwatch
+from ..panels import BLUE, RED, Panel
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, TextTable, count, groups, mean_interval, of, pivot
+from ..scoring import fit_and_score
+from ..tables import Fitted, Pivot, count, groups, mean_interval, of, paired, text
 
 __all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
 
@@ -109,12 +110,64 @@ DATA: Mapping[str, Callable[[int, int], Table]] = {
 }
 
 
+def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw the test errors of every split and method, and their means."""
+    rows = {method: -i for i, method in enumerate(METHODS)}
+    means = of(results["means"], data=results["shown"][0]["data"])
+    for exact, colour, marker, shift in (
+        (True, BLUE, "o", 0.12),
+        (False, RED, "^", -0.12),
+    ):
+        for records, size, alpha in ((results["shown"], 14, 0.3), (means, 48, 1.0)):
+            own = [r for r in records if (r["n_components"] is None) == exact]
+            label = "exact" if exact else f"{own[0]['n_components']:,} features"
+            axes.scatter(
+                [100 * r["test_error"] for r in own],
+                [rows[r["method"]] + shift for r in own],
+                s=size,
+                c=colour,
+                marker=marker,
+                alpha=alpha,
+                linewidths=0,
+                label=label if records is means else None,
+            )
+    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
+    axes.set_xlim(left=0)
+
+
 class CompositionalTables(Experiment):
     """Every method on repeated splits of every table."""
 
     name = "compositional-tables"
     title = "Tables of mixed types: bases by column beside one-hot and Gaussian."
     Options = Options
+    listed = (
+        Pivot(
+            "test error in %, means over {arguments[repeats]} splits",
+            *(("data", "n_components"), "method", "{test_error:.1p}", METHODS),
+            records="means",
+        ),
+        Pivot(
+            Fitted(
+                f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
+                "% interval)"
+            ),
+            *(("data", "n_components"), "method"),
+            "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
+            METHODS,
+            records="differences",
+        ),
+    )
+    panels = (
+        Panel(
+            title="{data}",
+            xlabel="test error (%)",
+            ylabel=" ",
+            extra=_scatter,
+            each="data",
+        ),
+    )
+    layout: ClassVar = {"size": (3.9, 3.6)}
 
     def prepare(self) -> dict[str, Any]:
         """Check the names, and describe the tables."""
@@ -144,49 +197,39 @@ class CompositionalTables(Experiment):
         """Choose a setting on folds, and score the exact kernel and features."""
         method, seed = case["method"], case["seed"]
         table = DATA[case["data"]](self.options.rows, seed)
-        train, test = train_test_split(
+        split = train_test_split(
             np.arange(len(table.y)),
             test_size=TEST_SHARE,
             stratify=table.y if table.classifies else None,
             random_state=seed,
         )
-        X, y = table.X[train], table.y[train]
+        train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
         found = [
-            (*validated(table, X, y, method, setting, seed), setting)
+            (*validated(train, method, setting, seed), setting)
             for setting in settings(method, self.options.quick)
         ]
         loss, alpha, setting = min(found, key=lambda choice: choice[0])
+        made: Any = randkern.KernelRidgeRegressor
+        if table.classifies:
+            made = randkern.KernelRidgeClassifier
         # A linear kernel has at most as many features as columns.
-        for size in (
-            (None,) if method == "linear" else (None, self.options.n_components)
-        ):
+        sizes = [None] if method == "linear" else [None, self.options.n_components]
+        for size in sizes:
             if size is not None:
-                loss, alpha = validated(table, X, y, method, setting, seed, size)
-            transformer, kernel = prepared(table, X, method, setting)
-            made = (
-                randkern.KernelRidgeClassifier
-                if table.classifies
-                else randkern.KernelRidgeRegressor
+                loss, alpha = validated(train, method, setting, seed, size)
+            transformer, kernel = prepared(train, method, setting)
+            model = made(kernel, alpha, size, fit_intercept=True, random_state=seed)
+            trial = fit_and_score(
+                *(make_pipeline(transformer, model), train.X, train.y, test.X, test.y),
+                accuracy_score if table.classifies else r2_score,
             )
-            model = make_pipeline(
-                transformer,
-                made(
-                    kernel,
-                    alpha=alpha,
-                    n_components=size,
-                    fit_intercept=True,
-                    random_state=seed,
-                ),
-            )
-            watch = Stopwatch()
-            model.fit(X, y)
             yield {
                 "n_components": size,
                 "setting": setting,
                 "alpha": alpha,
                 "validation_loss": loss,
-                "fit_seconds": watch.lap().seconds,
-                "test_error": 1 - float(model.score(table.X[test], table.y[test])),
+                "fit_seconds": trial.fit.seconds,
+                "test_error": 1 - float(trial.score),
             }
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -203,18 +246,13 @@ class CompositionalTables(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return which methods differ from the usual kernel, and choices at edges."""
         for d in results["differences"]:
             if d["n_components"] is None and d["method"] != "linear":
-                verdict = "not told apart from"
-                if d["high"] < 0:
-                    verdict = "better than"
-                elif d["low"] > 0:
-                    verdict = "worse than"
+                told = "not told apart from" if d["low"] <= 0 else "worse than"
                 yield Fitted(
-                    f"{d['data']}: {METHODS[d['method']]} is {verdict} "
-                    f"{METHODS[_USUAL]} ({100 * d['difference']:+.1f} %, "
-                    f"{100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
+                    f"{d['data']}: {METHODS[d['method']]} is "
+                    f"{'better than' if d['high'] < 0 else told} {METHODS[_USUAL]} "
+                    + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
                 )
         for e in results["edges"]:
             share = max(e["at_least"], e["at_greatest"])
@@ -226,48 +264,6 @@ class CompositionalTables(Experiment):
                     f"{count(e['n_components'])}: {100 * share:.0f} % of the splits "
                     f"chose the {end} {e['parameter']} that was tried"
                 )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return mean test errors, and their differences from the usual kernel."""
-        n_seeds = len({r["seed"] for r in results["records"]})
-        keys = ("data", "n_components")
-        others = {m: text for m, text in METHODS.items() if m != _USUAL}
-        return [
-            pivot(
-                f"test error in %, means over {n_seeds} splits",
-                *(results["means"], keys, "method"),
-                ("test_error", lambda share: f"{100 * share:.1f}"),
-                headings=METHODS,
-                corner="data, D",
-            ),
-            pivot(
-                Fitted(
-                    f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
-                    "% interval)"
-                ),
-                *(results["differences"], keys, "method", _gap_cell),
-                headings=others,
-                corner="data, D",
-            ),
-        ]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test errors of every split, method and table, and their means."""
-        panels = [
-            Panel(
-                title=name,
-                xlabel="test error (%)",
-                ylabel=" ",
-                extra=lambda axes, found, name=name: _scatter(axes, found, name),
-            )
-            for name in results["dataset"]["sets"]
-        ]
-        return draw(results, panels, size=(3.9, 3.6))
-
-
-# -- methods ------------------------------------------------------------------------
 
 
 def settings(method: str, quick: bool = False) -> list[Setting]:
@@ -282,8 +278,9 @@ def settings(method: str, quick: bool = False) -> list[Setting]:
     return found[:: -(-len(found) // 3) if quick else 1]
 
 
-def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> Any:
+def prepared(table: Table, method: str, setting: Setting) -> Any:
     """Return the fitted transformer of a method, and its kernel."""
+    X = table.X
     if method in ("linear", "gaussian"):
         numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
         one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
@@ -305,25 +302,18 @@ def prepared(table: Table, X: NDArray[Any], method: str, setting: Setting) -> An
 
 
 def validated(
-    table: Table,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    method: str,
-    setting: Setting,
-    seed: int,
-    size: int | None = None,
+    table: Table, method: str, setting: Setting, seed: int, size: int | None = None
 ) -> tuple[float, float]:
     """Return the smallest mean squared error over folds, and its penalty.
 
     It is that of the exact kernel, or of `size` features.
     """
-    transformer, kernel = prepared(table, X, method, setting)
-    points = transformer.transform(X)
+    transformer, kernel = prepared(table, method, setting)
+    X, y = transformer.transform(table.X), table.y
     if size is None:
-        K = np.asarray(kernel(points))
+        K = np.asarray(kernel(X))
     else:
-        features = randkern.RandomFeatures(kernel, size, random_state=seed)
-        Z = features.fit_transform(points)
+        Z = randkern.RandomFeatures(kernel, size, random_state=seed).fit_transform(X)
         K = Z @ Z.T
     # Classes as columns of ±1; a regression target in units of its standard deviation.
     if table.classifies:
@@ -332,7 +322,7 @@ def validated(
         Y = ((y - y.mean()) / y.std())[:, None]
     splitter = StratifiedKFold if table.classifies else KFold
     losses = np.zeros(len(_ALPHAS))
-    for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(X, y):
+    for fitting, held in splitter(_FOLDS, shuffle=True, random_state=seed).split(Y, y):
         among = K[np.ix_(fitting, fitting)].astype(np.float64)
         path = DualPath.of(among, Y[fitting], None, _ALPHAS, True)
         predicted = path.predict(K[np.ix_(held, fitting)])
@@ -341,20 +331,15 @@ def validated(
     return float(losses[best]), float(_ALPHAS[best])
 
 
-# -- results ------------------------------------------------------------------------
-
-
 def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield mean differences from the usual kernel, with intervals by Student's t."""
     for named, own in groups(records, *_KEYS):
         usual = of(records, **(named | {"method": _USUAL}))
-        if named["method"] == _USUAL or not usual:
-            continue
-        beside = {r["seed"]: r["test_error"] for r in usual}
-        gaps = [r["test_error"] - beside[r["seed"]] for r in own]
-        mean, low, high = mean_interval(gaps)
-        interval = {"difference": mean, "low": low, "high": high}
-        yield named | interval | {"seeds": len(gaps)}
+        if named["method"] != _USUAL and usual:
+            gaps = [a - b for a, b in paired(own, usual, "test_error")]
+            mean, low, high = mean_interval(gaps)
+            interval = {"difference": mean, "low": low, "high": high}
+            yield named | interval | {"seeds": len(gaps)}
 
 
 def _edges(
@@ -374,36 +359,3 @@ def _edges(
             }
             if any(shares.values()):
                 yield named | {"parameter": name} | shares
-
-
-def _gap_cell(group: Any) -> str:
-    (gap,) = group.to_dict("records")
-    low, high = 100 * gap["low"], 100 * gap["high"]
-    return f"{100 * gap['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def _scatter(axes: Any, results: Mapping[str, Any], name: str) -> None:
-    rows = {method: -i for i, method in enumerate(METHODS)}
-    for exact, colour, marker, shift in (
-        (True, BLUE, "o", 0.12),
-        (False, RED, "^", -0.12),
-    ):
-        for key, size, alpha in (("records", 14, 0.3), ("means", 48, 1.0)):
-            own = [
-                r
-                for r in of(results[key], data=name)
-                if (r["n_components"] is None) == exact
-            ]
-            label = "exact" if exact else f"{own[0]['n_components']:,} features"
-            axes.scatter(
-                [100 * r["test_error"] for r in own],
-                [rows[r["method"]] + shift for r in own],
-                s=size,
-                c=colour,
-                marker=marker,
-                alpha=alpha,
-                linewidths=0,
-                label=label if key == "means" else None,
-            )
-    axes.set_yticks(list(rows.values()), list(METHODS.values()), fontsize=8)
-    axes.set_xlim(left=0)

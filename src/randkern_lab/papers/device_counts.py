@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from randkern.data import RowBlocks
 from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
 
+from ..tables import text
+
 __all__ = ["DeviceCounts", "acquired_counts", "device_note"]
 
 # Rows that determine the mean count per lit bit.
@@ -48,34 +50,30 @@ class DeviceCounts:
 
 @contextmanager
 def acquired_counts(
-    n_components: int,
+    device: SimulatedOPU,
     rows: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     *,
-    bits: int = 8,
     bias: int = 0,
-    seed: int = 0,
-    device: SimulatedOPU | None = None,
 ) -> Iterator[DeviceCounts]:
     """Show rows of bits to a simulated device, and store its counts in the context.
 
-    `bias` extra bits are lit in every row; the first rows calibrate the device, by
-    default one with `bits` and `seed`. Counts are in a temporary folder.
+    `bias` extra bits are lit in every row; the first rows calibrate the device. Counts
+    are in a temporary folder.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from randkern.optics import SimulatedOPU
     >>> from randkern_lab.papers.device_counts import acquired_counts
     >>> X = np.random.default_rng(0).random((30, 64)) < 0.5
-    >>> with acquired_counts(100, [(X, X[:, 0])], bias=2) as stored:
+    >>> with acquired_counts(SimulatedOPU(100), [(X, X[:, 0])], bias=2) as stored:
     ...     stored.counts[0].shape, stored.described["n_frames"]
     ((30, 100), 30)
     """
     n_frames = sum(len(X) for X, _ in rows)
     with TemporaryDirectory() as folder:
-        bits = bits if device is None else device.bits
-        _check_room(n_frames * n_components * (1 if bits <= 8 else 2), Path(folder))
-        if device is None:
-            device = SimulatedOPU(n_components, bits=bits, random_state=seed)
+        n_bytes = n_frames * device.n_components * (1 if device.bits <= 8 else 2)
+        _check_room(n_bytes, Path(folder))
         lit_rows = [
             np.hstack([X, np.ones((len(X), bias), dtype=X.dtype)]) for X, _ in rows
         ]
@@ -89,8 +87,8 @@ def acquired_counts(
         n_lit = lit_rows[0][:_CALIBRATION_ROWS].sum(axis=1, dtype=np.int64)
         described = {
             "bias": bias,
-            "bits": bits,
-            "n_components": n_components,
+            "bits": device.bits,
+            "n_components": device.n_components,
             "n_frames": n_frames,
             "mean_count": float(first.mean()),
             "simulation_seconds": time.perf_counter() - start,
@@ -103,11 +101,11 @@ def acquired_counts(
 
 def device_note(described: dict[str, Any]) -> str:
     """Return a sentence on frames, and the time and energy of the real device."""
-    return (
-        f"device: {described['n_frames']:,} frames of {described['n_components']:,} "
-        f"outputs, simulated in {described['simulation_seconds']:.1f} s; the real one "
-        f"takes {described['device_seconds']:.0f} s and "
-        f"{described['device_joules']:,.0f} J"
+    return text(
+        "device: {n_frames:,} frames of {n_components:,} outputs, simulated in "
+        "{simulation_seconds:.1f} s; the real one takes {device_seconds:.0f} s and "
+        "{device_joules:,.0f} J",
+        described,
     )
 
 

@@ -1,8 +1,8 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -44,19 +44,22 @@ class PaperLayer(NamedTuple):
     image_size: int
 
 
-PAPER_LAYERS = (
-    PaperLayer("ResNet34", "L1", "resnet34", "layer1", 32),
-    PaperLayer("ResNet34", "L2", "resnet34", "layer2", 32),
-    PaperLayer("ResNet34", "L3", "resnet34", "layer3", 32),
-    PaperLayer("ResNet34", "Final", "resnet34", "avgpool", 224),
-    PaperLayer("AlexNet", "MP1", "alexnet", "features.2", 32),
-    PaperLayer("AlexNet", "MP2", "alexnet", "features.5", 32),
-    PaperLayer("AlexNet", "Final", "alexnet", "avgpool", 224),
-    PaperLayer("VGG16", "MP2", "vgg16", "features.9", 32),
-    PaperLayer("VGG16", "MP3", "vgg16", "features.16", 32),
-    PaperLayer("VGG16", "MP4", "vgg16", "features.23", 32),
-    PaperLayer("VGG16", "MP5", "vgg16", "features.30", 32),
-    PaperLayer("VGG16", "Final", "vgg16", "avgpool", 224),
+PAPER_LAYERS = tuple(
+    PaperLayer(architecture, layer, architecture.lower(), module, size)
+    for architecture, layer, module, size in (
+        ("ResNet34", "L1", "layer1", 32),
+        ("ResNet34", "L2", "layer2", 32),
+        ("ResNet34", "L3", "layer3", 32),
+        ("ResNet34", "Final", "avgpool", 224),
+        ("AlexNet", "MP1", "features.2", 32),
+        ("AlexNet", "MP2", "features.5", 32),
+        ("AlexNet", "Final", "avgpool", 224),
+        ("VGG16", "MP2", "features.9", 32),
+        ("VGG16", "MP3", "features.16", 32),
+        ("VGG16", "MP4", "features.23", 32),
+        ("VGG16", "MP5", "features.30", 32),
+        ("VGG16", "Final", "avgpool", 224),
+    )
 )
 
 
@@ -242,10 +245,13 @@ def load_features(
     else:
         features = _read(layer, data_dir)
     if quick:
-        few = features.X_train[:1000], features.y_train[:1000]
-        tests = features.X_test[:500], features.y_test[:500]
-        named = features.name, features.architecture, features.layer
-        return LabelledFeatures(*named, *few, *tests)
+        return replace(
+            features,
+            X_train=features.X_train[:1000],
+            y_train=features.y_train[:1000],
+            X_test=features.X_test[:500],
+            y_test=features.y_test[:500],
+        )
     return features
 
 
@@ -271,15 +277,16 @@ def _read(layer: str, data_dir: Path) -> LabelledFeatures:
                 f"{folder}: expected a row of features and one label an image, got "
                 f"features of shape {X.shape} and labels of shape {y.shape}"
             )
-    return LabelledFeatures(
-        folder.name,
-        "",
-        layer,
-        X_train.reshape(len(X_train), -1),
-        np.asarray(y_train),
-        X_test.reshape(len(X_test), -1),
-        np.asarray(y_test),
-    )
+    rows = (X.reshape(len(X), -1) for X in (X_train, X_test))
+    return _labelled((folder.name, "", layer), rows, (y_train, y_test))
+
+
+def _labelled(
+    named: tuple[str, str, str], rows: Iterable[Any], labels: Iterable[Any]
+) -> LabelledFeatures:
+    """Return training and test features with the labels of their rows."""
+    (X, X_test), (y, y_test) = rows, map(np.asarray, labels)
+    return LabelledFeatures(*named, X, y[: len(X)], X_test, y_test[: len(X_test)])
 
 
 def _extracted(
@@ -291,18 +298,12 @@ def _extracted(
     say: Callable[[str], None],
 ) -> LabelledFeatures:
     """Return CIFAR-10 features from a layer of a pretrained network."""
-    wanted = next(
-        (
-            known
-            for known in PAPER_LAYERS
-            if known.architecture.lower() == network.lower()
-            and known.layer.lower() == layer.lower()
-        ),
-        None,
-    )
-    if wanted is None:
+    asked = network.lower(), layer.lower()
+    known = {(k.architecture.lower(), k.layer.lower()): k for k in PAPER_LAYERS}
+    if asked not in known:
         names = ", ".join(f"{k.architecture} {k.layer}" for k in PAPER_LAYERS)
         raise ValueError(f"no layer {layer!r} of {network!r}; expected one of {names}")
+    wanted = known[asked]
     data = load_dataset("cifar10", data_dir=data_dir)
     if data.image_shape is None or data.X_test is None:
         raise ValueError(f"{data.name} has no test images")
@@ -319,15 +320,9 @@ def _extracted(
                 extract_features(module, wanted.module, images, path, image_size=size)
             # A temporary folder is deleted, so its files are read, not mapped.
             found.append(np.load(path, mmap_mode=None if scratch is None else "r"))
-    return LabelledFeatures(
-        f"{data.name} {wanted.architecture} {wanted.layer}",
-        wanted.architecture,
-        wanted.layer,
-        found[0],
-        np.asarray(data.y_train)[: len(found[0])],
-        found[1],
-        np.asarray(data.y_test)[: len(found[1])],
-    )
+    name = f"{data.name} {wanted.architecture} {wanted.layer}"
+    named = name, wanted.architecture, wanted.layer
+    return _labelled(named, found, (data.y_train, data.y_test))
 
 
 @contextmanager
@@ -335,6 +330,6 @@ def _folder(scratch: Path | None) -> Iterator[Path]:
     if scratch is None:
         with TemporaryDirectory() as folder:
             yield Path(folder)
-        return
-    scratch.mkdir(parents=True, exist_ok=True)
-    yield scratch
+    else:
+        scratch.mkdir(parents=True, exist_ok=True)
+        yield scratch

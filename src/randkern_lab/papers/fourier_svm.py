@@ -23,10 +23,11 @@ Deviations.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score
 from sklearn.svm import SVC
 
 import randkern
@@ -34,19 +35,16 @@ from randkern.datasets import load_dataset
 from randkern.exceptions import NotSeparableError
 
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, DASHED, GREEN, RED, Panel, Style, draw
-from ..process import Stopwatch
+from ..panels import DASHED, Panel, Style
 from ..runner import Case, Experiment, SkippedCase
+from ..scoring import fit_and_score
 from ..tables import (
-    Column,
     Fitted,
-    TextTable,
-    count,
-    fitted_power,
-    groups,
-    listing,
+    Listing,
+    Pivot,
+    Quantity,
+    fitted_powers,
     of,
-    pivot,
     skip_notes,
 )
 
@@ -59,11 +57,19 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
 }
 FOURIER = ("pair", "offset")
 _STYLES = {
-    "gaussian": Style("Gaussian", BLUE),
-    "laplacian": Style("Laplacian", RED, "s"),
-    "cauchy": Style("Cauchy", GREEN, "^"),
-    "SVC": Style("scikit-learn's SVC", BLACK, "X", "--"),
+    "gaussian": Style("Gaussian", "blue"),
+    "laplacian": Style("Laplacian", "red", "s"),
+    "cauchy": Style("Cauchy", "green", "^"),
+    "SVC": Style("scikit-learn's SVC", "black", "X", "--"),
 }
+_MAP_STYLES = {
+    (kernel, fourier): Style(
+        f"{style.label}, {fourier}", style.colour, style.marker, dashes, filled
+    )
+    for kernel, style in _STYLES.items()
+    for fourier, dashes, filled in (("pair", "-", True), ("offset", DASHED, False))
+}
+_ACCURACY = Quantity("accuracy", ".4f", "test accuracy", log=False)
 _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
 # Fewer features than rows, so that noisy labels cannot be separated.
@@ -117,12 +123,66 @@ def make_classifier(
     )
 
 
+def by_map(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the soft margins of every map; exact kernels stand beside each of them."""
+    for record in of(results["records"], measure="soft"):
+        for fourier in FOURIER:
+            if record["fourier"] in (fourier, None):
+                yield {**record, "map": fourier}
+
+
+def _certificates(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    records = of(results["records"], measure="certificate")
+    return [{**r, "error": r["error"] or "none: separable"} for r in records]
+
+
+_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "each": "dataset"}
+_SOFT: Mapping[str, Any] = {"records": by_map, "each": "dataset"}
+
+
 class FourierSVM(Experiment):
     """Soft margins against n and D, hard margins, and what cannot be separated."""
 
     name = "fourier-svm"
     title = "Hard and soft margins on both feature maps, and their cost (Póczos)."
     Options = Options
+    listed = (
+        Pivot(
+            "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
+            "fit (test accuracy)",
+            *("n_train", "method", "{cpu_seconds:.2f} ({accuracy:.4f})"),
+            **_ROWS,
+        ),
+        Pivot(
+            "{dataset}, soft margins, {n_train:,} rows: test accuracy",
+            *("n_components", "{kernel}, {map}", _ACCURACY),
+            **_SOFT,
+        ),
+        Listing(
+            "hard margins, {n_train:,} separable rows",
+            "kernel | map | D | margin | gap | least y w·z | accuracy | CPU s",
+            "{kernel} | {fourier} | {n_components:count} | {margin:.5f} | {gap:.1e} | "
+            "{least:.9f} | {accuracy:.4f} | {cpu_seconds:.2f}",
+            where={"measure": "hard"},
+        ),
+        Listing(
+            "hard margins of {n_train:,} rows with noise, D = {n_components}",
+            "kernel | map | D | error | least a | sum of a | rows | residual",
+            "{kernel} | {fourier} | {n_components:count} | {error} | {least:.1e} | "
+            "{sum:.9f} | {support} | {residual:.1e}",
+            records=_certificates,
+        ),
+    )
+    panels = (
+        Panel("n_train", "cpu_seconds", "method", _STYLES, title="{dataset}", **_ROWS),
+        Panel("n_train", _ACCURACY, "method", _STYLES, title="{dataset}", **_ROWS),
+        Panel(
+            *("n_components", _ACCURACY, ("kernel", "map"), _MAP_STYLES),
+            title="{dataset}: features",
+            **_SOFT,
+        ),
+    )
+    layout: ClassVar = {"columns": 3, "size": (4.3, 4.1)}
 
     def prepare(self) -> list[dict[str, Any]]:
         """Generate rows, load MNIST if there is a directory, and load compiled code."""
@@ -204,13 +264,10 @@ class FourierSVM(Experiment):
             kernel = randkern.Gaussian("scale").resolve(task.X[:n])
             gamma = 1 / (2 * kernel.lengthscale**2)
             return _scored(SVC(C=task.penalty, gamma=gamma, cache_size=1000), task, n)
-        kernel = KERNELS[case.get("kernel") or case["method"]]("scale")
         model = make_classifier(
-            kernel,
-            task.penalty,
-            case["n_components"],
-            case.get("fourier"),
-            case.get("seed", 0),
+            KERNELS[case.get("kernel") or case["method"]]("scale"),
+            *(task.penalty, case["n_components"]),
+            *(case.get("fourier"), case.get("seed", 0)),
         )
         if case["measure"] == "certificate":
             return _certificate(model, task)
@@ -229,16 +286,15 @@ class FourierSVM(Experiment):
         """Return the powers of n that best fit the CPU time."""
         rows = of(results["records"], measure="rows")
         exponents: dict[str, dict[str, float | None]] = {}
-        for named, own in groups(rows, "dataset", "method"):
-            sizes = [r["n_train"] for r in own]
-            power = fitted_power(sizes, [r["cpu_seconds"] for r in own])
+        for named, power in fitted_powers(
+            rows, "n_train", "cpu_seconds", "dataset", "method"
+        ):
             exponents.setdefault(named["dataset"], {})[named["method"]] = power
         claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
         return {"exponents": exponents, "published": [{"claim": claim}]}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return growth with n, the gaps of hard margins, and the certificates."""
         for name, exponents in results["exponents"].items():
             fitted = (f"{m} n^{v:.2f}" for m, v in exponents.items() if v is not None)
             yield Fitted(f"{name}: processor seconds grow as {', '.join(fitted)}")
@@ -258,103 +314,6 @@ class FourierSVM(Experiment):
             )
         yield from skip_notes(results, "method", "dataset", "n_train")
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return soft margins by n and by D, hard margins, and certificates."""
-        records, found = results["records"], []
-        for name in results["exponents"]:
-            rows = of(records, measure="rows", dataset=name)
-            soft = of(records, measure="soft", dataset=name)
-            size = max(r["n_components"] or 0 for r in rows)
-            found += [
-                pivot(
-                    f"{name}, soft margins, D = {size:,}: processor seconds of fit "
-                    "(test accuracy)",
-                    *(rows, "n_train", "method"),
-                    lambda g: f"{g.cpu_seconds.mean():.2f} ({g.accuracy.mean():.4f})",
-                ),
-                pivot(
-                    f"{name}, soft margins, {soft[0]['n_train']:,} rows: test accuracy",
-                    [
-                        {**r, "map": f"{r['kernel']}, {fourier}"}
-                        for r in soft
-                        for fourier in FOURIER
-                        if r["fourier"] in (fourier, None)
-                    ],
-                    *("n_components", "map"),
-                    ("accuracy", ".4f"),
-                ),
-            ]
-        hard = of(records, measure="hard")
-        named: dict[str, Column] = {
-            "kernel": "kernel",
-            "map": "fourier",
-            "D": lambda r: count(r["n_components"]),
-        }
-        margins: dict[str, Column] = {
-            "margin": ("margin", ".5f"),
-            "gap": ("gap", ".1e"),
-            "least y w·z": ("least", ".9f"),
-            "accuracy": ("accuracy", ".4f"),
-            "CPU s": ("cpu_seconds", ".2f"),
-        }
-        certificates: dict[str, Column] = {
-            "error": lambda r: r["error"] or "none: separable",
-            "least a": ("least", ".1e"),
-            "sum of a": ("sum", ".9f"),
-            "rows": "support",
-            "residual": ("residual", ".1e"),
-        }
-        n = hard[0]["n_train"]
-        title = f"hard margins, {n:,} separable rows"
-        noisy = f"hard margins of {n:,} rows with noise, D = {_FEW}"
-        records = of(records, measure="certificate")
-        return [
-            *found,
-            listing(title, hard, named | margins),
-            listing(noisy, records, named | certificates),
-        ]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return time and accuracy against n, and accuracy against D."""
-        maps = {
-            (kernel, fourier): Style(
-                f"{style.label}, {fourier}",
-                style.colour,
-                style.marker,
-                "-" if fourier == "pair" else DASHED,
-                fourier == "pair",
-            )
-            for kernel, style in _STYLES.items()
-            for fourier in FOURIER
-        }
-        records = [
-            {**r, "map": (r["kernel"], fourier)} if r["measure"] == "soft" else r
-            for r in results["records"]
-            for fourier in (FOURIER if r["measure"] == "soft" else ("",))
-            if r["measure"] != "soft" or r["fourier"] in (fourier, None)
-        ]
-        panels = []
-        for name in results["exponents"]:
-            where = {"measure": "rows", "dataset": name}
-            soft = {"measure": "soft", "dataset": name}
-            for key, log in (("cpu_seconds", "xy"), ("accuracy", "x")):
-                label = key.replace("cpu_", "processor ")
-                panels.append(
-                    Panel(
-                        "n_train", key, "method", _STYLES, where, name, "", label, log
-                    )
-                )
-            panels.append(
-                Panel(
-                    *("n_components", "accuracy", "map", maps, soft),
-                    *(f"{name}: features", "", "test accuracy", "x"),
-                )
-            )
-        shown = {**results, "records": records}
-        return draw(shown, panels, columns=3, size=(4.3, 4.1))
-
 
 def generate(
     n: int, seed: int, clear: float = 0.0
@@ -370,14 +329,14 @@ def generate(
 
 
 def _scored(model: Any, task: Task, n: int) -> dict[str, Any]:
-    watch = Stopwatch()
-    model.fit(task.X[:n], task.y[:n])
-    fit = watch.lap()
+    trial = fit_and_score(
+        *(model, task.X[:n], task.y[:n], task.X_test, task.y_test), accuracy_score
+    )
     return {
-        "accuracy": float(np.mean(model.predict(task.X_test) == task.y_test)),
-        "seconds": fit.seconds,
-        "cpu_seconds": fit.cpu_seconds,
-        "predict_seconds": watch.lap().seconds,
+        "accuracy": float(trial.score),
+        "seconds": trial.fit.seconds,
+        "cpu_seconds": trial.fit.cpu_seconds,
+        "predict_seconds": trial.predict.seconds,
     }
 
 

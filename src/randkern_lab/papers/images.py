@@ -1,6 +1,6 @@
 """Images as the papers encode them: lit and dark pixels, or angles on circles."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from randkern.skeletons import (
     fully_connected,
 )
 from randkern.study.preparation import prepare
+
+from ..scoring import held_out_error
 
 __all__ = [
     "Images",
@@ -73,25 +75,13 @@ class Images:
             "n_classes": len(np.unique(self.y_train)),
             "metric": "misclassified share",
         }
-        if np.isnan(self.threshold):
-            return described
-        lit = float(self.X_train.sum(axis=1, dtype=np.int64).mean())
-        text = f"above {255 * self.threshold:.3g} of 255"
-        return described | {
-            "complete": self.complete,
-            "threshold": text,
-            "mean_lit": lit,
-        }
-
-    def take(self, n_train: int, n_test: int) -> "Images":
-        """Return the first training and test rows."""
-        return replace(
-            self,
-            X_train=self.X_train[:n_train],
-            y_train=self.y_train[:n_train],
-            X_test=self.X_test[:n_test],
-            y_test=self.y_test[:n_test],
-        )
+        if not np.isnan(self.threshold):
+            described |= {
+                "complete": self.complete,
+                "threshold": f"above {255 * self.threshold:.3g} of 255",
+                "mean_lit": float(self.X_train.sum(axis=1, dtype=np.int64).mean()),
+            }
+        return described
 
     def dataset(self, rows: NDArray[np.intp]) -> Dataset:
         """Return some training rows and all test rows in float32, without rescaling."""
@@ -143,15 +133,15 @@ def load_binary_images(
     >>> images.X_train.shape, int(images.X_train.max())
     ((1347, 64), 1)
     """
-    if data == "auto":
-        known = ("fashion-mnist", "mnist", "fashion-mnist-sample")
-        data = available_images(data_dir, known)[0]
-    dataset = _load_labelled(data, data_dir)
+    dataset = _load_labelled(
+        data, data_dir, ("fashion-mnist", "mnist", "fashion-mnist-sample")
+    )
     whole = prepare(dataset)
     if threshold is None:
         threshold, _ = choose_threshold(whole.X_train, whole.y_train)
     binarizer = ThresholdBinarizer(threshold).fit(whole.X_train)
-    family = next((f for f in ("mnist", "fashion-mnist") if data.startswith(f)), "")
+    known = ("mnist", "fashion-mnist")
+    family = next((f for f in known if dataset.name.startswith(f)), "")
     return Images(
         *(dataset.name, dataset.image_shape),
         *(binarizer.transform(whole.X_train), whole.y_train),
@@ -171,22 +161,15 @@ def choose_threshold(
     penalties.
     """
     rows = np.random.default_rng(seed).permutation(len(X))[:_SEARCH_ROWS]
-    held = len(rows) // 4
-    split = [(np.arange(held, len(rows)), np.arange(held))]
+    held_out, size = np.arange(len(rows) // 4), min(_SEARCH_COMPONENTS, len(rows))
     errors = {}
     for threshold in _THRESHOLDS:
         bits = ThresholdBinarizer(threshold).fit_transform(X[rows]).astype(np.float32)
         diagonal = max(1.0, float(np.mean(bits.sum(axis=1) ** 2)))
-        model = randkern.KernelRidgeClassifierCV(
-            randkern.Optical(2),
-            [alpha * diagonal for alpha in _SEARCH_ALPHAS],
-            n_components=min(_SEARCH_COMPONENTS, len(rows)),
-            scoring="accuracy",
-            cv=split,
-            fit_intercept=True,
-            random_state=seed,
-        ).fit(bits, y[rows])
-        errors[threshold] = float(1 - model.best_score_)
+        alphas = [alpha * diagonal for alpha in _SEARCH_ALPHAS]
+        errors[threshold], _ = held_out_error(
+            randkern.Optical(2), alphas, size, bits, y[rows], held_out, seed
+        )
     return min(errors, key=lambda value: errors[value]), errors
 
 
@@ -201,7 +184,8 @@ def load_circle_images(
     """Load images, crop 32 × 32 ones to the central 24 × 24, and map pixels to angles.
 
     A pixel p in [0, 1] becomes the angle π/2·(2p − 1); `n_train` and `n_test` images
-    are drawn, or all if there are fewer.
+    are drawn, or all if there are fewer. ``"auto"`` is the first existing folder of
+    ``cifar10`` and ``mnist`` in `data_dir`, and digits without `data_dir`.
 
     Examples
     --------
@@ -210,9 +194,8 @@ def load_circle_images(
     >>> images.X_train.shape, images.shape
     ((100, 64), (8, 8, 1))
     """
-    dataset = _load_labelled(data, data_dir)
-    prepared = prepare(dataset, random_state=seed)
-    rng = np.random.default_rng(seed)
+    dataset = _load_labelled(data, data_dir, ("cifar10", "mnist"))
+    prepared, rng = prepare(dataset, random_state=seed), np.random.default_rng(seed)
     train = rng.permutation(len(prepared.y_train))[:n_train]
     test = rng.permutation(len(prepared.y_test))[:n_test]
     X_train, shape = _angles(prepared.X_train[train], dataset.image_shape)
@@ -260,8 +243,10 @@ def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
     return fully_connected(int(np.prod(shape)), activation=activation)
 
 
-def _load_labelled(data: str, data_dir: Path | None) -> Any:
-    """Load an image classification data set."""
+def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -> Any:
+    """Load an image classification data set; "auto" is the first of some folders."""
+    if data == "auto":
+        data = available_images(data_dir, folders)[0]
     dataset = load_dataset(data, data_dir=data_dir)
     if dataset.image_shape is None or dataset.task != "classification":
         raise ValueError(

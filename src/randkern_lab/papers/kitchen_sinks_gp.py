@@ -24,7 +24,8 @@ Deviations.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -33,16 +34,24 @@ from numpy.typing import NDArray
 import randkern
 
 from ..options import CommonOptions, option
-from ..panels import BLUE, DASHED, GREEN, PINK, RED, Panel, Style, draw
+from ..panels import BLUE, DASHED, RED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, TextTable, count, fitted_power, listing, of, pivot
+from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, of, text
 
 __all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
 # The factor c in exp(i·c·w·τ), where w has the law N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
 _TRANSFORMS = {"2*pi": "exp(2πi w·τ)", "1": "exp(i w·τ)"}
+_STYLES = {
+    ("2*pi", "mean"): Style("mean, 2π", "blue"),
+    ("1", "mean"): Style("mean, 1", "green", "s", DASHED),
+    ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
+    ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
+}
+# The table has its root.
+_SQUARE = Quantity("square", lambda value: f"{value**0.5:.4f}", "mean square error")
 _GRID = 241
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
@@ -68,12 +77,71 @@ class Options(CommonOptions):
     repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
+def squares(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield squared errors of mean and standard deviation, and D times the mean's."""
+    for r in results["records"]:
+        D, transform = r["n_components"], _TRANSFORMS[r["convention"]]
+        named = {**r, "transform": transform}
+        yield {**named, "what": "mean", "square": r["mean_error"] ** 2}
+        yield {**named, "what": "sd", "square": r["sd_error"] ** 2}
+        yield {**named, "what": "√D × mean", "square": D * r["mean_error"] ** 2}
+
+
+def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
+    """Draw a posterior on features, the exact one, and the rows."""
+    curves = results["curves"]
+    x = np.array(curves["x"])
+    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
+    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
+    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
+    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
+    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
+    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
+        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
+    axes.plot(
+        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
+    )
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend
+
+
 class KitchenSinks(Experiment):
     """Errors by D in both conventions, curves, and learned hyperparameters."""
 
     name = "kitchen-sinks-gp"
     title = "Gaussian processes on features, in two conventions (Bonilla, Fig. 1)."
     Options = Options
+    listed = (
+        Pivot(
+            "root mean square error against the exact process, {arguments[repeats]} "
+            "draws each",
+            *("n_components", "{transform}: {what}", _SQUARE),
+            records=squares,
+        ),
+        Listing(
+            "hyperparameters of the marginal likelihood",
+            "D | lengthscale | noise",
+            "{n_components:count} | {lengthscale:.3f} | {noise:.4f}",
+            records="learned",
+        ),
+    )
+    panels = (
+        *(
+            Panel(
+                title=f"{transform}, {{arguments[bases]:,}} bases",
+                xlabel="x",
+                ylabel="f(x): mean ± 2 standard errors",
+                extra=partial(_posterior, convention=convention),
+            )
+            for convention, transform in _TRANSFORMS.items()
+        ),
+        Panel(
+            *("n_components", _SQUARE, ("convention", "what"), _STYLES),
+            title="against the exact process",
+            records=squares,
+        ),
+    )
+    layout: ClassVar = {"legend": "inside", "size": (4.4, 4.0)}
 
     def prepare(self) -> dict[str, Any]:
         """Draw rows from the process: two clusters with a gap, edges without rows."""
@@ -81,7 +149,7 @@ class KitchenSinks(Experiment):
         left, right = rng.uniform(-2, 0, n - n // 2), rng.uniform(0.8, 2, n // 2)
         self.X = np.sort(np.concatenate([left, right]))[:, None]
         self.grid = np.linspace(-3, 3, _GRID)[:, None]
-        values, vectors = np.linalg.eigh(self._kernel()(self.X))
+        values, vectors = np.linalg.eigh(self.kernel(self.X))
         f = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.standard_normal(n))
         self.y = f + np.sqrt(self.options.noise) * rng.standard_normal(n)
         self.exact = self.computed(None)
@@ -113,8 +181,6 @@ class KitchenSinks(Experiment):
         seconds = watch.lap().seconds
         return {"mean_error": errors[0], "sd_error": errors[1], "seconds": seconds}
 
-    # -- the conventions --------------------------------------------------------------
-
     def frequencies(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return w ~ N(0, (2πℓ)⁻²), eq. (12)."""
         return rng.standard_normal(n) / (2 * np.pi * self.options.lengthscale)
@@ -140,56 +206,53 @@ class KitchenSinks(Experiment):
         mean, sd = model.predict(self.grid, return_std=True)
         return mean, sd
 
-    def _kernel(self) -> Any:
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the process."""
         return randkern.Gaussian(self.options.lengthscale)
 
     def _process(self, n_components: int | None, seed: int, optimizer: Any) -> Any:
         return randkern.GaussianProcessRegressor(
-            self._kernel(),
-            self.options.noise,
-            n_components,
+            *(self.kernel, self.options.noise, n_components),
             optimizer=optimizer,
             projection="dense",
             random_state=seed,
         )
 
-    # -- results ----------------------------------------------------------------------
-
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return curves, fitted powers, learned hyperparameters, and differences."""
-        options, records = self.options, results["records"]
-        size = 2 * options.bases
-        w = self._library_frequencies(size)
+        options, size = self.options, 2 * self.options.bases
+        maps = randkern.RandomFeatures(
+            self.kernel, size, projection="dense", random_state=options.seed
+        ).fit(self.X)
+        # ω of the library's features, from their phases at a small x.
+        phases = maps.transform(np.full((1, 1), _SMALL))[0]
+        w = np.asarray(np.arctan2(phases[1::2], phases[::2]) / _SMALL)
         own = self.frequencies(options.bases, np.random.default_rng(options.seed))
         curves = {
             "exact": self.exact,
             "2*pi": self.written_out(own),
             "1": self.computed(size, options.seed),
         }
-        features = randkern.RandomFeatures(
-            self._kernel(), size, projection="dense", random_state=options.seed
-        )
-        Z = features.fit_transform(self.X)
-        same = self.basis(w / (2 * np.pi), self.X)
+        Z = maps.transform(self.X)
         pairs = np.hstack([Z[:, ::2], Z[:, 1::2]])
+        same = self.basis(w / (2 * np.pi), self.X)
         posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
+        deviations = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
+        found = {c: float(np.sqrt(np.mean(v**2))) for c, v in (("2*pi", own), ("1", w))}
         return {
             "curves": {
                 "x": self.grid[:, 0].tolist(),
                 "rows": {"x": self.X[:, 0].tolist(), "y": self.y.tolist()},
                 **{
-                    k: {"mean": m.tolist(), "sd": s.tolist()}
-                    for k, (m, s) in curves.items()
+                    name: {"mean": mean.tolist(), "sd": sd.tolist()}
+                    for name, (mean, sd) in curves.items()
                 },
             },
             "n_components": size,
-            "exponents": {c: _exponents(records, c) for c in CONVENTIONS},
+            "exponents": {c: _exponents(results["records"], c) for c in CONVENTIONS},
             "conventions": {
-                c: {
-                    "expected": 1 / (factor * options.lengthscale),
-                    "found": float(np.sqrt(np.mean((own if c == "2*pi" else w) ** 2))),
-                }
-                for c, factor in CONVENTIONS.items()
+                c: {"expected": deviations[c], "found": found[c]} for c in CONVENTIONS
             },
             "difference": {
                 "features": float(np.abs(same - pairs).max()),
@@ -197,18 +260,9 @@ class KitchenSinks(Experiment):
             },
             "learned": [self._learned(None), self._learned(size)],
             "published": [
-                {"convention": c, "deviation": 1 / (factor * options.lengthscale)}
-                for c, factor in CONVENTIONS.items()
+                {"convention": c, "deviation": d} for c, d in deviations.items()
             ],
         }
-
-    def _library_frequencies(self, size: int) -> NDArray[np.float64]:
-        """Return ω of the library's features, from their phases at a small x."""
-        features = randkern.RandomFeatures(
-            self._kernel(), size, projection="dense", random_state=self.options.seed
-        )
-        pairs = features.fit(self.X).transform(np.full((1, 1), _SMALL))[0]
-        return np.asarray(np.arctan2(pairs[1::2], pairs[::2]) / _SMALL)
 
     def _learned(self, size: int | None) -> dict[str, Any]:
         """Return lengthscale and noise learned by the marginal likelihood."""
@@ -221,16 +275,15 @@ class KitchenSinks(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the laws of w, the difference of the two codes, and fitted powers."""
         for convention, law in results["conventions"].items():
             yield (
                 f"{_TRANSFORMS[convention]}: w of standard deviation "
                 f"{law['found']:.3f}, expected {law['expected']:.3f}"
             )
-        difference = results["difference"]
-        yield (
+        yield text(
             "the same frequencies in both conventions: features differ by "
-            f"{difference['features']:.1e}, posteriors by {difference['posterior']:.1e}"
+            "{difference[features]:.1e}, posteriors by {difference[posterior]:.1e}",
+            results,
         )
         for convention, powers in results["exponents"].items():
             if powers["mean"] is not None:
@@ -238,76 +291,6 @@ class KitchenSinks(Experiment):
                     f"factor {convention}: errors fall as D^{powers['mean']:.3f} "
                     f"(mean) and D^{powers['sd']:.3f} (sd), from D = {_ASYMPTOTIC} on"
                 )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors by D and convention, and learned hyperparameters."""
-        rows = [
-            {**r, "what": f"{_TRANSFORMS[r['convention']]}: {what}", "error": error}
-            for r in results["records"]
-            for what, error in _errors(r)
-        ]
-        first = results["records"][0]
-        named = {k: first[k] for k in ("convention", "n_components")}
-        repeats = len(of(results["records"], **named))
-        errors = pivot(
-            f"root mean square error against the exact process, {repeats} draws each",
-            *(rows, "n_components", "what"),
-            lambda group: f"{np.sqrt(np.mean(group.error**2)):.4f}",
-        )
-        learned = listing(
-            "hyperparameters of the marginal likelihood",
-            results.get("learned", []),
-            {
-                "D": lambda r: count(r["n_components"]),
-                "lengthscale": ("lengthscale", ".3f"),
-                "noise": ("noise", ".4f"),
-            },
-        )
-        return [errors, learned] if learned.rows else [errors]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return the posteriors of both conventions side by side, and errors by D."""
-        styles = {
-            ("2*pi", "mean"): Style("mean, 2π", BLUE),
-            ("1", "mean"): Style("mean, 1", GREEN, "s", DASHED),
-            ("2*pi", "sd"): Style("sd, 2π", RED, "^"),
-            ("1", "sd"): Style("sd, 1", PINK, "D", DASHED),
-        }
-        squares = [
-            {
-                "what": (r["convention"], what),
-                "n_components": r["n_components"],
-                "e": e**2,
-            }
-            for r in results["records"]
-            for what, e in (("mean", r["mean_error"]), ("sd", r["sd_error"]))
-        ]
-        n_bases = results["n_components"] // 2
-        panels = [
-            Panel(
-                title=f"{_TRANSFORMS[convention]}, {n_bases:,} bases",
-                xlabel="x",
-                ylabel="f(x): mean ± 2 standard errors",
-                extra=lambda axes, found, c=convention: _posterior(axes, found, c),
-            )
-            for convention in CONVENTIONS
-        ]
-        panels.append(
-            Panel(
-                *("n_components", "e", "what", styles),
-                title="against the exact process",
-                ylabel="mean square error",
-            )
-        )
-        shown = {**results, "records": squares}
-        return draw(shown, panels, legend="inside", size=(4.4, 4.0))
-
-
-def _errors(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    mean, root = record["mean_error"], record["n_components"] ** 0.5
-    return [("mean", mean), ("sd", record["sd_error"]), ("√D × mean", root * mean)]
 
 
 def root_mean_square(
@@ -331,20 +314,3 @@ def _exponents(
         )
         for key in ("mean", "sd")
     }
-
-
-def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
-    curves = results["curves"]
-    x = np.array(curves["x"])
-    mean, sd = (np.array(curves[convention][key]) for key in ("mean", "sd"))
-    axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.22, lw=0)
-    axes.plot(x, mean, color=BLUE, lw=1.8, label=f"{results['n_components']:,} columns")
-    mean, sd = (np.array(curves["exact"][key]) for key in ("mean", "sd"))
-    axes.plot(x, mean, color=RED, lw=1.4, linestyle="--", label="exact")
-    for sign, label in ((-2, "exact ± 2 sd"), (2, None)):
-        axes.plot(x, mean + sign * sd, color=RED, lw=1.0, linestyle=":", label=label)
-    axes.plot(
-        curves["rows"]["x"], curves["rows"]["y"], ".", color="black", ms=4, label="rows"
-    )
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.18 * (high - low), high)  # room for the legend

@@ -22,8 +22,8 @@ Deviations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,22 +33,30 @@ import randkern
 from randkern.datasets import load_dataset
 
 from ..options import DataOptions, option
-from ..panels import BLUE, GREEN, PINK, RED, Panel, Style, draw
+from ..panels import Panel, Style
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, TextTable, fitted_power, groups, of, pivot
+from ..tables import Fitted, Pivot, Quantity, fitted_powers, groups, of, sentences
 
 __all__ = ["OpticalConvergence", "Options"]
 
 DEGREES = (1, 2, 3, 4)
 PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
 _STYLES = {
-    1: Style("m = 1", GREEN, "o", "-."),
-    2: Style("m = 2", BLUE, "s"),
-    3: Style("m = 3", PINK, "D", (0, (4, 2))),
-    4: Style("m = 4", RED, "^", ":"),
+    1: Style("m = 1", "green", "o", "-."),
+    2: Style("m = 2", "blue", "s"),
+    3: Style("m = 3", "pink", "D", (0, (4, 2))),
+    4: Style("m = 4", "red", "^", ":"),
 }
+_DEVIATION = Quantity(
+    *("deviation", "g"),
+    "deviation from K, in standard deviations of the formula",
+    log=False,
+)
+_TAIL = {"measure": "tail"}
 # In units of the formula's standard deviation.
 _DEVIATIONS = tuple(np.arange(0.0, 8.25, 0.25))
+# Those in the table.
+_LISTED, _HEADINGS = (1.0, 2.0, 3.0, 4.0, 6.0), {m: f"m = {m}" for m in DEGREES}
 # Columns drawn at a time; every D of them are one estimate.
 _COLUMNS = 2**20
 
@@ -71,12 +79,71 @@ class Options(DataOptions):
     tail_draws: int = option(200_000, "Draws of the tails.", quick=5000)
 
 
+def _formula(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw the errors that the formula predicts."""
+    for degree, style in _STYLES.items():
+        own = of(results["shown"], degree=degree)
+        sizes, predicted = ([r[k] for r in own] for k in ("n_components", "predicted"))
+        axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
+
+
+def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw the tails below the kernel, and those of a normal law."""
+    for degree, style in _STYLES.items():
+        own = [r for r in of(results["shown"], degree=degree) if r["share_below"] > 0]
+        x, below = ([r[key] for r in own] for key in ("deviation", "share_below"))
+        axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
+    law = of(results["shown"], degree=1)
+    law = [r for r in law if r["normal"] > 0.3 / r["draws"]]
+    x, normal = ([r[key] for r in law] for key in ("deviation", "normal"))
+    axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
+    axes.set_yscale("log")
+
+
 class OpticalConvergence(Experiment):
     """Errors of Gram matrices against D, and tails of single entries."""
 
     name = "optical-convergence"
     title = "Error and tails of optical features by degree (Ohana et al., appendix C)."
     Options = Options
+    listed = (
+        Pivot(
+            "relative error of the Gram matrix of {dataset[n_rows]} rows of "
+            "{dataset[name]} (formula)",
+            *("n_components", "degree", "{error:.4f} ({predicted:.4f})", _HEADINGS),
+            where={"measure": "error"},
+        ),
+        Pivot(
+            "share of {draws:,} draws above / below the kernel by more standard "
+            "deviations",
+            *(("pair", "n_components", "deviation"), "degree"),
+            *("{share:.2e} / {share_below:.1e}", _HEADINGS),
+            label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
+            records=lambda results: (
+                r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED
+            ),
+        ),
+    )
+    panels = (
+        Panel(
+            *("n_components", "error", "degree"),
+            {m: replace(style, dashes="") for m, style in _STYLES.items()},
+            where={"measure": "error"},
+            title="error: markers measured, lines the formula",
+            ylabel="‖ZZᵀ − K‖ / ‖K‖",
+            ticks=(100, 1000, 10_000, 100_000),
+            extra=_formula,
+        ),
+        Panel(
+            *(_DEVIATION, "share", "degree", _STYLES),
+            where={**_TAIL, "n_components": max, "pair": "equal"},
+            title="tails at D = {n_components:,}, x = y (dashed: below)",
+            ylabel="share of draws beyond",
+            log="",
+            extra=_other_tails,
+        ),
+    )
+    layout: ClassVar = {"legend": "right"}
 
     def prepare(self) -> dict[str, Any]:
         """Load rows of norm 1."""
@@ -104,15 +171,11 @@ class OpticalConvergence(Experiment):
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return fitted powers of D, relative variances and constants of the bound."""
         errors = of(results["records"], measure="error")
-        exponents = {}
-        for m in DEGREES:
-            own = of(errors, degree=m)
-            sizes = [r["n_components"] for r in own]
-            exponents[str(m)] = fitted_power(sizes, [r["error"] for r in own])
+        powers = fitted_powers(errors, "n_components", "error", "degree")
         return {
-            "exponents": exponents,
+            "exponents": {str(named["degree"]): power for named, power in powers},
             "variances": {str(m): _relative_variance(m) for m in DEGREES},
-            "constants": list(_constants(of(results["records"], measure="tail"))),
+            "constants": list(_constants(of(results["records"], **_TAIL))),
             "published": [
                 {"degree": m, "tail_bound": f"D exp(-C (D t)^(1/{m}))"} for m in DEGREES
             ],
@@ -120,7 +183,6 @@ class OpticalConvergence(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return how errors fall, and the constant with which the bound holds."""
         for degree, exponent in results["exponents"].items():
             if exponent is not None:
                 variance = results["variances"][degree]
@@ -128,66 +190,11 @@ class OpticalConvergence(Experiment):
                     f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
                     f"variance at x = y is {variance:.0f} K²"
                 )
-        for found in results.get("constants", ()):
-            yield Fitted(
-                f"m = {found['degree']}, D = {found['n_components']:,}, "
-                f"{found['pair']}: P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with "
-                f"C = {found['C']:.3f}"
-            )
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return errors relative to the formula by D, and shares of the tails."""
-        described, records = results["dataset"], results["records"]
-        heads = {m: f"m = {m}" for m in DEGREES}
-        errors = pivot(
-            f"relative error of the Gram matrix of {described['n_rows']} rows of "
-            f"{described['name']} (formula)",
-            *(of(records, measure="error"), "n_components", "degree"),
-            lambda g: f"{g.error.mean():.4f} ({g.predicted.mean():.4f})",
-            headings=heads,
+        bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C = {C:.3f}"
+        yield from sentences(
+            results["constants"],
+            Fitted("m = {degree}, D = {n_components:,}, {pair}: " + bound),
         )
-        # Older records have one pair, and only the upper tail.
-        before = {"pair": "equal", "share_below": float("nan")}
-        tail = [before | r for r in of(records, measure="tail")]
-        shown = [r for r in tail if r["deviation"] in (1.0, 2.0, 3.0, 4.0, 6.0)]
-        shares = pivot(
-            f"share of {tail[0]['draws']:,} draws above / below the kernel by more "
-            "standard deviations",
-            *(shown, ("pair", "n_components", "deviation"), "degree"),
-            lambda g: f"{g.share.mean():.2e} / {g.share_below.mean():.1e}",
-            headings=heads,
-            label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
-        )
-        return [errors, shares]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return errors and their formula against D, and the tails."""
-        size = max(r["n_components"] for r in of(results["records"], measure="tail"))
-        where = {"measure": "tail", "n_components": size, "pair": "equal"}
-        panels = [
-            Panel(
-                *("n_components", "error", "degree"),
-                {m: Style(s.label, s.colour, s.marker, "") for m, s in _STYLES.items()},
-                {"measure": "error"},
-                title="error: markers measured, lines the formula",
-                ylabel="‖ZZᵀ − K‖ / ‖K‖",
-                ticks=(100, 1000, 10_000, 100_000),
-                extra=_formula,
-            ),
-            Panel(
-                *("deviation", "share", "degree", _STYLES, where),
-                title=f"tails at D = {size:,}, x = y (dashed: below)",
-                xlabel="deviation from K, in standard deviations of the formula",
-                ylabel="share of draws beyond",
-                log="",
-                extra=lambda axes, found: _other_tails(
-                    axes, of(found["records"], **where)
-                ),
-            ),
-        ]
-        return draw(results, panels, legend="right")
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
@@ -271,23 +278,3 @@ def _relative_variance(degree: int) -> float:
     X = np.ones((1, 1))
     exact = randkern.Optical(degree)(X)[0, 0]
     return float(randkern.Optical(2 * degree)(X)[0, 0] / exact**2 - 1)
-
-
-def _formula(axes: Any, results: Mapping[str, Any]) -> None:
-    for degree, style in _STYLES.items():
-        own = of(results["records"], measure="error", degree=degree)
-        sizes = [r["n_components"] for r in own]
-        predicted = [r["predicted"] for r in own]
-        axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
-
-
-def _other_tails(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
-    for degree, style in _STYLES.items():
-        own = [r for r in of(records, degree=degree) if r["share_below"] > 0]
-        below = [r["share_below"] for r in own]
-        x = [r["deviation"] for r in own]
-        axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    law = [r for r in of(records, degree=1) if r["normal"] > 0.3 / r["draws"]]
-    x, normal = [r["deviation"] for r in law], [r["normal"] for r in law]
-    axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
-    axes.set_yscale("log")

@@ -30,7 +30,7 @@ from randkern.study.tune import at_edge, preference, tune
 from ..heatmaps import plot_grids
 from ..options import DataOptions, option
 from ..runner import Case, Experiment, SkippedCase
-from ..tables import Column, TextTable, edge_notes, listing, of, points, skip_notes
+from ..tables import Listing, edge_notes, of, skip_notes
 from .images import load_binary_images
 from .published import published_rows
 
@@ -62,12 +62,32 @@ class Options(DataOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
+def _best(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the best cells of each kernel, here and published."""
+    for kernel, (_, opens) in KERNELS.items():
+        for source, key in (("here", "best"), ("published", "published_best")):
+            if kernel in results[key]:
+                best = results[key][kernel]
+                named = best["hyperparameters"]
+                yield {**best, **named, "source": source, "opens": named[opens]}
+
+
 class OpticalHyperparameters(Experiment):
     """One decomposition for each lengthscale or bias of the published grids."""
 
     name = "optical-hyperparameters"
     title = "Grids of penalty, scale and bias (Ohana et al., Fig. 4)."
     Options = Options
+    listed = (
+        Listing(
+            "{dataset[name]}, {dataset[n_train]:,} training rows, D = "
+            "{dataset[n_components]:,}: the best of each grid, errors in %",
+            "kernel |  | ℓ or ν | scale | alpha | validation | test",
+            "{kernel} | {source} | {opens:.4g} | {scale:.3g} | {alpha:.3g} | "
+            "{validation_error:.2p} | {test_error:.2p}",
+            records=_best,
+        ),
+    )
 
     def prepare(self) -> dict[str, Any]:
         """Load the images and the published grids."""
@@ -141,31 +161,6 @@ class OpticalHyperparameters(Experiment):
         yield from skip_notes(results, "kernel", "value")
         size = results["dataset"]["n_components"]
         yield f"published: Fashion-MNIST, D = 10,000; here D = {size:,}"
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return the best setting of each kernel, here and published."""
-        described = results["dataset"]
-        rows = [
-            results[key][kernel] | {"source": source, "opens": opens}
-            for kernel, (_, opens) in KERNELS.items()
-            for source, key in (("here", "best"), ("published", "published_best"))
-            if kernel in results[key]
-        ]
-        columns: dict[str, Column] = {
-            "kernel": "kernel",
-            "": "source",
-            "ℓ or ν": lambda r: f"{r['hyperparameters'][r['opens']]:.4g}",
-            "scale": lambda r: f"{r['hyperparameters']['scale']:.3g}",
-            "alpha": lambda r: f"{r['hyperparameters']['alpha']:.3g}",
-            "validation": ("validation_error", points),
-            "test": ("test_error", points),
-        }
-        title = (
-            f"{described['name']}, {described['n_train']:,} training rows, "
-            f"D = {described['n_components']:,}: the best of each grid, errors in %"
-        )
-        return [listing(title, rows, columns)]
 
     @classmethod
     def figure(cls, results: Mapping[str, Any]) -> Any:

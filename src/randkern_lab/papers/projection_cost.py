@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +41,22 @@ from randkern.plan import evaluate
 
 from ..energy import EnergyMeter, Joules, cpu_meter, gpu_meter
 from ..options import CommonOptions, option
-from ..panels import BLACK, BLUE, GREEN, LONG, PINK, RED, SKY, Panel, Style, draw
+from ..panels import LONG, Panel, Style
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Fitted, TextTable, fitted_power, number, of, pivot, skip_notes
+from ..tables import Fitted, Pivot, fitted_powers, groups, of, skip_notes
 from .published import published_rows
 
 __all__ = ["METHODS", "Options", "ProjectionCost"]
 
 METHODS = ("dense", "streamed", "structured", "gpu")
+_QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
-    "dense": Style("dense", BLACK),
-    "streamed": Style("streamed", SKY, "X", (0, (4, 2))),
-    "structured": Style("structured", BLUE, "s"),
-    "gpu": Style("GPU", GREEN, "^"),
-    "P100": Style("P100, published", PINK, "", ":"),
-    "device": Style("device, 500 µs a row and 30 W", RED, "", LONG),
+    "dense": Style("dense", "black"),
+    "streamed": Style("streamed", "sky", "X", (0, (4, 2))),
+    "structured": Style("structured", "blue", "s"),
+    "gpu": Style("GPU", "green", "^"),
+    "P100": Style("P100, published", "pink", "", ":"),
+    "device": Style("device, 500 µs a row and 30 W", "red", "", LONG),
 }
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 # Shortest total time of a measurement, since energy counters are coarse.
@@ -83,12 +84,53 @@ class Options(CommonOptions):
     )
 
 
+def costs(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """Return our records and the published ones, with their costs per 1,000 rows."""
+    ours = of(results["records"], growth=False)
+    return [
+        {**r, "cost": r[quantity] and 1000 * r[quantity] / r["batch"]}
+        for r in (*ours, *of(results["published"], method="P100"))
+    ]
+
+
+def counted(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+    """Return the costs at our D, if any besides the device's was measured."""
+    ours = of(results["records"], growth=False)
+    if not any(r[quantity] for r in ours if r["method"] != "device"):
+        return []
+    sizes = {r["n_components"] for r in ours}
+    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
+
+
 class ProjectionCost(Experiment):
     """One method at one D after the other, and the device's model."""
 
     name = "projection-cost"
     title = "Seconds and joules against D, beside a device (Ohana et al., Fig. 3)."
     Options = Options
+    listed = tuple(
+        Pivot(
+            f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
+            "{published[0][batch]:,} rows, published)",
+            *("n_components", "method", f"{{{quantity}:number}}"),
+            records=partial(counted, quantity=quantity),
+        )
+        for quantity in _QUANTITIES
+    )
+    panels = tuple(
+        Panel(
+            *("n_components", "cost", "method", _STYLES),
+            title=title,
+            ylabel=f"{quantity} for 1,000 rows",
+            ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
+            records=partial(costs, quantity=quantity),
+        )
+        for quantity, title in (
+            ("seconds", "{batch:,} rows of D columns"),
+            ("joules", "energy of the processor ({energy[cpu]})"),
+        )
+    )
+    layout: ClassVar = {"size": (4.8, 4.6)}
 
     def prepare(self) -> None:
         """Find the meters and a GPU."""
@@ -157,91 +199,33 @@ class ProjectionCost(Experiment):
         """Return the energy meters, where the device needs less, and growth with n."""
         published = _published(self.options.batch)
         growing = of(results["records"], growth=True)
+        powers = fitted_powers(growing, "batch", "seconds", "method")
         return {
             "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
             "crossings": _crossings(of(results["records"], growth=False)),
             "published": published,
             "published_crossings": _crossings(published),
-            "growth": {
-                method: fitted_power(
-                    [r["batch"] for r in of(growing, method=method)],
-                    [r["seconds"] for r in of(growing, method=method)],
-                )
-                for method in dict.fromkeys(r["method"] for r in growing)
-            },
+            "growth": {named["method"]: power for named, power in powers},
         }
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return crossings, growth, meters, and what was skipped."""
-        units = {"seconds": "time", "joules": "energy"}
         for key, source in (("crossings", ""), ("published_crossings", ", published")):
             for crossing in results[key]:
-                size = crossing["n_components"]
-                where = {None: "at no D measured", 0: "at every D measured"}.get(
-                    size, f"from D = {size or 0:,.0f} on"
-                )
+                size, quantity = crossing["n_components"], crossing["quantity"]
+                where = f"from D = {size or 0:,.0f} on"
+                if not size:
+                    where = f"at {'no' if size is None else 'every'} D measured"
                 yield (
                     f"{crossing['method']}{source}: the device takes less "
-                    f"{units[crossing['quantity']]} {where}"
+                    f"{_QUANTITIES[quantity]} {where}"
                 )
-        for method, power in results.get("growth", {}).items():
+        for method, power in results["growth"].items():
             if power is not None:
                 yield Fitted(f"{method}: seconds grow with the rows as n^{power:.2f}")
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
         yield from skip_notes(results, "method", "n_components")
-
-    @classmethod
-    def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return time by D and method, and energy if it is measured."""
-        ours = [r for r in results["records"] if not r.get("growth")]
-        published = of(results["published"], method="P100")
-        sizes = {r["n_components"] for r in ours}
-        records = ours + [r for r in published if r["n_components"] in sizes]
-        found = []
-        for quantity in ("seconds", "joules"):
-            counted = [r for r in ours if r["method"] != "device" and r[quantity]]
-            if counted:
-                found.append(
-                    pivot(
-                        f"{quantity} of optical features of {ours[0]['batch']:,} rows "
-                        f"(P100: a product, {published[0]['batch']:,} rows, published)",
-                        *(records, "n_components", "method"),
-                        (quantity, number),
-                    )
-                )
-        return found
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return time, and energy if it is measured, against D."""
-        published = of(results["published"], method="P100")
-        ours = [r for r in results["records"] if not r.get("growth")]
-        shown = {**results, "records": _per_thousand([*ours, *published])}
-        widths = {r["columns"] for r in ours}
-        columns = "D" if len(widths) > 1 else f"{widths.pop():,}"
-        titles = (
-            f"{ours[0]['batch']:,} rows of {columns} columns",
-            f"energy of the processor ({results['energy']['cpu']})",
-        )
-        panels = [
-            Panel(
-                *("n_components", quantity, "method", _STYLES),
-                title=title,
-                ylabel=f"{quantity} for 1,000 rows",
-                ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
-            )
-            for quantity, title in zip(("seconds", "joules"), titles, strict=True)
-        ]
-        return draw(shown, panels, size=(4.8, 4.6))
-
-
-def _per_thousand(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {**r, **{q: r[q] and 1000 * r[q] / r["batch"] for q in ("seconds", "joules")}}
-        for r in records
-    ]
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
@@ -315,28 +299,26 @@ def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the D from which the device needs less, by log-log interpolation."""
     device = {r["n_components"]: r for r in of(records, method="device")}
     crossings = []
-    for method in dict.fromkeys(r["method"] for r in records):
-        for quantity in ("seconds", "joules"):
+    for named, own in groups(records, "method"):
+        for quantity in _QUANTITIES if named["method"] != "device" else ():
             ratios = sorted(
                 (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
-                for r in of(records, method=method)
-                if method != "device" and r[quantity]
+                for r in own
+                if r[quantity]
             )
             if ratios:
-                named = {"method": method, "quantity": quantity}
-                crossings.append(named | {"n_components": crossing(ratios)})
+                found = {"quantity": quantity, "n_components": crossing(ratios)}
+                crossings.append(named | found)
     return crossings
 
 
 def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
     """Return where a ratio last crosses 1, or 0 if it is never below."""
-    if ratios[-1][1] <= 1:
+    x, y = np.log(np.transpose(ratios))
+    below = np.flatnonzero(y <= 0)
+    if y[-1] <= 0:
         return None
-    position = len(ratios) - 1
-    while position and ratios[position - 1][1] > 1:
-        position -= 1
-    if position == 0:
+    if not below.size:
         return 0.0
-    (x0, y0), (x1, y1) = ratios[position - 1], ratios[position]
-    share = math.log(y0) / (math.log(y0) - math.log(y1)) if y0 != y1 else 0.0
-    return float(math.exp(math.log(x0) + share * (math.log(x1) - math.log(x0))))
+    around = slice(below[-1], below[-1] + 2)
+    return float(np.exp(np.interp(0.0, y[around], x[around])))

@@ -28,9 +28,8 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,34 +39,29 @@ import randkern
 from randkern.optics import SimulatedOPU, ThermometerEncoder, ThresholdBinarizer
 
 from ..options import DataOptions, option
-from ..panels import BLACK, BLUE, GREY, RED, SKY, Panel, Style, draw
-from ..process import Stopwatch
+from ..panels import RED, Panel, Style
 from ..runner import Case, Experiment
-from ..tables import (
-    Column,
-    TextTable,
-    count,
-    edge_notes,
-    groups,
-    listing,
-    of,
-    points,
-)
+from ..scoring import fit_and_score, held_out_error
+from ..tables import Listing, TextTable, at_edges, count, edge_notes, of, render
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .published import published_rows
 
 __all__ = ["METHODS", "Options", "TransferLearning"]
 
-# Method: its column in the published table, and the style of its bar.
-METHODS: Mapping[str, tuple[str | None, Style]] = {
-    "linear": ("linear", Style("linear", GREY)),
-    "fourier": ("rbf_fourier", Style("Fourier", BLACK)),
-    "optical-2": ("simulated_optical", Style("optical, m = 2", BLUE)),
-    "optical-4": (None, Style("optical, m = 4", RED)),
-    "device-2": ("optical", Style("device, m = 2", SKY)),
+# Method: its columns in the published table, of features and of the exact kernel, and
+# the style of its bar.
+METHODS: Mapping[str, tuple[str | None, str | None, Style]] = {
+    "linear": ("linear", "linear", Style("linear", "grey")),
+    "fourier": ("rbf_fourier", "rbf_kernel_limit", Style("Fourier", "black")),
+    "optical-2": (
+        *("simulated_optical", "simulated_optical_kernel_limit"),
+        Style("optical, m = 2", "blue"),
+    ),
+    "optical-4": (None, None, Style("optical, m = 4", "red")),
+    "device-2": ("optical", None, Style("device, m = 2", "sky")),
 }
-_EXACT = {"fourier": "rbf_kernel_limit", "optical-2": "simulated_optical_kernel_limit"}
+_EXACT = ("fourier", "optical-2")
 INPUTS = ("binary", "real", "thermometer")
 DEVICES: Mapping[str, Mapping[str, float]] = {
     "8 bits": {},
@@ -109,12 +103,54 @@ class Options(DataOptions):
     )
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """Hyperparameters besides the penalty, and the kernel with them."""
+def _layer(row: Mapping[str, Any]) -> str:
+    return f"{row['architecture']} {row['layer']}"
 
-    named: dict[str, float]
-    kernel: Any
+
+def _beside(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the records with the published errors of their methods."""
+    for record in results["records"]:
+        device = record.get("device", "8 bits")
+        names = [record["method"], *([] if device == "8 bits" else [device])]
+        D = "" if record["method"] == "linear" else count(record["n_components"])
+        beside = {_layer(row): _error(row, record) for row in results["published"]}
+        yield {**record, "features": ", ".join(names), "D": D, **beside}
+
+
+def _error(row: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
+    """Return the published error of a method in a row of Table 1."""
+    features, exact, _ = METHODS[record["method"]]
+    column = exact if record["n_components"] is None else features
+    return row[column] if column else None
+
+
+def _bars(axes: Any, results: Mapping[str, Any]) -> None:
+    """Draw test errors as bars, and published ones as markers."""
+    records = [r for r in results["shown"] if r.get("device", "8 bits") == "8 bits"]
+    styles = [METHODS[r["method"]][-1] for r in records]
+    exact = [r["n_components"] is None and r["method"] != "linear" for r in records]
+    places = range(len(records))
+    bars = axes.bar(
+        places,
+        [100 * r["test_error"] for r in records],
+        0.62,
+        color=[style.colour for style in styles],
+        zorder=2,
+    )
+    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+    labels = (s.label + ", exact" * e for s, e in zip(styles, exact, strict=True))
+    axes.set_xticks(places, list(labels), fontsize=7)
+    for row, marker in zip(results["published"], "ovsDP", strict=False):
+        errors = [(place, _error(row, r)) for place, r in enumerate(records)]
+        axes.plot(
+            *np.transpose([pair for pair in errors if pair[1]]),
+            marker=marker,
+            color=RED,
+            markerfacecolor="white",
+            linestyle="",
+            label=f"{_layer(row)}, published",
+            zorder=3,
+        )
 
 
 class TransferLearning(Experiment):
@@ -123,6 +159,17 @@ class TransferLearning(Experiment):
     name = "transfer-learning"
     title = "Ridge on convolutional features of CIFAR-10 (Ohana et al., Table 1)."
     Options = Options
+    panels = (
+        Panel(
+            title="{dataset[name]}, d = {dataset[n_features]:,}, {dataset[n_train]:,} "
+            "training rows, binary inputs",
+            xlabel=" ",
+            ylabel="test error (%)",
+            extra=_bars,
+            where={"inputs": "binary"},
+        ),
+    )
+    layout: ClassVar = {"size": (7.6, 4.4)}
 
     def prepare(self) -> dict[str, Any]:
         """Load and standardise features, hold out rows, choose the threshold."""
@@ -156,49 +203,46 @@ class TransferLearning(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return methods by inputs, exact kernels, then variants of the device."""
         size = self.options.n_components
+        first, *variants = DEVICES
         for inputs in INPUTS:
             for method in METHODS:
-                if method != "device-2":
-                    D = None if method == "linear" else size
-                    yield {"method": method, "inputs": inputs, "n_components": D}
+                named = {"method": method, "inputs": inputs, "n_components": size}
+                if method == "linear":
+                    yield named | {"n_components": None}
+                elif method != "device-2":
+                    yield named
                 elif inputs != "real":
-                    yield _device_case(inputs, size, "8 bits")
+                    yield named | {"device": first}
             for method in _EXACT if self.options.exact_rows else ():
                 yield {"method": method, "inputs": inputs, "n_components": None}
-        for device in list(DEVICES)[1:]:
-            yield _device_case("binary", size, device)
+        named = {"method": "device-2", "inputs": "binary", "n_components": size}
+        yield from (named | {"device": device} for device in variants)
 
     def measure(self, case: Case) -> dict[str, Any]:
-        """Choose a setting on held-out rows, fit it on all rows, and score it."""
-        method, inputs = case["method"], case["inputs"]
-        settings = list(self._settings(method, inputs))
-        scored = [self._score(case, setting) for setting in settings]
+        """Choose a kernel on held-out rows, fit it on all rows, and score it."""
+        named = {"method": case["method"], "inputs": case["inputs"]}
+        kernels = self._kernels(**named)
+        scored = [self._score(case, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
         error, alpha = scored[best]
-        setting = settings[best]
-        chosen = {**setting.named, "relative_alpha": alpha}
-        tried: dict[str, list[float]] = {"relative_alpha": list(_ALPHAS)}
-        tried |= {key: [s.named[key] for s in settings] for key in setting.named}
-        edges = [
-            key
-            for key, values in tried.items()
-            if len(set(values)) > 1 and chosen[key] in (min(values), max(values))
-        ]
-        record = {
+        settings = [_hyperparameters(kernel) for kernel in kernels]
+        tried: dict[str, Any] = {"relative_alpha": _ALPHAS}
+        tried |= {key: [each[key] for each in settings] for key in settings[best]}
+        fitted = self._fit(case, kernels[best], alpha)
+        return {
             "validation_error": error,
-            "at_edge": edges,
+            "at_edge": at_edges({**settings[best], "relative_alpha": alpha}, tried),
             "tried": [
                 {
-                    "method": method,
-                    "inputs": inputs,
-                    "hyperparameters": {**s.named, "relative_alpha": a},
+                    **named,
+                    "hyperparameters": {**setting, "relative_alpha": a},
                     "validation_error": e,
                 }
-                for s, (e, a) in zip(settings, scored, strict=True)
+                for setting, (e, a) in zip(settings, scored, strict=True)
             ],
+            "hyperparameters": {**settings[best], "alpha": fitted.pop("alpha")},
+            **fitted,
         }
-        fit = self._fit_counts if method == "device-2" else self._fit_columns
-        return record | fit(case, setting, alpha)
 
     def _rows(self, inputs: str, X: NDArray[Any]) -> NDArray[Any]:
         """Return rows in the form a method uses: real, or bits."""
@@ -206,153 +250,106 @@ class TransferLearning(Experiment):
 
     def _threshold_error(self, threshold: float) -> float:
         self.encoders["binary"] = ThresholdBinarizer(threshold).fit(self.X)
-        setting = list(self._settings("optical-2", "binary"))[1]
-        return self._score({"method": "optical-2", "inputs": "binary"}, setting)[0]
+        kernel = self._kernels("optical-2", "binary")[1]
+        return self._score({"method": "optical-2", "inputs": "binary"}, kernel)[0]
 
-    def _settings(self, method: str, inputs: str) -> Iterator[_Setting]:
+    def _kernels(self, method: str, inputs: str) -> list[Any]:
+        """Return the kernels to choose from, on the scale of the rows."""
         family, _, degree = method.partition("-")
         if family == "linear":
-            yield _Setting({}, randkern.Linear())
-            return
+            return [randkern.Linear()]
         sample = self._rows(inputs, self.X[self.kept[:2000]]).astype(np.float64)
         if family == "fourier":
             root = float(np.sqrt(sample.var(axis=0).sum()))
-            for multiple in _LENGTHSCALES:
-                value = multiple * root
-                yield _Setting({"lengthscale": value}, randkern.Gaussian(value))
-            return
+            return [randkern.Gaussian(multiple * root) for multiple in _LENGTHSCALES]
         squared_norm = float(np.mean(np.sum(sample**2, axis=1)))
-        for multiple in _BIASES:
-            bias = float(round(multiple * squared_norm))
-            yield _Setting({"bias": bias}, randkern.Optical(int(degree), bias))
+        biases = (float(round(multiple * squared_norm)) for multiple in _BIASES)
+        return [randkern.Optical(int(degree), bias) for bias in biases]
 
-    def _score(self, case: Case, setting: _Setting) -> tuple[float, float]:
+    def _score(self, case: Case, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the penalty that gives it."""
         size = min(_SEARCH_COMPONENTS, self.options.n_components)
         rows = np.concatenate([self.kept, self.held_out])
         X, y = self._rows(case["inputs"], self.X[rows]), self.data.y_train[rows]
         if case["method"] == "device-2":
-            with self._counts(size, case, setting, [(X, y)]) as stored:
+            with self._counts(size, case, kernel, [(X, y)]) as stored:
                 Z = np.concatenate([block.X for block in stored.blocks(0, size, 2)])
         elif case["method"] == "linear":
             Z = X.astype(np.float32)
         else:
-            features = randkern.RandomFeatures(
-                setting.kernel, size, random_state=self.options.seed
-            )
+            seed = self.options.seed
+            features = randkern.RandomFeatures(kernel, size, random_state=seed)
             Z = features.fit_transform(X.astype(np.float32))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_norm(Z))
-        n_kept = len(self.kept)
-        model = randkern.KernelRidgeClassifierCV(
-            randkern.Linear(),
-            _ALPHAS,
-            n_components=Z.shape[1],
-            scoring="accuracy",
-            cv=[(np.arange(n_kept), np.arange(n_kept, len(rows)))],
-            fit_intercept=True,
-        ).fit(Z, y)
-        return float(1 - model.best_score_), float(model.alpha_)
+        held_out = np.arange(len(self.kept), len(rows))
+        return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
-    def _counts(self, size: int, case: Case, setting: _Setting, rows: Any) -> Any:
-        kind: dict[str, Any] = dict(DEVICES[case["device"]])
-        bits = int(kind.pop("bits", 8))
-        seed = self.options.seed
-        return acquired_counts(
-            size,
-            rows,
-            bias=int(setting.named["bias"]),
-            device=SimulatedOPU(size, bits=bits, random_state=seed, **kind),
-        )
+    def _counts(self, size: int, case: Case, kernel: Any, rows: Any) -> Any:
+        kind: dict[str, Any] = {"bits": 8, **DEVICES[case["device"]]}
+        device = SimulatedOPU(size, random_state=self.options.seed, **kind)
+        return acquired_counts(device, rows, bias=int(kernel.bias))
 
-    def _fit_columns(
-        self, case: Case, setting: _Setting, relative: float
-    ) -> dict[str, Any]:
-        X = self._rows(case["inputs"], self.X).astype(np.float32)
-        X_test = self._rows(case["inputs"], self.X_test).astype(np.float32)
-        y, size = self.data.y_train, case["n_components"]
+    def _fit(self, case: Case, kernel: Any, relative: float) -> dict[str, Any]:
+        """Fit all rows with a penalty relative to the rows' mean squared norm."""
+        inputs, size, y = case["inputs"], case["n_components"], self.data.y_train
+        X, X_test = self._rows(inputs, self.X), self._rows(inputs, self.X_test)
+        if case["method"] == "device-2":
+            parts = [(X, y), (X_test, self.data.y_test)]
+            with self._counts(size, case, kernel, parts) as stored:
+                train, test = (stored.blocks(part, size, 2) for part in (0, 1))
+                alpha = relative * _mean_norm(next(iter(train)).X) ** 2
+                tests = (block.X for block in test)
+                found = self._trial(randkern.Linear(), size, alpha, train, None, tests)
+            return found | {"described": stored.described}
+        X, X_test = X.astype(np.float32), X_test.astype(np.float32)
         if case["method"] == "linear":
             size = X.shape[1]
         elif size is None:
             rng = np.random.default_rng(self.options.seed)
             rows = np.sort(rng.permutation(len(X))[: self.options.exact_rows])
             X, y = X[rows], y[rows]
-        scale = float(np.mean(setting.kernel.diag(X[:_VALIDATION_ROWS])))
-        named = setting.named, relative * scale
-        return self._fit(setting.kernel, size, named, (X, y), [X_test])
+        alpha = relative * float(np.mean(kernel.diag(X[:_VALIDATION_ROWS])))
+        return self._trial(kernel, size, alpha, X, y, X_test)
 
-    def _fit_counts(
-        self, case: Case, setting: _Setting, relative: float
+    def _trial(
+        self, kernel: Any, size: Any, alpha: float, X: Any, y: Any, X_test: Any
     ) -> dict[str, Any]:
-        size, data = case["n_components"], self.data
-        parts = [
-            (self._rows(case["inputs"], X), y)
-            for X, y in ((self.X, data.y_train), (self.X_test, data.y_test))
-        ]
-        with self._counts(size, case, setting, parts) as stored:
-            train, test = (stored.blocks(part, size, 2) for part in (0, 1))
-            scale = _mean_norm(next(iter(train)).X) ** 2
-            named = setting.named, relative * scale
-            tests = (block.X for block in test)
-            found = self._fit(randkern.Linear(), size, named, (train, None), tests)
-            return found | {"described": stored.described}
-
-    def _fit(
-        self, kernel: Any, size: int | None, named: Any, train: Any, tests: Any
-    ) -> dict[str, Any]:
-        hyperparameters, alpha = named
         model = randkern.KernelRidgeClassifier(
-            kernel,
-            alpha=alpha,
-            n_components=size,
+            *(kernel, alpha, size),
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
         )
-        watch = Stopwatch()
-        model.fit(*train)
-        fit = watch.lap()
-        predicted = np.concatenate([model.predict(X) for X in tests])
-        X, y = train
-        return {
-            "n_train": X.n_rows if y is None else len(y),
-            "hyperparameters": {**hyperparameters, "alpha": alpha},
-            "test_error": float(np.mean(predicted != self.data.y_test)),
-            "fit_seconds": fit.seconds,
-            "predict_seconds": watch.lap().seconds,
-        }
+        trial = fit_and_score(model, X, y, X_test, self.data.y_test)
+        n = X.n_rows if y is None else len(y)
+        return {"n_train": n, "alpha": alpha, **trial.record()}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return trials, the device, its losses, and published rows."""
         records = results["records"]
         described = [r.pop("described") for r in records if "described" in r]
         computed = of(records, method="optical-2", inputs="binary")
-        computed = [r for r in computed if r["n_components"] is not None]
+        error = next(r["test_error"] for r in computed if r["n_components"] is not None)
         return {
             "tried": [tried for r in records for tried in r.pop("tried")],
             "device": described[0],
             "device_loss": [
-                {
-                    "device": r["device"],
-                    "loss": r["test_error"] - computed[0]["test_error"],
-                }
+                {"device": r["device"], "loss": r["test_error"] - error}
                 for r in of(records, method="device-2", inputs="binary")
             ],
             "published": _published(self.data),
         }
 
-    # -- results ----------------------------------------------------------------------
-
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return hyperparameters, edges, and the causes of the device's loss."""
         for r in results["records"]:
             named = r["hyperparameters"].items()
             text = ", ".join(f"{key} {value:.4g}" for key, value in named)
-            who = f"{r['method']}, {r.get('inputs', 'real')}"
+            who = f"{r['method']}, {r['inputs']}"
             yield f"{who}: {text}"
-            yield from edge_notes(who, r.get("at_edge", ()))
-        for loss in results.get("device_loss", ()):
+            yield from edge_notes(who, r["at_edge"])
+        for loss in results["device_loss"]:
             yield (
                 f"device, {loss['device']}: errs {100 * loss['loss']:+.2f} points more "
                 "than the computed features on the same bits (published: 0.4 to 2.8)"
@@ -361,62 +358,24 @@ class TransferLearning(Experiment):
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:
-        """Return test errors in percent, with published ones, one table per inputs."""
-        described, published = results["dataset"], results["published"]
-        columns: dict[str, Column] = {
-            "features": lambda r: ", ".join([r["method"], *_variant(r)]),
-            "D": lambda r: "" if r["method"] == "linear" else count(r["n_components"]),
-            "rows": lambda r: count(r.get("n_train", described["n_train"])),
-            "validation": ("validation_error", points),
-            "test": ("test_error", points),
-            "fit (s)": ("fit_seconds", ".1f"),
-        }
-        for row in published:
-            columns[f"{row['architecture']} {row['layer']}"] = partial(_beside, row=row)
-        records = [{"inputs": None, **r} for r in results["records"]]
-        return [
-            listing(
-                f"{described['name']}, {described['n_features']:,} columns, "
-                f"{named['inputs']} inputs: test error in %, published beside (binary "
-                "inputs)",
-                own,
-                columns,
-            )
-            for named, own in groups(records, "inputs")
-        ]
-
-    @classmethod
-    def figure(cls, results: Mapping[str, Any]) -> Any:
-        """Return test errors on binary inputs as bars, published ones as markers."""
-        described = results["dataset"]
-        title = (
-            f"{described['name']}, d = {described['n_features']:,}, "
-            f"{described['n_train']:,} training rows, binary inputs"
+        published = "".join(f" | {_layer(row)}" for row in results["published"])
+        beside = "".join(f" | {{{_layer(row)}:.1f}}" for row in results["published"])
+        listed = Listing(
+            "{dataset[name]}, {dataset[n_features]:,} columns, {inputs} inputs: test "
+            "error in %, published beside (binary inputs)",
+            "features | D | rows | validation | test | fit (s)" + published,
+            "{features} | {D} | {n_train:count} | {validation_error:.2p} | "
+            "{test_error:.2p} | {fit_seconds:.1f}" + beside,
+            records=_beside,
+            each="inputs",
         )
-        panel = Panel(title=title, xlabel=" ", ylabel="test error (%)", extra=_bars)
-        return draw(results, [panel], size=(7.6, 4.4))
+        return render(results, [listed])
 
 
-def _device_case(inputs: str, size: int, device: str) -> Case:
-    named = {"method": "device-2", "inputs": inputs, "n_components": size}
-    return named | {"device": device}
-
-
-def _variant(record: Mapping[str, Any]) -> list[str]:
-    device = record.get("device", "8 bits")
-    return [] if device == "8 bits" else [device]
-
-
-def _beside(record: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Return the published error of a method in a row of Table 1."""
-    column = _column(record)
-    return "" if column is None or row[column] is None else f"{row[column]:.1f}"
-
-
-def _column(record: Mapping[str, Any]) -> str | None:
-    if record["n_components"] is None and record["method"] in _EXACT:
-        return _EXACT[record["method"]]
-    return METHODS[record["method"]][0]
+def _hyperparameters(kernel: Any) -> dict[str, float]:
+    """Return the lengthscale or the bias of a kernel, none of the linear one."""
+    name = {"Gaussian": "lengthscale", "Optical": "bias"}.get(type(kernel).__name__)
+    return {name: getattr(kernel, name)} if name else {}
 
 
 def _mean_norm(Z: NDArray[Any]) -> float:
@@ -439,38 +398,3 @@ def _published(data: LabelledFeatures) -> list[dict[str, Any]]:
     rows = published_rows("cifar10-transfer-learning")
     own = of(rows, architecture=data.architecture, layer=data.layer)
     return own or of(rows, dimension=data.X_train.shape[1])
-
-
-def _bars(axes: Any, results: Mapping[str, Any]) -> None:
-    records = [r for r in results["records"] if r.get("inputs", "binary") == "binary"]
-    records = [r for r in records if r.get("device", "8 bits") == "8 bits"]
-    styles = [METHODS[r["method"]][1] for r in records]
-    labels = [
-        style.label
-        + ("" if r["n_components"] or r["method"] == "linear" else ", exact")
-        for style, r in zip(styles, records, strict=True)
-    ]
-    bars = axes.bar(
-        range(len(records)),
-        [100 * r["test_error"] for r in records],
-        0.62,
-        color=[style.colour for style in styles],
-        zorder=2,
-    )
-    axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
-    axes.set_xticks(range(len(records)), labels, fontsize=7)
-    for row, marker in zip(results["published"], "ovsDP", strict=False):
-        marks = [
-            (place, row[_column(r) or ""])
-            for place, r in enumerate(records)
-            if row.get(_column(r) or "")
-        ]
-        axes.plot(
-            *np.transpose(marks),
-            marker=marker,
-            color=RED,
-            markerfacecolor="white",
-            linestyle="",
-            label=f"{row['architecture']} {row['layer']}, published",
-            zorder=3,
-        )

@@ -1,0 +1,122 @@
+"""Benchmarks of classifiers, each fitted and scored in a process of its own."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from randkern._memory import resolve_memory_limit
+
+from ..contenders import Contender, known_names, some_records
+from ..panels import Panel, logarithmic
+from ..process import in_fresh_process
+from ..runner import Case, Experiment
+from ..scoring import Trial, misclassified
+from ..tables import Source, skip_notes
+from .rows import (
+    load_rows,
+    resolved_lengthscale,
+    saved,
+    saved_rows,
+    warm_trial,
+    warm_up_rows,
+)
+
+__all__ = ["ClassifierExperiment", "classifier_record", "cost_panel", "fit_classifier"]
+
+
+class ClassifierExperiment(Experiment):
+    """Contenders on the rows of a data set.
+
+    Attributes
+    ----------
+    contenders : mapping of str to Contender
+    work : callable
+        A function of a module that calls :func:`fit_classifier` with the contenders.
+    """
+
+    command = "bench"
+    contenders: ClassVar[Mapping[str, Contender]]
+    work: ClassVar[Any]
+
+    def prepare(self) -> dict[str, Any] | None:
+        """Write the rows to files for the processes."""
+        rows, described = load_rows(self.options)
+        self.n, self.d = rows.X.shape
+        self.lengthscale = resolved_lengthscale(self.options.lengthscale, rows.X)
+        self.folder = self.resources.enter_context(saved(rows))
+        return described
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the contenders that take part."""
+        return known_names("method", self.options.methods, self.contenders)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The limit of randkern's models in bytes."""
+        limit = self.options.memory_limit
+        return None if limit is None else resolve_memory_limit(limit)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Run the case in its own process, which reads the rows it uses."""
+        contender = self.contenders[case["method"]]
+        request = {"n_train": self.n, **self.options.arguments(), **case}
+        request |= {"lengthscale": self.lengthscale, "folder": self.folder}
+        request["memory_limit"] = self.memory_limit
+        contender.check(request["n_train"], self.d, case["n_components"] or 0)
+        return {"label": contender.label, **in_fresh_process(self.work, request)}
+
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the resolved lengthscale."""
+        some_records(results)
+        return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
+        return skip_notes(results, "method", "n_components")
+
+
+def cost_panel(
+    styles: Mapping[str, Contender], title: str, records: Source = "records"
+) -> Panel:
+    """Return a panel of test error against training time, labelled with D."""
+    return Panel(
+        *("train_seconds", "test_error", "method", styles),
+        title=title,
+        xlabel="seconds: features of the training rows, and fit",
+        records=records,
+        extra=_label_sizes,
+    )
+
+
+def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
+    for record in results["shown"]:
+        if record["n_components"] is not None:
+            axes.annotate(
+                f"{record['n_components']:,}",
+                (record["train_seconds"], 100 * record["test_error"]),
+                xytext=(6, 5),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    logarithmic(axes, "x")
+    axes.margins(x=0.15, y=0.15)
+
+
+def fit_classifier(
+    contenders: Mapping[str, Contender], request: Mapping[str, Any]
+) -> tuple[Trial, float, Any]:
+    """Fit and score a classifier in this process, as :func:`.rows.warm_trial` does."""
+    rows = saved_rows(request["folder"], request["n_train"])
+    contender, few = contenders[request["method"]], warm_up_rows(rows.y)
+    return warm_trial(contender, request, rows, misclassified, few)
+
+
+def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
+    """Return the error of a fit, and what it took."""
+    return {
+        "test_error": trial.score,
+        "train_seconds": trial.fit.seconds,
+        "train_cpu_seconds": trial.fit.cpu_seconds,
+        "predict_seconds": trial.predict.seconds,
+        "warm_up_seconds": warm_up,
+    }

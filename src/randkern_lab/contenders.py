@@ -1,0 +1,131 @@
+"""What an experiment or benchmark compares, described once, and why it is skipped."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from randkern._memory import available_memory, format_bytes
+
+from .panels import Style
+from .process import SkippedCase
+
+__all__ = [
+    "INSTALLATION",
+    "Contender",
+    "check_landmarks",
+    "check_package",
+    "known_names",
+    "some_records",
+    "versions_of",
+]
+
+# Of packages that pip does not install by their names alone.
+INSTALLATION = {
+    "lightonml": "pip install --no-deps lightonml==1.4.3",
+    "xGPR": "pip install xgpr",
+    "falkon": (
+        "install PyTorch and a C++ compiler, then pip install --no-build-isolation "
+        "git+https://github.com/FalkonML/falkon.git"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Contender(Style):
+    """A method: its name in tables and figures, its style, and how to make it.
+
+    Attributes
+    ----------
+    make : callable, optional
+    needs : tuple of str
+        Packages that must be installed.
+    landmarks : bool
+        Whether its components are training rows.
+    memory : callable, optional
+        Estimates its bytes from numbers of rows, columns and components, if it does not
+        limit its memory itself.
+
+    Examples
+    --------
+    >>> from randkern_lab.contenders import Contender
+    >>> Contender("a list", "blue", "s", make=list).made("ab")
+    ['a', 'b']
+    """
+
+    make: Callable[..., Any] | None = None
+    needs: tuple[str, ...] = ()
+    landmarks: bool = False
+    memory: Callable[[int, int, int], int] | None = None
+
+    def check(self, n: int = 0, d: int = 0, n_components: int = 0) -> None:
+        """Raise SkippedCase if it cannot be fitted here, to n rows of d columns."""
+        for name in self.needs:
+            check_package(name)
+        if self.landmarks:
+            check_landmarks(n, n_components)
+        needed = self.memory(n, d, n_components) if self.memory else 0
+        free = available_memory()
+        if free is not None and needed > free:
+            raise SkippedCase(
+                f"its features and their copies take about {format_bytes(needed)}; "
+                f"{format_bytes(free)} are free"
+            )
+
+    def made(self, *arguments: Any, **options: Any) -> Any:
+        """Return what `make` returns, or raise :class:`.process.SkippedCase`."""
+        for name in self.needs:
+            check_package(name)
+        assert self.make is not None
+        return self.make(*arguments, **options)
+
+
+def check_package(name: str) -> None:
+    """Raise SkippedCase, with how to install it, if a package is missing."""
+    if find_spec(name) is None:
+        how = INSTALLATION.get(name, f"pip install {name}")
+        raise SkippedCase(f"{name} is not installed; {how}")
+
+
+def versions_of(names: Iterable[str]) -> dict[str, str | None]:
+    """Return the versions of packages, None of those that are not installed."""
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for name in found:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def check_landmarks(n: int, n_components: int) -> None:
+    """Raise SkippedCase if there are fewer rows than landmarks."""
+    if n_components > n:
+        raise SkippedCase(f"it has at most one component per training row: {n:,}")
+
+
+def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Return distinct names, or raise for unknown ones.
+
+    Examples
+    --------
+    >>> from randkern_lab.contenders import known_names
+    >>> known_names("method", ["a", "b", "a"], "abc")
+    ['a', 'b']
+    """
+    listed = ", ".join(known)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {name!r}; expected some of {listed}")
+    if not names:
+        raise ValueError(f"nothing to run: name some of {listed}")
+    return list(dict.fromkeys(names))
+
+
+def some_records(results: Mapping[str, Any]) -> list[Any]:
+    """Return the records, or raise the reason why there are none."""
+    if not results["records"]:
+        reason = results["skipped"][0]["reason"]
+        raise ValueError(f"nothing could be run: {reason}")
+    found: list[Any] = results["records"]
+    return found
