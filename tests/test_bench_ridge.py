@@ -14,7 +14,8 @@ import randkern as rk
 from _lab import here
 from randkern_lab import contenders
 from randkern_lab.benchmarks import ridge
-from randkern_lab.benchmarks.ridge import METHODS, Options, Ridge, fit_ridge
+from randkern_lab.benchmarks.classifiers import fit_classifier
+from randkern_lab.benchmarks.ridge import METHODS, Options, Ridge
 from randkern_lab.benchmarks.ridge_models import peer_bytes
 from randkern_lab.benchmarks.rows import RowFile, Rows, load_rows, saved, write_rows
 from randkern_lab.process import in_fresh_process
@@ -48,6 +49,7 @@ REQUEST = {
     **{"family": "gaussian", "n_components": 400, "seed": 0, "alpha": 1e-3},
     **{"lengthscale": 2.5, "degree": 2.0},
     **{"memory_limit": None, "n_train": None},
+    **{"module": "randkern_lab.benchmarks.ridge", "experiment": "Ridge"},
 }
 
 
@@ -173,7 +175,7 @@ def test_other_kernels_have_peers_of_their_own(kernel, peer):
 def test_contenders_agree_on_the_classes(arrays):
     def error(method, family="gaussian", alpha=1e-3):
         named = {"method": method, "family": family, "alpha": alpha}
-        return fit_ridge({**REQUEST, **named, "folder": arrays})["test_error"]
+        return fit_classifier({**REQUEST, **named, "folder": arrays})["test_error"]
 
     # One stops before it has met every label: it may be better, not worse.
     assert error("pcg") < error("cholesky") + 0.01
@@ -190,14 +192,14 @@ def test_contenders_agree_on_the_classes(arrays):
 
 def test_xgpr_classifies_like_the_others(arrays):
     pytest.importorskip("xGPR")
-    found = fit_ridge({**REQUEST, "method": "xgpr", "folder": arrays})
+    found = fit_classifier({**REQUEST, "method": "xgpr", "folder": arrays})
     assert found["test_error"] < 0.1
     assert found["outcome"] == "exact"
 
 
 def test_falkon_has_our_kernel_and_penalty(arrays):
     pytest.importorskip("falkon")
-    found = fit_ridge({**REQUEST, "method": "falkon", "folder": arrays})
+    found = fit_classifier({**REQUEST, "method": "falkon", "folder": arrays})
     assert found["test_error"] < 0.06
 
 
@@ -226,7 +228,7 @@ def test_memory_of_a_peer_is_estimated(monkeypatch):
     with saved(Rows(X, y, X[:100], y[:100])) as folder:
         request = {**REQUEST, "method": "RBFSampler", "folder": folder}
         peaks = [
-            in_fresh_process(fit_ridge, {**request, "n_components": size})
+            in_fresh_process(fit_classifier, {**request, "n_components": size})
             for size in (10, D)
         ]
     added = peaks[1]["peak_memory_bytes"] - peaks[0]["peak_memory_bytes"]

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from randkern_lab import contenders
-from randkern_lab.benchmarks import svm
+from randkern_lab.benchmarks.classifiers import fit_classifier
 from randkern_lab.benchmarks.rows import load_rows, saved
 from randkern_lab.benchmarks.svm import METHODS, Machines, Options
 from randkern_lab.process import SkippedCase, in_fresh_process
@@ -65,10 +65,11 @@ def test_contenders_agree(results):
 
 def test_a_fit_has_a_process_of_its_own():
     request = {"method": "features", "n_train": 50, "n_components": 10, "seed": 0}
+    request |= {"module": "randkern_lab.benchmarks.svm", "experiment": "Machines"}
     request |= {"lengthscale": 1.0, "penalty": 1.0, "memory_limit": None}
     with saved(load_rows(Options(data="iris"))[0]) as folder:
         asked = {**request, "folder": folder}
-        measured = in_fresh_process(svm.fit_machine, asked)
+        measured = in_fresh_process(fit_classifier, asked)
     assert measured["process_seconds"] > measured["train_seconds"]
     assert measured["test_error"] < 0.5
 

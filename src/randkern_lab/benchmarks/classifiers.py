@@ -1,6 +1,7 @@
 """Benchmarks of classifiers, each fitted and scored in a process of its own."""
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar
 
 from randkern._memory import resolve_memory_limit
@@ -23,19 +24,30 @@ from .rows import (
 __all__ = ["ClassifierExperiment", "classifier_record", "cost_panel", "fit_classifier"]
 
 
+def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
+    """Return the error of a fit, and what it took."""
+    return {
+        "test_error": trial.score,
+        "train_seconds": trial.fit.seconds,
+        "train_cpu_seconds": trial.fit.cpu_seconds,
+        "predict_seconds": trial.predict.seconds,
+        "warm_up_seconds": warm_up,
+    }
+
+
 class ClassifierExperiment(Experiment):
     """Contenders on the rows of a data set.
 
     Attributes
     ----------
     contenders : mapping of str to Contender
-    work : callable
-        A function of a module that calls :func:`fit_classifier` with the contenders.
+    record : callable
+        Returns the record of what :func:`.rows.warm_trial` returns.
     """
 
     command = "bench"
     contenders: ClassVar[Mapping[str, Contender]]
-    work: ClassVar[Any]
+    record: ClassVar[Any] = staticmethod(classifier_record)
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""
@@ -61,9 +73,10 @@ class ClassifierExperiment(Experiment):
         contender = self.contenders[case["method"]]
         request = {"n_train": self.n, **self.options.arguments(), **case}
         request |= {"lengthscale": self.lengthscale, "folder": self.folder}
-        request["memory_limit"] = self.memory_limit
+        request |= {"memory_limit": self.memory_limit, "module": self.__module__}
+        request["experiment"] = type(self).__name__
         contender.check(request["n_train"], self.d, case["n_components"] or 0)
-        return {"label": contender.label, **in_fresh_process(self.work, request)}
+        return {"label": contender.label, **in_fresh_process(fit_classifier, request)}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the resolved lengthscale."""
@@ -102,21 +115,11 @@ def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
     axes.margins(x=0.15, y=0.15)
 
 
-def fit_classifier(
-    contenders: Mapping[str, Contender], request: Mapping[str, Any]
-) -> tuple[Trial, float, Any]:
-    """Fit and score a classifier in this process, as :func:`.rows.warm_trial` does."""
+def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score a contender of an experiment in this process."""
+    experiment = getattr(import_module(request["module"]), request["experiment"])
     rows = saved_rows(request["folder"], request["n_train"])
-    contender, few = contenders[request["method"]], warm_up_rows(rows.y)
-    return warm_trial(contender, request, rows, misclassified, few)
-
-
-def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
-    """Return the error of a fit, and what it took."""
-    return {
-        "test_error": trial.score,
-        "train_seconds": trial.fit.seconds,
-        "train_cpu_seconds": trial.fit.cpu_seconds,
-        "predict_seconds": trial.predict.seconds,
-        "warm_up_seconds": warm_up,
-    }
+    contender, few = experiment.contenders[request["method"]], warm_up_rows(rows.y)
+    trial = warm_trial(contender, request, rows, misclassified, few)
+    found: dict[str, Any] = experiment.record(*trial)
+    return found

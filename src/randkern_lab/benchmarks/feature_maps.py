@@ -21,12 +21,7 @@ from ..contenders import check_landmarks, check_package, known_names
 from ..panels import Style
 
 __all__ = [
-    "FAMILIES",
-    "PEERS",
-    "STYLES",
-    "FeatureMap",
-    "kernel_of",
-    "known_projections",
+    *("FAMILIES", "PEERS", "STYLES", "FeatureMap", "kernel_of", "known_projections"),
 ]
 
 # The peers for each kernel and their packages; ratios refer to the first.

@@ -27,14 +27,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
-    "NOISE",
-    "FourierProcess",
-    "GPyTorchProcess",
-    "ProcessWithDeviations",
-    "SparseProcess",
-    "XGPRProcess",
-    "climb",
-    "negative_log_density",
+    *("NOISE", "FourierProcess", "GPyTorchProcess", "ProcessWithDeviations"),
+    *("SparseProcess", "XGPRProcess", "climb", "negative_log_density"),
 ]
 
 # The variance from which all learn it; lengthscales start from √d.

@@ -49,7 +49,7 @@ from ..tables import (
     skip_notes,
     text,
 )
-from .classifiers import ClassifierExperiment, cost_panel, fit_classifier
+from .classifiers import ClassifierExperiment, cost_panel
 from .feature_maps import FAMILIES, PEERS
 from .ridge_models import (
     FalkonClassifier,
@@ -61,7 +61,7 @@ from .ridge_models import (
 )
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-__all__ = ["METHODS", "Options", "Ridge", "exponents", "fit_ridge", "summarise"]
+__all__ = ["METHODS", "Options", "Ridge", "exponents", "summarise"]
 
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = ("falkon", "xgpr")
@@ -171,11 +171,6 @@ def described(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**entry, "kernel": kernel, "accuracy": accuracy}
 
 
-def fit_ridge(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process."""
-    return ridge_record(*fit_classifier(METHODS, request))
-
-
 def unexplained(y: NDArray[Any], predicted: NDArray[Any]) -> float:
     """Return the unexplained share of the variance of targets."""
     return float(np.mean((y - predicted) ** 2) / np.var(y))
@@ -241,7 +236,7 @@ class Ridge(ClassifierExperiment):
     panels = (cost_panel(METHODS, _TITLE, described),)
     layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
     contenders = METHODS
-    work = staticmethod(fit_ridge)
+    record = staticmethod(ridge_record)
 
     def prepare(self) -> dict[str, Any] | None:
         """Write the rows to files for the processes."""

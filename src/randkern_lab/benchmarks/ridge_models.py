@@ -14,12 +14,8 @@ from ..scoring import Trial, solution
 from .feature_maps import FeatureMap, kernel_of
 
 __all__ = [
-    "FalkonClassifier",
-    "RidgeOnFeatures",
-    "XGPRClassifier",
-    "own_ridge",
-    "peer_bytes",
-    "ridge_record",
+    *("FalkonClassifier", "RidgeOnFeatures", "XGPRClassifier", "own_ridge"),
+    *("peer_bytes", "ridge_record"),
 ]
 
 

@@ -23,16 +23,8 @@ from ..process import Stopwatch
 from ..scoring import Trial, fit_and_score
 
 __all__ = [
-    "RowFile",
-    "RowOptions",
-    "Rows",
-    "load_rows",
-    "resolved_lengthscale",
-    "saved",
-    "saved_rows",
-    "warm_trial",
-    "warm_up_rows",
-    "write_rows",
+    *("PREFIX", "RowFile", "RowOptions", "Rows", "load_rows", "resolved_lengthscale"),
+    *("saved", "saved_rows", "warm_trial", "warm_up_rows", "write_rows"),
 ]
 
 # Rows, components and iterations of the fits that load compiled code.

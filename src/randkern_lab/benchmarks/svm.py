@@ -21,13 +21,9 @@ import randkern
 from ..contenders import Contender
 from ..options import option
 from ..runner import Case
+from ..scoring import Trial
 from ..tables import Listing
-from .classifiers import (
-    ClassifierExperiment,
-    classifier_record,
-    cost_panel,
-    fit_classifier,
-)
+from .classifiers import ClassifierExperiment, classifier_record, cost_panel
 from .feature_maps import FeatureMap
 from .rows import RowOptions
 
@@ -81,9 +77,8 @@ _TITLE = (
 _ON_FEATURES = ("features", "linear-svc")
 
 
-def fit_machine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a machine in this process."""
-    trial, warm_up, machine = fit_classifier(METHODS, request)
+def machine_record(trial: Trial, warm_up: float, machine: Any) -> dict[str, Any]:
+    """Return the record of a fit, with the support and the duality gap."""
     support = getattr(machine, "support_", None)
     gap = getattr(machine, "duality_gap_", None)
     return {
@@ -134,7 +129,7 @@ class Machines(ClassifierExperiment):
     panels = (cost_panel(METHODS, f"{_TITLE}; labels: D"),)
     layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     contenders = METHODS
-    work = staticmethod(fit_machine)
+    record = staticmethod(machine_record)
 
     def cases(self) -> Iterator[Case]:
         """Return methods on features by their number, then exact kernels."""

@@ -21,7 +21,7 @@ from ..options import option
 from ..panels import Panel, draw
 from ..runner import Case, SkippedCase
 from ..tables import Listing, skip_notes
-from .classifiers import ClassifierExperiment, classifier_record, fit_classifier
+from .classifiers import ClassifierExperiment
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
 
@@ -59,11 +59,6 @@ _TITLE = (
     "{dataset[name]}: {dataset[n_train]:,} training rows, {dataset[n_test]:,} test "
     "rows, {machine[cpu_count]} cores"
 )
-
-
-def fit_way(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score a classifier in this process."""
-    return classifier_record(*fit_classifier(METHODS, request))
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,6 @@ class Ways(ClassifierExperiment):
     )
     layout: ClassVar = {"title": _TITLE, "size": (4.8, 4.4)}
     contenders = METHODS
-    work = staticmethod(fit_way)
 
     def cases(self) -> Iterator[Case]:
         """Return the sizes of each method."""
