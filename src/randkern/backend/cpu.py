@@ -144,7 +144,7 @@ def _cos_sin_reduced_f32(r: np.float32) -> tuple[np.float32, np.float32]:
 
 @_inline
 def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
-    """Return (cos pi v, sin pi v) for |v| <= 1/2; the sine to full relative precision."""
+    """Return (cos pi v, sin pi v) for |v| <= 1/2, to full relative precision."""
     return _cos_sin_reduced_f32(v * _PI_F32)
 
 
