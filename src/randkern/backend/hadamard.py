@@ -77,34 +77,18 @@ def block_size(n_features: int, bias: float | None = None) -> int:
 class StructuredRows:
     """Rows `row_start` to `row_stop` - 1 of a structured projection Ω.
 
-    Parameters
-    ----------
-    key : int
-        Names the random signs, 0 ≤ key < 2⁶⁴.
-    norms : ndarray, shape (row_stop - row_start,)
-        Norms of these rows.
-    row_start, row_stop : int
-        Range of rows; it need not be aligned with the blocks.
-    inverse_scale : float or ndarray of shape (d,)
-        Factor of the columns of X, applied first.
-    bias : float, optional
-        An extra, unscaled entry of every row of X.
-
-    Notes
-    -----
     X, an array or a CSR matrix of shape (n, d), has finite values; nan and inf spread
     over the whole row. The dtype of an output, float32 or float64, is that of the
     computation; its columns must be contiguous, its rows may be any distance apart.
-    Anything else raises
-    a TypeError or a ValueError.
+    Anything else raises a TypeError or a ValueError.
     """
 
-    key: int
-    norms: Any
-    row_start: int
+    key: int  # names the random signs, 0 ≤ key < 2⁶⁴
+    norms: Any  # one per row
+    row_start: int  # need not be aligned with the blocks
     row_stop: int
-    inverse_scale: Any = 1.0
-    bias: float | None = None
+    inverse_scale: Any = 1.0  # factor of the columns of X, or one per column
+    bias: float | None = None  # an extra, unscaled entry of every row of X
 
     def project(self, X: Any, *, out: Any) -> None:
         """Write X Ωᵀ, shape (n, row_stop - row_start)."""

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
-from randkern.backend.hadamard_vectors import count, memories
+from randkern.backend.hadamard_vectors import count, memories, splat
 
 # Rows may be read past the last feature, up to a multiple of this number.
 COLUMNS = 64
@@ -58,7 +58,7 @@ def add_rows(
             at = builder.add(args[9], builder.mul(row, args[8]))
             for t in range(n_targets):
                 pointer = other.pointer(builder.add(at, count(t)))
-                weights.append(other.splat(builder.load(pointer)))
+                weights.append(splat(builder, other.vector, builder.load(pointer)))
             beyond = builder.icmp_signed(">", row, last)
             starts.append(builder.mul(builder.select(beyond, last, row), pitch))
         step = count(other.lanes)
