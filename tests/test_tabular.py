@@ -615,7 +615,7 @@ def test_targets_choose_the_prior_of_lengthscales(relevant, loss):
     y = X[:, 0] * X[:, 1]
     if relevant == "all":
         y = X.sum(axis=1) + 6 * rng.normal(size=160)
-    y = np.sign(y) if loss.is_noisy else y / y.std()
+    y = np.sign(y) if objectives.is_noisy(loss) else y / y.std()
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(10)}, y[:, None]),
         *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
@@ -623,7 +623,7 @@ def test_targets_choose_the_prior_of_lengthscales(relevant, loss):
     )
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 160)
-    narrow = 10 if loss.is_noisy else 3
+    narrow = 10 if objectives.is_noisy(loss) else 3
     assert (machine._best_precision(start, 160) == narrow) == (relevant == "all")
 
 
@@ -1444,7 +1444,7 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     X, blas = rng.normal(size=(n, 2)), ThreadpoolController().select(user_api="blas")
     goal = objectives.LeaveOneOut(
         *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.eye(2), lambda: False),
-        *(objectives.Loss(of), 0.3),
+        *(of, 0.3),
     )
     with threadpool_limits(2, user_api="blas"):
         if all(each["num_threads"] == 1 for each in blas.info()):

@@ -284,10 +284,6 @@ class TorchOps(ArrayOps):
         values = values.copy() if frozen else values
         return torch.as_tensor(values, dtype=dtype, device=like.device)
 
-    def densified(self, X):
-        """Return the rows unchanged: they are a dense tensor."""
-        return X
-
     def to_host(self, array):
         """Return a NumPy array; this is the only transfer from a device to the host."""
         return array.detach().cpu().numpy()
@@ -308,18 +304,6 @@ class TorchOps(ArrayOps):
         """Write values·factor to `out`."""
         out[...] = values * factor
 
-    def exp_of(self, values):
-        """Return exponentials."""
-        return torch.exp(values)
-
-    def log1p_of(self, values):
-        """Return log(1 + v)."""
-        return torch.log1p(values)
-
-    def map_rows(self, function, values):
-        """Apply a function to values."""
-        return function(values)
-
     def matern_correlation(self, squared, nu):
         """Return the Matérn correlation at squared distances r²."""
         if squared.requires_grad:
@@ -331,14 +315,6 @@ class TorchOps(ArrayOps):
         """Return the sums of rows in float64."""
         return X.sum(dim=1, dtype=torch.float64)
 
-    def row_squares(self, X):
-        """Return the squared norms of rows in the dtype of X."""
-        return (X * X).sum(dim=1)
-
-    def squared_norms(self, X):
-        """Return the squared norms of rows in float64."""
-        return self.row_squares(X.to(torch.float64))
-
     def largest_sizes(self, values):
         """Return the largest absolute value of every column."""
         return values.abs().amax(dim=0)
@@ -346,14 +322,6 @@ class TorchOps(ArrayOps):
     def largest_of_rows(self, X):
         """Return the largest absolute value of every row."""
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
-
-    def scale_rows(self, X, factors):
-        """Multiply each row by its factor."""
-        return X * factors[:, None]
-
-    def divide_rows(self, X, sizes):
-        """Divide each row by its size."""
-        return X / sizes[:, None]
 
     def with_bias(self, X, scale, bias):
         """Return X·scale, with a last column `bias` unless that is 0."""

@@ -6,7 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,25 +37,6 @@ from randkern.data.training_data import (
 _TARGET_BYTES = 16 * 10**6
 # Least number of batches in the pool from which random rows are drawn.
 _POOLED_BATCHES = 16
-
-
-# The information that an estimator collects from the targets of a block.
-Seen = Any
-
-
-class StreamReader(Protocol):
-    """An estimator whose targets come in blocks."""
-
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Seen:
-        """Return information on the targets of a block, without side effects."""
-
-    def _learn_from(self, seen: list[Seen]) -> int:
-        """Set attributes from all blocks; return the number of columns of targets."""
-
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return targets (n, k) and weights of a block of a later pass."""
 
 
 class StreamedRows(TrainingData):
@@ -210,7 +191,7 @@ class _CachedTargets:
         if self._n_bytes > _TARGET_BYTES:
             self._cached.clear()
 
-    def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
+    def tell(self, rows: StreamedRows, estimator: Any, like: Rows) -> None:
         """Set the statistics of the rows; `like` is on the device of the targets."""
         if self._n_bytes <= _TARGET_BYTES:
             rows.learn_targets(
@@ -237,7 +218,7 @@ def read_stream(
     blocks = made_of(given, y, sample_weight)
     checked = _CheckedBlocks(estimator, blocks, device)
     sample, generator = RowSample(), stream.child("first pass").generator()
-    seen: list[Seen] = []
+    seen: list[Any] = []
     targets = _CachedTargets()
     n_rows, n_bytes = 0, 0
     like: Any = None

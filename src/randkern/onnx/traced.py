@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -434,10 +433,6 @@ class TracedOps(ArrayOps):
             else np.asarray(values, dtype)
         )
 
-    def constant(self, owner: Any, name: Any, like: Any, make: Any) -> Any:
-        """Return what `make` returns."""
-        return np.asarray(make())
-
     def key(self, like: Any) -> Any:
         """Return a key that distinguishes traced arrays from others."""
         return like.dtype.char, "traced"
@@ -445,14 +440,6 @@ class TracedOps(ArrayOps):
     def lasting(self, make: Any) -> Any:
         """Return what `make` returns; traced arrays must not be cached."""
         return make(), False
-
-    def full_precision(self, like: Any) -> Any:
-        """Return a context that changes nothing."""
-        return nullcontext()
-
-    def densified(self, X: Any) -> Any:
-        """Return the rows unchanged: they are dense."""
-        return X
 
     def zeros(self, shape: Any, like: Any) -> Any:
         """Return zeros, to add to or to overwrite as a whole."""
@@ -468,23 +455,7 @@ class TracedOps(ArrayOps):
         """Raise: kernels of rows with themselves are not traced."""
         raise NoOperatorError("the kernel of rows and themselves")
 
-    def exp_of(self, values: Any) -> Any:
-        """Return exponentials."""
-        return self.xp.exp(values)
-
-    def log1p_of(self, values: Any) -> Any:
-        """Return log(1 + v)."""
-        return self.xp.log1p(values)
-
-    def map_rows(self, function: Any, values: Any) -> Any:
-        """Apply a function to values."""
-        return function(values)
-
-    def row_squares(self, X: Any) -> Any:
-        """Return the squared norms of rows."""
-        return (X * X).sum(axis=1)
-
-    squared_norms = row_squares
+    squared_norms = ArrayOps.row_squares
 
     def largest_of_rows(self, X: Any) -> Any:
         """Return the largest absolute value of every row."""
@@ -500,14 +471,6 @@ class TracedOps(ArrayOps):
     def take(self, table: np.ndarray, rows: Traced) -> Traced:
         """Return the entries of a table at given indices."""
         return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
-
-    def scale_rows(self, X: Any, factors: Any) -> Any:
-        """Multiply each row by its factor."""
-        return X * factors[:, None]
-
-    def divide_rows(self, X: Any, sizes: Any) -> Any:
-        """Divide each row by its size."""
-        return X / sizes[:, None]
 
     def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
         """Return X·scale, with a last column `bias` unless that is 0."""

@@ -16,8 +16,6 @@ from scipy.special import ndtr
 from randkern.backend.namespace import ops_of
 from randkern.tabular.encoder import FARTHEST, TabularEncoder
 
-__all__ = ["as_float64", "encode_columns", "equals", "levels_of"]
-
 Levels = tuple[np.ndarray, np.ndarray]
 
 _LEAST = float(ndtr(-FARTHEST))

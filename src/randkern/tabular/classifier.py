@@ -40,8 +40,6 @@ from randkern.tabular.model import (
 )
 from randkern.tabular.search import Trial
 
-__all__ = ["TabularClassifier"]
-
 # With more rows, landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first one tried.
@@ -152,7 +150,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     True
     """
 
-    _loss = log_loss
+    _loss = staticmethod(log_loss)
     _most_searched = (10_000, 10_000)
     _judging_share = 0.05
 

@@ -32,8 +32,6 @@ from randkern._validation import (
     without_sparse_columns,
 )
 
-__all__ = ["FARTHEST", "TabularEncoder"]
-
 # The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
 _LEAST_ROWS = 2

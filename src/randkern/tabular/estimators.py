@@ -36,7 +36,7 @@ from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
+from randkern.tabular.leave_one_out import is_noisy, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
@@ -55,8 +55,6 @@ from randkern.tabular.model import (
 )
 from randkern.tabular.search import KernelSearch, Trial, blend
 from randkern.tabular.warm_start import Candidates
-
-__all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
 # the rest is the smallest share for that fit.
@@ -107,7 +105,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     # The loss of trials, the number of rows that the search uses, up to 16,000 rows and
     # beyond, and the share of the time for adapting each of the best to the rows that
     # evaluate it.
-    _loss: Loss = log_squares
+    _loss = staticmethod(log_squares)
     _most_searched = (2500, 10_000)
     _judging_share = 0.08
 
@@ -282,7 +280,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 trial = replace(trial, alpha=10 * trial.alpha)
                 residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
             loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
-            if self._loss.is_noisy:  # the loss is twice a mean log-likelihood
+            if is_noisy(self._loss):  # the loss is twice a mean log-likelihood
                 loss += 2 * trial.optimism(len(rows))
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
@@ -332,11 +330,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Delete attributes that only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_clock", "_how"):
-            self.__dict__.pop(name, None)
-        for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
-            self.__dict__.pop(name, None)
-        for name in ("_counts", "_unit", "_is_stopped"):
+        names = "_rows _order _searched _encoders _clock _how _n_reported _held_out "
+        names += "_X_apart _y_apart _weighted _counts _unit _is_stopped"
+        for name in names.split():
             self.__dict__.pop(name, None)
 
     def _finish(self, members: list[Member], chosen: list[Trial]) -> None:

@@ -7,8 +7,6 @@ import numpy as np
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel
 
-__all__ = ["chosen_power", "local_sizes"]
-
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
 _POWERS = (1.0, 4.0, 16.0, 64.0)

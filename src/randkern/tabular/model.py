@@ -28,19 +28,6 @@ from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss, inverse, log_squares
 from randkern.tabular.search import turned
 
-__all__ = [
-    "ExactRidge",
-    "Member",
-    "TabularModel",
-    "adapted",
-    "code_of",
-    "fit_ridge",
-    "gram_seconds",
-    "operations_per_second",
-    "pass_seconds",
-    "plan_of",
-]
-
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
 MOST_FOLDED = 3000

@@ -11,8 +11,6 @@ from sklearn.base import clone
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.search import Trial
 
-__all__ = ["Candidates"]
-
 # The block of an encoded column, and its category; they do not change between fits.
 Column = tuple[int, str]
 
