@@ -665,7 +665,8 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     monkeypatch.setattr(fit, "_adapted", lambda trial, *_: trial)
     monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((90, 1)))
     monkeypatch.setattr(estimators, "leave_one_out", lambda *_: Y / 2)
-    judged = fit._judged(trials, None, Y, np.ones(90))
+    table = estimators.Table(np.zeros((90, 1)), Y, np.ones(90))
+    judged = fit._judged(trials, table)
     assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
 
 
@@ -1151,8 +1152,8 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     fit._counts, fit._clock = None, lambda: 60 - left
     monkeypatch.setattr(fit, "_encoded", lambda trial, X, dtype: X)
 
-    def held_out(trial, share, D, U, labels, weight, n_held):
-        assert len(U) == 160 and n_held == 20 and U[0] == 140
+    def held_out(trial, share, D, encoded, n_held):
+        assert len(encoded) == 160 and n_held == 20 and encoded.X[0] == 140
         chance = P[trial.form]
         found = np.tile([chance, 1 - chance], (n_held, 1))
         return classification._Part(trial, share, found, -np.log(chance))
@@ -1164,9 +1165,9 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         )
         for name in "cba"
     ]
-    rows = np.arange(160), labels, np.ones(160)
-    assert fit._compared(parts[:1], *rows) is None
-    found = fit._compared(parts, *rows)
+    table = estimators.Table(np.arange(160), labels, np.ones(160), labels)
+    assert fit._compared(parts[:1], table) is None
+    found = fit._compared(parts, table)
     assert (found and found.trial.form) == best
     if found:
         assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
@@ -1189,9 +1190,10 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         quietly(model, U, y, w)
 
     monkeypatch.setattr(classification, "_quietly", spied)
-    none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 60.0)
+    table = estimators.Table(X, labels, weight, labels)
+    none = fit._share_with_all(trial, 1.0, table, 40, 60.0)
     assert none == (1.0, 1.0) and not fits
-    found, pace = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
+    found, pace = fit._share_with_all(trial, 1.0, table, 40, 1.0)
     assert pace == 0  # by this clock
     assert {len(U) for U in fits} == {700}
     held, rest = order[-100:], order[:-100]
@@ -1214,7 +1216,8 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit = classifier(time_limit=60)
     fit._counts, fit.classes_ = None, np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
-    part = fit._judged_apart(trial, 1.0, 9, X, labels, np.ones(160), 20)
+    table = estimators.Table(X, labels, np.ones(160), labels)
+    part = fit._judged_apart(trial, 1.0, 9, table, 20)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
     assert part.P.min() > 0 and np.isfinite(fit.temperature_)
 

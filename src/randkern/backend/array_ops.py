@@ -25,18 +25,13 @@ from randkern.backend import (
     cpu,
     duals,
     hadamard,
+    pairwise,
     skinny_gemm,
     sparse_phases,
     special,
 )
 from randkern.backend.blas import add_gram, factorise_upper, short_on_one_thread
 from randkern.backend.compiled_loops import run_over_ranges
-from randkern.backend.pairwise import (
-    cauchy_kernel,
-    manhattan_distances,
-    patch_products,
-    scaled_squared_distances,
-)
 from randkern.backend.skinny_gemm import padded
 
 # Smaller changes of a value of order one are lost to rounding errors.
@@ -487,14 +482,16 @@ class NumpyOps(ArrayOps):
     sparse = sparse_phases
 
     add_gram = staticmethod(add_gram)
-    cauchy_kernel = staticmethod(cauchy_kernel)
+    cauchy_kernel = staticmethod(pairwise.cauchy_kernel)
     cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
     cosines = staticmethod(cpu.cosines)
-    manhattan_distances = staticmethod(manhattan_distances)
+    densified = staticmethod(pairwise.densified)
+    manhattan_distances = staticmethod(pairwise.manhattan_distances)
     modulus_power = staticmethod(cpu.modulus_power)
-    patch_products = staticmethod(patch_products)
+    patch_products = staticmethod(pairwise.patch_products)
+    row_squares = staticmethod(pairwise.row_squares)
     run_over_ranges = staticmethod(run_over_ranges)
-    scaled_squared_distances = staticmethod(scaled_squared_distances)
+    scaled_squared_distances = staticmethod(pairwise.scaled_squared_distances)
 
     bessel_k0 = staticmethod(scipy.special.k0)
 
@@ -517,9 +514,6 @@ class NumpyOps(ArrayOps):
     def contiguous(self, array):
         """Return a C-contiguous array."""
         return np.ascontiguousarray(array)
-
-    def densified(self, X):
-        return X.toarray() if sp.issparse(X) else X
 
     def take(self, X, rows):
         """Return the rows at the indices in a NumPy array."""
@@ -547,11 +541,6 @@ class NumpyOps(ArrayOps):
     def row_sums(self, X):
         """Return the sums of rows in float64."""
         return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
-
-    def row_squares(self, X):
-        if sp.issparse(X):
-            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-        return np.einsum("ij,ij->i", X, X)
 
     def squared_norms(self, X):
         if sp.issparse(X):

@@ -19,7 +19,8 @@ CANCELLED = 1e-3
 _PAIRS = 4096
 
 
-def _dense(X):
+def densified(X):
+    """Return rows as a dense array."""
     return X.toarray() if sp.issparse(X) else X
 
 
@@ -40,9 +41,9 @@ def scaled_squared_distances(X, Y, scale, same):
         center = Y.mean(axis=0)
         X_centred = X - center
         Y_centred = X_centred if same else Y - center
-    x_norms, y_norms = _row_squares(X_centred), _row_squares(Y_centred)
+    x_norms, y_norms = row_squares(X_centred), row_squares(Y_centred)
     if not np.isfinite(max(x_norms.max(), y_norms.max())):
-        return cdist(_dense(X), _dense(Y), "sqeuclidean")
+        return cdist(densified(X), densified(Y), "sqeuclidean")
     products = X_centred @ Y_centred.T
     squared = products.toarray() if sp.issparse(products) else products
     near = squared_distances(x_norms, y_norms, CANCELLED, squared)
@@ -54,13 +55,14 @@ def scaled_squared_distances(X, Y, scale, same):
     first = rows[first]
     for start in range(0, len(first), _PAIRS):
         pairs = first[start : start + _PAIRS], second[start : start + _PAIRS]
-        squared[pairs] = _row_squares(X[pairs[0]] - Y[pairs[1]])
+        squared[pairs] = row_squares(X[pairs[0]] - Y[pairs[1]])
     if same:
         np.fill_diagonal(squared, 0.0)
     return squared
 
 
-def _row_squares(X):
+def row_squares(X):
+    """Return the squared norms of rows in the dtype of X."""
     if sp.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", X, X)

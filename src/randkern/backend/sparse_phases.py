@@ -12,7 +12,7 @@ over rows, whichever columns it reads. Columns that no entry reads are not touch
 ``ops_of(array).sparse``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -208,7 +208,7 @@ def _run(X, reads, entries, columns, span, has_waves, out):
     run_over_ranges(task, n, 0.5 * n * (n_terms + len(reads)), _ROWS)
 
 
-def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.ndarray:
+def product(owner, name, matrix, values):
     """Return matrix·values for a CSR matrix, which `owner` knows as `name`.
 
     For tensors the matrix is cached on the device for the lifetime of `owner`.
@@ -216,21 +216,12 @@ def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.
     return matrix.astype(values.dtype, copy=False) @ values
 
 
-def sparse_map(
-    entries: SparseEntries, like: np.ndarray
-) -> tuple[SparseEntries, np.ndarray]:
+def sparse_map(entries, like):
     """Return entries for rows like `like`, restricted to the slots read, and these."""
     return entries.astype(like.dtype).compact()
 
 
-def sparse_features(
-    X: np.ndarray,
-    reads: np.ndarray,
-    entries: SparseEntries,
-    first: int,
-    last: int,
-    out: np.ndarray,
-) -> None:
+def sparse_features(X, reads, entries, first, last, out):
     """Write the columns of entries `first` to `last` for every row.
 
     An entry with two columns writes its real and imaginary parts times its weight, one
@@ -240,14 +231,7 @@ def sparse_features(
     _run(X, reads, entries, entries.columns, (first, last), True, out)
 
 
-def sparse_phases(
-    X: np.ndarray,
-    reads: np.ndarray,
-    entries: SparseEntries,
-    first: int,
-    last: int,
-    out: np.ndarray,
-) -> None:
+def sparse_phases(X, reads, entries, first, last, out):
     """Write the phases of entries `first` to `last` for every row, (n, last - first).
 
     The arguments are those of :func:`sparse_features`.
@@ -255,9 +239,7 @@ def sparse_phases(
     _run(X, reads, entries, np.arange(last + 1), (first, last), False, out)
 
 
-def sparse_polar(
-    X: np.ndarray, reads: np.ndarray, entries: SparseEntries, first: int, last: int
-) -> tuple[np.ndarray, np.ndarray]:
+def sparse_polar(X, reads, entries, first, last):
     """Return moduli and phases of entries with two columns, (n, last - first) each."""
     values = np.empty((X.shape[0], 2 * (last - first)), dtype=X.dtype)
     sparse_features(X, reads, entries, first, last, values)

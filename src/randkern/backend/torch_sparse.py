@@ -9,14 +9,12 @@ writing the temporary arrays of a block, some four times the size of the feature
 more if features have factors.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from randkern.backend.sparse_phases import SparseEntries
 from randkern.backend.torch_constants import constant
 from randkern.backend.torch_trig import is_tracked
 
@@ -32,7 +30,7 @@ class TensorEntries:
     The host also stores where entries, factors and terms begin, to slice blocks.
     """
 
-    def __init__(self, entries: SparseEntries, like: Any):
+    def __init__(self, entries, like):
         self.columns, self.factor_starts = entries.columns, entries.factor_starts
         self.most_factors = int(np.diff(entries.factor_starts).max(initial=0))
         widths = np.diff(entries.columns)
@@ -73,12 +71,12 @@ class TensorEntries:
         return list(pairwise([first, *self.changes[start:stop].tolist(), last]))
 
 
-def _integers(values: np.ndarray, like: Any) -> Any:
+def _integers(values, like):
     values = np.ascontiguousarray(values, dtype=np.int64)
     return torch.as_tensor(values, device=like.device)
 
 
-def _numbers(values: np.ndarray, like: Any) -> Any:
+def _numbers(values, like):
     values = np.ascontiguousarray(values)
     return torch.as_tensor(values, dtype=like.dtype, device=like.device)
 
@@ -86,7 +84,7 @@ def _numbers(values: np.ndarray, like: Any) -> Any:
 class _Marked:
     """Some of the items of a sequence: their numbers, and how many come before each."""
 
-    def __init__(self, flags: np.ndarray, like: Any):
+    def __init__(self, flags, like):
         self.before = np.concatenate([[0], np.cumsum(flags)])
         self.numbers = _integers(np.flatnonzero(flags), like)
 
@@ -98,9 +96,7 @@ class _Marked:
 class _Terms:
     """A sparse matrix in CSR form that is multiplied by ranges of its rows."""
 
-    def __init__(
-        self, starts: np.ndarray, columns: np.ndarray, values: np.ndarray, like: Any
-    ):
+    def __init__(self, starts, columns, values, like):
         self.starts, self.rows = starts, _integers(_owners(starts), like)
         self.columns, self.values = _integers(columns, like), _numbers(values, like)
 
@@ -112,23 +108,23 @@ class _Terms:
         return torch.sparse.mm(_matrix(places, self.values[chosen], size), dense)
 
 
-def _matrix(places: Any, values: Any, size: tuple[int, int]) -> Any:
+def _matrix(places, values, size):
     """Return a sparse matrix from entries sorted by row."""
     options: dict[str, Any] = {"is_coalesced": True, "check_invariants": False}
     return torch.sparse_coo_tensor(places, values, size, **options)
 
 
-def _owners(starts: np.ndarray) -> np.ndarray:
+def _owners(starts):
     """Return the index of each item's segment."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def _cut(starts: np.ndarray, first: int, last: int) -> slice:
+def _cut(starts, first, last):
     """Return the items of segments `first` to `last`."""
     return slice(int(starts[first]), int(starts[last]))
 
 
-def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
+def product(owner, name, matrix, values):
     """Return matrix·values for a CSR matrix, which `owner` knows as `name`."""
 
     def places() -> np.ndarray:
@@ -139,15 +135,13 @@ def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
     return torch.sparse.mm(_matrix(where, entries, matrix.shape), values)
 
 
-def sparse_map(entries: SparseEntries, like: Any) -> tuple[TensorEntries, np.ndarray]:
+def sparse_map(entries, like):
     """Return entries for rows like `like`, restricted to the slots read, and these."""
     compact, used = entries.compact()
     return TensorEntries(compact, like), used
 
 
-def _blocks(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int
-) -> Iterator[tuple[slice, int, int, Any, Any]]:
+def _blocks(X, reads, entries, first, last):
     """Yield (rows, first entry, last entry, amplitudes, phases) of blocks of entries.
 
     Amplitudes and phases are (entries, rows), or None if there are none.
@@ -168,9 +162,8 @@ def _blocks(
             begin = end
 
 
-def _amplitudes_and_phases(
-    table: Any, entries: TensorEntries, first: int, last: int
-) -> tuple[Any, Any]:
+def _amplitudes_and_phases(table, entries, first, last):
+    """Return amplitudes and phases of entries for a table of columns, or None."""
     amplitude = phase = None
     if entries.has_phases:
         phase = entries.phases.times(table, first, last)
@@ -198,9 +191,7 @@ def _amplitudes_and_phases(
     return amplitude, phase
 
 
-def _turning(
-    table: Any, entries: TensorEntries, factors: Any, low: int, spins: slice
-) -> tuple[Any, Any]:
+def _turning(table, entries, factors, low, spins):
     """Return factors with complex ones replaced by their moduli, and their angles.
 
     The index of the first factor is `low`.
@@ -213,7 +204,7 @@ def _turning(
     return factors.index_copy(0, at, sizes), angles
 
 
-def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
+def _polar(real, imag):
     """Return moduli and angles; at 0, where they have no gradient, it is set to 0."""
     if not is_tracked(real, imag):
         return torch.hypot(real, imag), torch.atan2(imag, real)
@@ -223,9 +214,7 @@ def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
     return sizes, torch.atan2(imag, safe)
 
 
-def sparse_features(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int, out: Any
-) -> None:
+def sparse_features(X, reads, entries, first, last, out):
     """Write the columns of entries `first` to `last` for every row."""
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
@@ -239,9 +228,7 @@ def sparse_features(
             )
 
 
-def _write(
-    entries: TensorEntries, first: int, last: int, out: Any, amplitude: Any, phase: Any
-) -> None:
+def _write(entries, first, last, out, amplitude, phase):
     """Write the columns of entries whose amplitudes and phases are (entries, rows)."""
     n_entries, n_pairs = last - first, out.shape[1] - (last - first)
     size = entries.weights[first:last]
@@ -263,7 +250,7 @@ def _write(
     out.index_copy_(1, columns[pairs] + 1, sines[pairs].T)
 
 
-def _write_product(sizes: Any, waves: Any, out: Any) -> None:
+def _write_product(sizes, waves, out):
     """Write sizes times waves (None: 1), both (entries, rows) or (entries, 1)."""
     if waves is None or is_tracked(sizes, waves, out):
         out[...] = (sizes if waves is None else sizes * waves).T
@@ -271,17 +258,13 @@ def _write_product(sizes: Any, waves: Any, out: Any) -> None:
         torch.mul(waves.T, sizes.T, out=out)
 
 
-def sparse_phases(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int, out: Any
-) -> None:
+def sparse_phases(X, reads, entries, first, last, out):
     """Write the phases of entries `first` to `last`, (n, last - first)."""
     for rows, begin, end, _, phase in _blocks(X, reads, entries, first, last):
         out[rows, begin - first : end - first] = 0.0 if phase is None else phase.T
 
 
-def sparse_polar(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int
-) -> tuple[Any, Any]:
+def sparse_polar(X, reads, entries, first, last):
     """Return amplitudes and phases of entries, (n, last - first) each.
 
     Real factors may make an amplitude negative.

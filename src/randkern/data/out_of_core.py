@@ -131,6 +131,7 @@ class _CheckedBlocks:
 
     def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
         self.estimator, self.blocks, self.device = estimator, blocks, device
+        # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
         self._places: tuple[str, str] | None = None
 
@@ -153,10 +154,6 @@ class _CheckedBlocks:
             encoder.check_known(X)
         return X, check_block_weights(block.sample_weight, X)
 
-    def settle(self, X: Rows) -> None:
-        """Set the dtype of the rows to that of X from now on."""
-        self.like = X if self.device is None else _empty_on(self.device, X)
-
     def read(
         self, generator: np.random.Generator | None
     ) -> Iterator[tuple[Rows, Any, Any]]:
@@ -172,33 +169,6 @@ class _CheckedBlocks:
             start += X.shape[0]
             rows = ArrayRows(X, Y, weight).at(self.like)
             yield rows.X, rows.Y, rows.weight
-
-
-class _CachedTargets:
-    """Targets and weights of the first pass, if they are small."""
-
-    def __init__(self) -> None:
-        self._cached: list[tuple[Any, Any]] = []
-        self._n_bytes = 0
-
-    def add(self, y: Any, weight: Any) -> None:
-        if self._n_bytes > _TARGET_BYTES:
-            return
-        # Copies: the stream may reuse the memory for its next block.
-        y = copied(y)
-        self._cached.append((y, copied(weight)))
-        self._n_bytes += y.nbytes + 8 * len(y)
-        if self._n_bytes > _TARGET_BYTES:
-            self._cached.clear()
-
-    def tell(self, rows: StreamedRows, estimator: Any, like: Rows) -> None:
-        """Set the statistics of the rows; `like` is on the device of the targets."""
-        if self._n_bytes <= _TARGET_BYTES:
-            rows.learn_targets(
-                # Rows without columns, against which targets are checked.
-                estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
-                for y, weight in self._cached
-            )
 
 
 def read_stream(
@@ -219,8 +189,8 @@ def read_stream(
     checked = _CheckedBlocks(estimator, blocks, device)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Any] = []
-    targets = _CachedTargets()
-    n_rows, n_bytes = 0, 0
+    targets: list[tuple[Any, Any]] = []
+    n_rows, n_bytes, target_bytes = 0, 0, 0
     like: Any = None
     for number, block in enumerate(blocks):
         if block.y is None:
@@ -231,7 +201,13 @@ def read_stream(
         with _located(number, n_rows):
             rows, weight = checked.of(block, first=number == 0)
             seen.append(estimator._seen_in(rows, block.y, weight))
-        targets.add(block.y, weight)
+        if target_bytes <= _TARGET_BYTES:
+            # Copies: the stream may reuse the memory for its next block.
+            y = copied(block.y)
+            targets.append((y, copied(weight)))
+            target_bytes += y.nbytes + 8 * len(y)
+            if target_bytes > _TARGET_BYTES:
+                targets.clear()
         sample.add(rows, weight, generator)
         n_rows += rows.shape[0]
         n_bytes += stored_bytes(rows)
@@ -240,9 +216,14 @@ def read_stream(
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(seen)
-    checked.settle(like)
+    checked.like = like if device is None else _empty_on(device, like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
-    targets.tell(streamed, estimator, like)
+    if target_bytes <= _TARGET_BYTES:
+        streamed.learn_targets(
+            # Rows without columns, against which targets are checked.
+            estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
+            for y, weight in targets
+        )
     return streamed, sample.rows()
 
 

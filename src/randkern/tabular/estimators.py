@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from operator import itemgetter
 from types import SimpleNamespace
@@ -91,6 +91,25 @@ _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
 _RELEARNING_SHARE = 0.8
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
+
+    X: Any
+    Y: np.ndarray
+    weight: np.ndarray
+    labels: Any = None
+
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return some of the rows."""
+        labels = None if self.labels is None else self.labels[rows]
+        X = _safe_indexing(self.X, rows)
+        return Table(X, self.Y[rows], self.weight[rows], labels)
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -187,20 +206,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return float(self.time_limit) - self._clock()
 
     def _search(
-        self,
-        X: Any,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
-        report: FitReport,
-        seconds: float,
+        self, table: Table, stream: Stream, report: FitReport, seconds: float
     ) -> list[Trial]:
         """Return the best trials; store all trials, encoders and the searched rows.
 
         The search takes at most `seconds`; a warm start returns the last fit's trials.
         """
-        n = len(Y)
-        self._encode_searched(X, n, stream)
+        n = len(table)
+        self._encode_searched(table.X, n, stream)
         seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
         report.begin(lambda _: {})
         self._n_reported = 0
@@ -218,8 +231,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             self._keep_trials(known)
             return known
         blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
+        Y, weight = table.Y[self._searched], table.weight[self._searched]
         search = KernelSearch(
-            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
+            *(self._rows, blocks, Y, weight),
             *(seconds, stream.child("search"), tell, self._clock),
             loss=self._loss,
         )
@@ -259,7 +273,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         ]
 
     def _judged(
-        self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
+        self, trials: list[Trial], table: Table
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with their leave-one-out residuals, best first.
 
@@ -267,19 +281,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         evaluated on more rows than they were learned from.
         """
         rows = self._searched[:_MOST_JUDGED]
+        Y, w = table.Y[rows], table.weight[rows]
         judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
             if at < MOST_MEMBERS:
                 seconds = self._judging_share * self.time_limit
-                trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
-            U, w = self._sample(trial)[: len(rows)], weight[rows]
-            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
+                trial = self._adapted(trial, table, seconds, len(rows))
+            U = self._sample(trial)[: len(rows)]
+            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
             while residuals is None:  # more rows may need a larger penalty
                 trial = replace(trial, alpha=10 * trial.alpha)
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
+            loss, _ = self._loss(Y - residuals, Y, w)
             if is_noisy(self._loss):  # the loss is twice a mean log-likelihood
                 loss += 2 * trial.optimism(len(rows))
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
@@ -300,30 +315,23 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _adapted(
-        self,
-        trial: Trial,
-        X: Any,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        seconds: float,
-        most: int = _MOST_ADAPTED,
+        self, trial: Trial, table: Table, seconds: float, most: int = _MOST_ADAPTED
     ) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
         Their number allows several factorisations in the given seconds.
         """
-        m, n_columns = min(len(Y), most), self._sample(trial).shape[1]
+        m, n_columns = min(len(table), most), self._sample(trial).shape[1]
         share = gram_seconds(m, n_columns) + factorising_seconds(m)
         share *= _ADAPTING_FITS / max(seconds, 1e-9)
         m = int(m / max(share, 1.0) ** (1 / 3))
         if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        rows = self._order[:m]
-        sample = self._encoded(trial, _safe_indexing(X, rows))
-        until = self._clock() + seconds
+        some = table.take(self._order[:m])
+        U, until = self._encoded(trial, some.X), self._clock() + seconds
         kernel, alpha = adapted(
-            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
+            *(trial.kernel, trial.alpha, U, some.Y, some.weight),
             *(until, self._clock, self._loss),
         )
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
@@ -475,11 +483,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         weight = self._normalised(weight)
         deviation = y.std(axis=0)
         Y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        trials = self._search(
-            *(X, Y, weight, stream, report), self.time_limit - self._last_seconds
-        )
-        chosen = self._blended(self._judged(trials, X, Y, weight))
-        members = self._fit_members(chosen, X, y, weight, stream)
+        table, seconds = Table(X, Y, weight), self.time_limit - self._last_seconds
+        trials = self._search(table, stream, report, seconds)
+        chosen = self._blended(self._judged(trials, table))
+        members = self._fit_members(chosen, Table(X, y, weight), stream)
         self._finish(members, [trial for _, trial in chosen])
         self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
         self._forget()
@@ -522,15 +529,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
 
     def _fit_members(
-        self,
-        chosen: list[tuple[float, Trial]],
-        X: Any,
-        y: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
+        self, chosen: list[tuple[float, Trial]], table: Table, stream: Stream
     ) -> list[Member]:
         # The last rows, which evaluate the fit, are unknown to the search.
-        order, n = self._order, len(y)
+        order, n = self._order, len(table)
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
@@ -541,35 +543,33 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
                 break  # one good fit is better
-            trial = self._adapted(trial, X, y, weight, 0.8 * seconds - last)
+            trial = self._adapted(trial, table, 0.8 * seconds - last)
             if self._how != "factorise":
-                members.append(self._fit_many(trial, X, y, weight, stream))
+                members.append(self._fit_many(trial, table, stream))
                 continue
-            U = self._encoded(trial, X)
-            fit = fit_ridge(trial.kernel, trial.alpha, U, y, weight, order)
+            U, how = self._encoded(trial, table.X), (trial.kernel, trial.alpha)
+            fit = fit_ridge(*how, U, table.Y, table.weight, order)
             encoder = self._encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
         return normalised(members)
 
-    def _fit_many(
-        self, trial: Trial, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
-    ) -> Member:
+    def _fit_many(self, trial: Trial, table: Table, stream: Stream) -> Member:
         """Return the better of two fits on the held-out rows.
 
         One is exact, on as many rows as time allows, the other uses all rows.
         """
         encoder = self._encoders[trial.numbers]
         U_apart = trial.turned(encoder.transform(self._X_apart))
-        n, floor = len(y), 0.1 * self.time_limit
+        n, floor = len(table), 0.1 * self.time_limit
         m = min(factorised_rows(max(self._left(), floor) / 3), n)
-        U = self._encoded(trial, _safe_indexing(X, np.arange(m)))
-        part: Any = fit_ridge(
-            *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
-        )
-        how, D = plan_of(n, max(self._left(), floor))
+        order = np.arange(m)
+        some, how = table.take(order), (trial.kernel, trial.alpha)
+        U = self._encoded(trial, some.X)
+        part: Any = fit_ridge(*how, U, some.Y, some.weight, order)
+        plan, D = plan_of(n, max(self._left(), floor))
         # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
-        U = self._encoded(trial, X, "float32")
+        U = self._encoded(trial, table.X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
         left = self._left() - _AFTER_SHARE * self.time_limit
         until = self._clock() + max(left, floor)
@@ -587,7 +587,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         else:
             solver: Any = clone(SOLVER)
             solver.set_params(callback=stopping(until, self._clock))
-            if how == "factorise":  # more time is left than was planned
+            if plan == "factorise":  # more time is left than was planned
                 solver = "cholesky"
             whole = KernelRidgeRegressor(
                 trial.kernel, trial.alpha, None, solver=solver, **shared
@@ -595,8 +595,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", IllConditionedWarning)
-            whole.fit(U, y, weight if self._weighted else None)
-        if how == "iterate":  # at its current state
+            whole.fit(U, table.Y, table.weight if self._weighted else None)
+        if plan == "iterate":  # at its current state
             n_iter = max(int(whole.solution_.iterations), 1)
             whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
         errors = [
