@@ -1183,13 +1183,13 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     fit, fits = classifier(time_limit=60), []
     fit._order, fit._clock, fit.classes_ = order, lambda: 0.0, np.arange(2)
     fit._counts = weight if weighted else None
-    quietly = classification._quietly
+    quietly = classification.quietly
 
     def spied(model, U, y, w):
         fits.append(U)
         quietly(model, U, y, w)
 
-    monkeypatch.setattr(classification, "_quietly", spied)
+    monkeypatch.setattr(classification, "quietly", spied)
     table = estimators.Table(X, labels, weight, labels)
     none = fit._share_with_all(trial, 1.0, table, 40, 60.0)
     assert none == (1.0, 1.0) and not fits

@@ -25,7 +25,6 @@ The helpers are inlined before they are compiled, which compiles everything once
 
 import math
 from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +42,9 @@ from randkern.backend.hadamard_vectors import (
 # Below 64 rows a product of signs and transforms is visibly not Gaussian.
 MIN_BLOCK = 64
 
-# Bits of the lowest group, whose panel is 2^bits consecutive vectors (at most 16 KB),
-# and of the others.
-_LOW_GROUP_BITS = (6, 7, 8)
-_HIGH_GROUP_BITS = (2, 3, 4, 5, 6, 7)
+# Largest numbers of bits of the lowest group, whose panel is 2^bits consecutive vectors
+# (at most 16 KB), and of the others, and the smallest of these.
+_MOST_LOW_BITS, _MOST_HIGH_BITS, _LEAST_HIGH_BITS = 8, 7, 2
 _PANEL_VECTORS = 256
 
 Step = tuple[int, int]  # lowest bit, bit above
@@ -72,21 +70,16 @@ class Schedule(NamedTuple):
 
 def _group_bits(k: int) -> tuple[int, ...]:
     """Split k bits into as few and as equal groups as possible, lowest first."""
-    if k <= max(_LOW_GROUP_BITS):
+    if k <= _MOST_LOW_BITS:
         return (k,)
-    n_high = -(-(k - max(_LOW_GROUP_BITS)) // max(_HIGH_GROUP_BITS))
-    splits = [
-        split
-        for split in product(_LOW_GROUP_BITS, *[_HIGH_GROUP_BITS] * n_high)
-        if sum(split) == k
-    ]
-    return min(splits, key=lambda split: (max(split[1:]), -split[0]))
+    n_high = -(-(k - _MOST_LOW_BITS) // _MOST_HIGH_BITS)
+    low = min(_MOST_LOW_BITS, k - _LEAST_HIGH_BITS * n_high)
+    return (low, *((k - low + i) // n_high for i in range(n_high)))
 
 
 def _steps(first: int, bits: int) -> list[Step]:
     """Split the bits of a group into as few steps as possible."""
-    splits = {2: [2], 3: [3], 4: [4], 5: [2, 3], 6: [3, 3], 7: [3, 4], 8: [4, 4]}
-    split = splits[bits]
+    split = [bits] if bits <= 4 else [bits // 2, bits - bits // 2]
     lows = [first + sum(split[:i]) for i in range(len(split))]
     return [(low, low + size) for low, size in zip(lows, split, strict=True)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
@@ -13,18 +12,22 @@ import numpy as np
 import scipy.linalg
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import MOST_MEMBERS, Table, Tabular, normalised
+from randkern.tabular.estimators import (
+    MOST_MEMBERS,
+    Table,
+    Tabular,
+    normalised,
+    quietly,
+)
 from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
@@ -280,7 +283,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D = min(D, len(labels) - n_held)
             model = _logistic(trial.kernel, _strength(trial, share), D, 0)
             given = None if self._counts is None else weight[n_held:]
-            _quietly(model, U[n_held:], labels[n_held:], given)
+            quietly(model, U[n_held:], labels[n_held:], given)
             P[:] = _LEAST_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
@@ -361,7 +364,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
                 least = _LEAST_ITER if D is None else _LANDMARK_PASSES
                 model.max_iter = min(max(passes, least), _MAX_ITER)
-            _quietly(model, U, table.labels, given)
+            quietly(model, U, table.labels, given)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
@@ -510,7 +513,7 @@ def left_out(
     fit to the logits plus W⁻¹(y − p).
     """
     model = _logistic(kernel, C, None, 0)
-    _quietly(model, X, labels, weight)
+    quietly(model, X, labels, weight)
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
@@ -586,13 +589,6 @@ def _least_squares(
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
-
-
-def _quietly(model: Any, X: np.ndarray, labels: np.ndarray, weight: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", IllConditionedWarning)
-        model.fit(X, labels, weight)
 
 
 def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:

@@ -247,16 +247,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Return a dataframe unchanged, anything else as an array of floats."""
-        if not is_table(X):
-            return validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
-            )
-        if len(X.columns) == 0 or len(X) == 0:
+        if is_table(X) and (len(X.columns) == 0 or len(X) == 0):
             raise ValueError(
                 f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
                 "each is needed."
             )
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        X = checked_table(self, X, reset)
         return without_sparse_columns(X, dense=True) if hasattr(X, "iloc") else X
 
     def _name(self, j: int) -> str:
@@ -301,6 +297,21 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
+    """Return a valid dataframe unchanged, anything else as an array of floats."""
+    if is_table(X):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=np.float64,
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=least_rows,
+    )
 
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:

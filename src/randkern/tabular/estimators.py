@@ -23,19 +23,18 @@ from sklearn.utils.validation import (
     _check_y,
     _num_samples,
     check_is_fitted,
-    validate_data,
 )
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._validation import check_given, is_table
+from randkern._validation import check_given
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
 from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
-from randkern.tabular.encoder import TabularEncoder
+from randkern.tabular.encoder import TabularEncoder, checked_table
 from randkern.tabular.leave_one_out import is_noisy, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
@@ -148,18 +147,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
-        if is_table(X):
-            validate_data(self, X, reset=is_first, skip_check_array=True)
-        else:
-            X = validate_data(
-                *(self, X),
-                reset=is_first,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=2,
-            )
+        X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
         n = _num_samples(X)
         weight = np.ones(n)
         self._weighted = sample_weight is not None
@@ -367,12 +356,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
-        if is_table(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return X
-        return validate_data(
-            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
+        return checked_table(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -592,10 +576,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             whole = KernelRidgeRegressor(
                 trial.kernel, trial.alpha, None, solver=solver, **shared
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", IllConditionedWarning)
-            whole.fit(U, table.Y, table.weight if self._weighted else None)
+        quietly(whole, U, table.Y, table.weight if self._weighted else None)
         if plan == "iterate":  # at its current state
             n_iter = max(int(whole.solution_.iterations), 1)
             whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
@@ -782,6 +763,14 @@ def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
         return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
 
     return over
+
+
+def quietly(model: Any, X: np.ndarray, y: np.ndarray, weight: Any) -> None:
+    """Fit a model without warnings of what is expected of its data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", IllConditionedWarning)
+        model.fit(X, y, weight)
 
 
 def normalised(members: list[Member]) -> list[Member]:

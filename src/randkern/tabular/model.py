@@ -112,11 +112,6 @@ class Member:
         return getattr(self.fit, "kernel_", None) or self.fit.kernel
 
     @property
-    def has_folds(self) -> bool:
-        """Whether there are fits without each fold."""
-        return getattr(self.fit, "fold_dual", None) is not None
-
-    @property
     def n_targets(self) -> int:
         """The number of targets of a regression."""
         exact = isinstance(self.fit, ExactRidge)
@@ -408,16 +403,8 @@ def _factor(kernel: Kernel) -> str:
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
-    Attributes
-    ----------
-    members : list of Member
-    held_out : tuple of (int, int, int) or None
-        The seed of the rows that evaluate the fit, their number, and how many of the
-        others are fitted.
-    weighted : bool
-        Whether rows have weights.
-    unit : float
-        The divisor of the weights.
+    `held_out` is the seed of the rows that evaluate the fit, their number, and how many
+    of the others are fitted. `unit` is the divisor of the weights, if rows have any.
     """
 
     def __init__(
@@ -565,15 +552,11 @@ class TabularModel:
         It is E[(f(x) − f(x'))²]/2, where x' is x with the column of another row (Jansen
         1999, "Analysis of variance designs for model output"). The variance of the fit
         adds to it: if there are fits without each fold, their jackknife variance is
-        subtracted.
-
-        Parameters
-        ----------
-        n_columns : int
-        samples : dict of arrays
-            Encoded rows in a random order, for each scaling of numbers.
+        subtracted. Samples are encoded rows in a random order, for each scaling of
+        numbers.
         """
-        folded = all(member.has_folds for member in self.members)
+        fits = [member.fit for member in self.members]
+        folded = all(getattr(fit, "fold_dual", None) is not None for fit in fits)
         total = np.empty(n_columns)
         still = self._predict_samples(samples, folded)
         for j in range(n_columns):

@@ -17,17 +17,10 @@ Column = tuple[int, str]
 
 @dataclass(frozen=True)
 class Candidates:
-    """The trials of a model, and the encoded columns that their kernels read.
-
-    Attributes
-    ----------
-    trials : list of Trial
-    columns : dict of str to list of Column
-        The columns, for each scaling of numbers.
-    """
+    """The trials of a model, and the encoded columns that their kernels read."""
 
     trials: list[Trial]
-    columns: dict[str, list[Column]]
+    columns: dict[str, list[Column]]  # for each scaling of numbers
 
     @classmethod
     def of(
