@@ -70,18 +70,15 @@ _MINUS_TWO = np.float32(-2.0)
 _LN2 = np.float32(math.log(2.0))
 
 # log(1 + f) = f - f^2/2 + f^3 P(f), minimax for sqrt(1/2) <= 1 + f <= sqrt(2);
-# relative error 5.8e-9.
-_P0 = np.float32(0.333333317077)
-_P1 = np.float32(-0.250008210339)
-_P2 = np.float32(0.200012268802)
-_P3 = np.float32(-0.166233573597)
-_P4 = np.float32(0.142017579169)
-_P5 = np.float32(-0.131601821616)
-_P6 = np.float32(0.127615775364)
-_P7 = np.float32(-0.07634497759)
+# relative error 5.8e-9. Lowest powers come first.
+_P0, _P1, _P2, _P3 = np.array(
+    [0.333333317077, -0.250008210339, 0.200012268802, -0.166233573597], np.float32
+)
+_P4, _P5, _P6, _P7 = np.array(
+    [0.142017579169, -0.131601821616, 0.127615775364, -0.07634497759], np.float32
+)
+LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)  # for other compilers (Triton)
 SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
-# For other compilers (Triton), lowest powers first.
-LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)
 
 # Python's division checks for zero, which keeps a loop scalar; NumPy's does not.
 _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")

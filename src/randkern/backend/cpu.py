@@ -54,27 +54,23 @@ _ROUND_F64 = np.float64(1.5 * 2**52)
 # k * PI2 exact in float32.
 _PI_F32 = np.float32(math.pi)
 INVERSE_PI_F32 = np.float32(1.0 / math.pi)
-_PI1_F32 = np.float32(3.140625)
-_PI2_F32 = np.float32(0.000967502593994140625)
-_PI3_F32 = np.float32(1.5099580252808664e-7)
+PI_PARTS_F32 = np.array(
+    [3.140625, 0.000967502593994140625, 1.5099580252808664e-7], np.float32
+)
+_PI1_F32, _PI2_F32, _PI3_F32 = PI_PARTS_F32
 
-# Minimax on |r| <= pi/2, in z = r^2: sin r = r + r z S(z), cos r = 1 + z C(z);
-# the polynomials' own errors are 4.7e-9 and 2.5e-10.
-_S0_F32 = np.float32(-1.66666571e-01)
-_S1_F32 = np.float32(8.33301636e-03)
-_S2_F32 = np.float32(-1.98065471e-04)
-_S3_F32 = np.float32(2.59990324e-06)
-_C0_F32 = np.float32(-4.99999995e-01)
-_C1_F32 = np.float32(4.16666406e-02)
-_C2_F32 = np.float32(-1.38884021e-03)
-_C3_F32 = np.float32(2.47618081e-05)
-_C4_F32 = np.float32(-2.60756625e-07)
+# Minimax on |r| <= pi/2, in z = r^2: sin r = r + r z S(z), cos r = 1 + z C(z), lowest
+# powers first; the polynomials' own errors are 4.7e-9 and 2.5e-10.
+SINE_F32 = np.array(
+    [-1.66666571e-01, 8.33301636e-03, -1.98065471e-04, 2.59990324e-06], np.float32
+)
+COSINE_F32 = np.array(
+    [-4.99999995e-1, 4.16666406e-2, -1.38884021e-3, 2.47618081e-5, -2.60756625e-7],
+    np.float32,
+)
+_S0_F32, _S1_F32, _S2_F32, _S3_F32 = SINE_F32
+_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32 = COSINE_F32
 _ONE_F32 = np.float32(1.0)
-
-# For other compilers (Triton), lowest powers first.
-PI_PARTS_F32 = (_PI1_F32, _PI2_F32, _PI3_F32)
-SINE_F32 = (_S0_F32, _S1_F32, _S2_F32, _S3_F32)
-COSINE_F32 = (_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32)
 
 # pi/2 = 33 bits + 33 bits + the rest: |k| < 2^20 keeps the products exact.
 _INVERSE_HALF_PI = np.float64(2.0 / math.pi)
@@ -83,20 +79,12 @@ _HALF_PI2 = np.float64(float.fromhex("0x1.0b4611a600000p-34"))
 _HALF_PI3 = np.float64(float.fromhex("0x1.3198a2e037073p-69"))
 
 # The kernels of fdlibm (Sun Microsystems, 1993) on |r| <= pi/4.
-_S0_F64 = np.float64(-1.66666666666666324348e-01)
-_S1_F64 = np.float64(8.33333333332248946124e-03)
-_S2_F64 = np.float64(-1.98412698298579493134e-04)
-_S3_F64 = np.float64(2.75573137070700676789e-06)
-_S4_F64 = np.float64(-2.50507602534068634195e-08)
-_S5_F64 = np.float64(1.58969099521155010221e-10)
-_C0_F64 = np.float64(4.16666666666666019037e-02)
-_C1_F64 = np.float64(-1.38888888888741095749e-03)
-_C2_F64 = np.float64(2.48015872894767294178e-05)
-_C3_F64 = np.float64(-2.75573143513906633035e-07)
-_C4_F64 = np.float64(2.08757232129817482790e-09)
-_C5_F64 = np.float64(-1.13596475577881948265e-11)
-_HALF = np.float64(0.5)
-_ONE = np.float64(1.0)
+_S0_F64, _S1_F64 = -1.66666666666666324348e-01, 8.33333333332248946124e-03
+_S2_F64, _S3_F64 = -1.98412698298579493134e-04, 2.75573137070700676789e-06
+_S4_F64, _S5_F64 = -2.50507602534068634195e-08, 1.58969099521155010221e-10
+_C0_F64, _C1_F64 = 4.16666666666666019037e-02, -1.38888888888741095749e-03
+_C2_F64, _C3_F64 = 2.48015872894767294178e-05, -2.75573143513906633035e-07
+_C4_F64, _C5_F64 = 2.08757232129817482790e-09, -1.13596475577881948265e-11
 
 # Only "contract": fused multiply-adds where the processor has them, but no
 # reassociation, which would undo the rounding trick and the reduction.
@@ -173,7 +161,7 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     s = (((s * z + _S1_F64) * z + _S0_F64) * z) * r + r
     c = ((_C5_F64 * z + _C4_F64) * z + _C3_F64) * z + _C2_F64
     c = ((c * z + _C1_F64) * z + _C0_F64) * z
-    c = (c * z) + (_ONE - _HALF * z)
+    c = (c * z) + (1.0 - 0.5 * z)
     quadrant = bits_of_f64(shifted)
     odd = (quadrant & 1) != 0
     cosine = s if odd else c
