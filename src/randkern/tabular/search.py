@@ -116,6 +116,11 @@ class Trial:
     objective: float
     turn: np.ndarray | None = None
 
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """The form, the scaling of numbers and the metric of what starts from it."""
+        return self.form, self.numbers, "diagonal" if self.turn is None else "full"
+
     def optimism(self, n: int) -> float:
         """Estimate by how much the leave-one-out log loss of n rows is too small.
 
@@ -230,9 +235,6 @@ class KernelSearch:
             objective=value,
             turn=turn,
         )
-        return self._told(trial)
-
-    def _told(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self.stopped = self.report(trial) or self.stopped
         return trial
@@ -287,9 +289,7 @@ class KernelSearch:
         goal = self._objective_of(start, rows, precision)
         goal.origin = start.origin
         goal.descend(start.theta, steps)
-        metric = "diagonal" if start.turn is None else "full"
-        kind = start.form, start.numbers, metric
-        return self._record(goal, kind, began, start.turn)
+        return self._record(goal, start.kind, began, start.turn)
 
     def _in_form(self, start: Trial, form: str) -> Trial:
         """Return a start for another form of kernel with the same lengthscales."""
@@ -339,18 +339,8 @@ class KernelSearch:
             return replace(start, objective=math.inf)
         objective, error = np.mean(values[half:], axis=0).tolist()
         theta = np.mean(thetas[half:], axis=0)
-        trial = replace(
-            start,
-            kernel=goal.kernel(theta),
-            alpha=math.exp(theta[-1]),
-            error=error,
-            n_rows=n,
-            seconds=working_seconds() - began,
-            theta=theta,
-            objective=objective,
-            metric="diagonal" if start.turn is None else "full",
-        )
-        return self._told(trial)
+        goal.best, goal.origin = (objective, theta, error), start.origin
+        return self._record(goal, start.kind, began, start.turn)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
         """Learn one lengthscale per direction in which a fit varies.
