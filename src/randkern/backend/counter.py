@@ -225,37 +225,6 @@ def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
                     out[np.uint64(target + j)] = values[np.uint64(source + j)]
 
 
-def random_matrix_into(
-    key: int, law: str, row_start: int, col_start: int, out: np.ndarray
-) -> None:
-    """Fill `out` with the rectangle of :func:`random_matrix` from a position on."""
-    if law not in LAWS:
-        raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
-    if not 0 <= key < 2**64:
-        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
-    if out.ndim != 2 or out.dtype not in (np.float32, np.float64):
-        raise ValueError(
-            "out must be a two-dimensional array of float32 or float64, got "
-            f"{out.ndim} dimensions of {out.dtype}."
-        )
-    n_cols = out.shape[1]
-    if row_start < 0 or col_start < 0 or col_start + n_cols > 2**34:
-        raise ValueError(
-            "The rectangle must start at or after (0, 0) and end by column 2**34, got "
-            f"({row_start}, {col_start}) and shape {out.shape}."
-        )
-    if out.size == 0:
-        return
-    key_word = np.uint64(key)
-
-    def task(rows: slice, columns: slice) -> None:
-        part = out[rows, columns]
-        origin = row_start + rows.start, col_start + columns.start
-        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
-
-    run_over_blocks(task, out.shape, _NANOSECONDS_AN_ENTRY * out.size, _TILE)
-
-
 def random_matrix(
     key: int,
     law: str,
@@ -276,7 +245,27 @@ def random_matrix(
     "laplace", of density exp(-|x|)/2; "uniform" on [0, 1), in steps of 2^-24; and
     "sign", +1 or -1.
     """
+    if law not in LAWS:
+        raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
+    if not 0 <= key < 2**64:
+        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {dtype}.")
+    if row_start < 0 or col_start < 0 or col_stop > 2**34:
+        raise ValueError(
+            "The rectangle must start at or after (0, 0) and end by column 2**34, got "
+            f"rows {row_start} to {row_stop} and columns {col_start} to {col_stop}."
+        )
     shape = (max(row_stop - row_start, 0), max(col_stop - col_start, 0))
     out = np.empty(shape, dtype=dtype)
-    random_matrix_into(key, law, row_start, col_start, out)
+    if out.size == 0:
+        return out
+    key_word = np.uint64(key)
+
+    def task(rows: slice, columns: slice) -> None:
+        part = out[rows, columns]
+        origin = row_start + rows.start, col_start + columns.start
+        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
+
+    run_over_blocks(task, out.shape, _NANOSECONDS_AN_ENTRY * out.size, _TILE)
     return out

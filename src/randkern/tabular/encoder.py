@@ -113,7 +113,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             drawn = np.random.default_rng(0).choice(len(X), _MOST_FITTED, replace=False)
             X = _safe_indexing(X, np.sort(drawn))
         if is_table(X):
-            categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
+            columns = enumerate(X[name] for name in X.columns)
+            categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
         else:
             categories = []
         self._categories = np.array(categories, dtype=int)
@@ -327,8 +328,3 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.
     return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
-
-
-def _is_text(column: Any) -> bool:
-    """Return whether a column holds anything other than numbers and dates."""
-    return not is_numeric(column) and not is_time(column)

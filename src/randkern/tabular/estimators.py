@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import count
 from numbers import Real
 from operator import itemgetter
 from types import SimpleNamespace
@@ -205,11 +206,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self._encode_searched(table.X, n, stream)
         seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
         report.begin(lambda _: {})
-        self._n_reported = 0
+        numbers = count(1)
 
         def tell(trial: Trial) -> bool:
-            self._n_reported += 1
-            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
+            progress: Any = SimpleNamespace(iteration=next(numbers), value=None)
             return report(progress)
 
         known: list[Trial] = []
@@ -327,7 +327,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Delete attributes that only the fit needs."""
-        names = "_rows _order _searched _encoders _clock _how _n_reported _held_out "
+        names = "_rows _order _searched _encoders _clock _how _held_out "
         names += "_X_apart _y_apart _weighted _counts _unit _is_stopped"
         for name in names.split():
             self.__dict__.pop(name, None)

@@ -441,20 +441,21 @@ class TabularModel:
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
         labels = hasattr(self.members[0].fit, "predict_proba")
+        several = len(self.members) > 1
+        many = several and not labels and self.members[0].n_targets > 1
         voting = "VotingClassifier" if labels else "VotingRegressor"
-        if len(self.members) > 1:
+        if several:
             lines.append(f"from sklearn.ensemble import {voting}")
-        many = voting == "VotingRegressor" and self.members[0].n_targets > 1
-        if len(self.members) > 1 and many:
+        if many:
             lines.append("from sklearn.multioutput import MultiOutputRegressor")
         names = []
         for at, member in enumerate(self.members, start=1):
-            names.append("model" if len(self.members) == 1 else f"model_{at}")
+            names.append(f"model_{at}" if several else "model")
             lines += self._member_lines(member, names[-1])
-        if len(self.members) > 1:
+        if several:
             pairs = ", ".join(f"({name!r}, {name})" for name in names)
             weights = [float(member.weight) for member in self.members]
-            how = ", voting='soft'" if voting == "VotingClassifier" else ""
+            how = ", voting='soft'" if labels else ""
             code = f"{voting}([{pairs}], weights={weights}{how})"
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
         given = ", sample_weight=sample_weight" if self.weighted else ""
