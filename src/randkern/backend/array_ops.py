@@ -42,25 +42,15 @@ class ArrayOps:
     """Primitives of one array library.
 
     The result takes its namespace, dtype and device from the array `like`.
-
-    Attributes
-    ----------
-    xp : module
-        The library's array API namespace.
-    special : module
-        Its special functions: expit, logsumexp, ndtr, softmax.
-    algebra, duals, hadamard, sparse, skinny_gemm
-        Linear algebra, dual activations, structured projections, features of skeletons
-        with sparse products, and products with few columns.
     """
 
-    xp: Any
-    special: Any
-    algebra: Any
-    duals: Any
-    hadamard: Any
-    sparse: Any
-    skinny_gemm: Any
+    xp: Any  # the library's array API namespace
+    special: Any  # its special functions: expit, logsumexp, ndtr, softmax
+    algebra: Any  # an ArrayAlgebra
+    duals: Any  # dual activations
+    hadamard: Any  # structured projections
+    sparse: Any  # features of skeletons with sparse products
+    skinny_gemm: Any  # products with few columns
     # What the primitives below need beyond the standard.
     placed: Any
     to_host: Any

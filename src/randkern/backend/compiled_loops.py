@@ -62,7 +62,7 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
 
 
 def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat writable view of a matrix, not empty, as :func:`input_rows` do."""
+    """Return what :func:`input_rows` does for a matrix to write, without a copy."""
     n_rows, n_cols = array.shape
     itemsize = array.dtype.itemsize
     stride, rest = divmod(array.strides[0], itemsize)

@@ -250,9 +250,7 @@ _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
 
 
-def _amplitude_of(
-    amplitude: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype
-) -> np.ndarray:
+def _amplitude_of(amplitude, shape, dtype):
     """Return the amplitudes, or an empty array if there are none."""
     if amplitude is None:
         return np.empty((1, 0), dtype)
@@ -261,13 +259,7 @@ def _amplitude_of(
     return amplitude
 
 
-def _run(
-    function: Callable[..., None],
-    inputs: tuple[np.ndarray, ...],
-    numbers: tuple[Any, ...],
-    out: np.ndarray,
-    nanoseconds: float,
-) -> None:
+def _run(function, inputs, numbers, out, nanoseconds):
     """Run a compiled function over ranges of rows, with flat views of the arrays."""
     if out.size == 0:
         return

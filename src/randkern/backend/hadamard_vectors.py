@@ -230,8 +230,8 @@ def panel_step(
             at = [builder.add(position, origin) for origin in origins]
             mask_at = [builder.add(mask_origin, each) for each in at]
             offsets = tile.offsets(at)
-            signs = [masks.load_mask(each, tile.lanes) for each in mask_at]
-            tile.store_all(multiply(tile, offsets, signs), offsets)
+            minus = [masks.load_mask(each, tile.lanes) for each in mask_at]
+            tile.store_all(multiply(tile, offsets, minus), offsets)
 
         # Choose the action outside the loops: inside, the compiler would hoist the
         # addresses of all actions, and spill registers.
