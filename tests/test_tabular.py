@@ -176,7 +176,7 @@ def test_folds_are_fits_without_their_rows(k):
     X, Y = rows_and_targets(50, k)
     weight = RNG.uniform(0.5, 2, 50)
     kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
-    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
+    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
     folds = np.empty(50, dtype=int)
@@ -197,7 +197,7 @@ def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
     X, Y = rows_and_targets(60, k)
     weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
-    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
+    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     assert np.array_equal(fit.judged, order[-15:])
     expected = leave_one_out(kernel, 0.1, X, Y, weight)[fit.judged]
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
@@ -214,7 +214,8 @@ def test_the_penalty_grows_where_the_matrix_is_singular(monkeypatch, most_folded
     monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
-    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, :1], np.ones(60), np.arange(60))
+    table = model.Table(X, X[:, :1], np.ones(60))
+    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, table, np.arange(60))
     assert 1e-25 < fit.alpha < 1e-9
     assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
 
@@ -362,7 +363,8 @@ def test_explained_code_of_a_blend(fitted):
     members = list(fitted.model_.members)
     kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
     X = members[0].encoder.transform(TABLE)
-    other = fit_ridge(kernel, 0.1, X, TARGET[:, None], np.ones(N), np.arange(N))
+    table = model.Table(X, TARGET[:, None], np.ones(N))
+    other = fit_ridge(kernel, 0.1, table, np.arange(N))
     parts = [
         model.Member(share, members[0].encoder, fit, turn)
         for share, fit, turn in (
@@ -665,7 +667,7 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     monkeypatch.setattr(fit, "_adapted", lambda trial, *_: trial)
     monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((90, 1)))
     monkeypatch.setattr(estimators, "leave_one_out", lambda *_: Y / 2)
-    table = estimators.Table(np.zeros((90, 1)), Y, np.ones(90))
+    table = model.Table(np.zeros((90, 1)), Y, np.ones(90))
     judged = fit._judged(trials, table)
     assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
 
@@ -1040,12 +1042,13 @@ def test_lengthscales_are_adapted_to_more_rows():
     model_ = model.JUDGED_ROWS
     model.JUDGED_ROWS = 300
     try:
-        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, np.inf)
+        table = model.Table(X, Y, weight)
+        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, table, np.inf)
         fits = [
-            model._fit_tail(*pair, X, Y, weight, order)
+            model._fit_tail(*pair, table, order)
             for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
         ]
-        late = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, 0.0)
+        late = model.adapted(rk.Gaussian(3.0), 1.0, table, 0.0)
     finally:
         model.JUDGED_ROWS = model_
     assert kernel.lengthscale < 1.5
@@ -1061,9 +1064,9 @@ def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make
     seen = []
     fit_tail = model._fit_tail
 
-    def seeing(kernel, alpha, X, *args):
-        seen.append(len(X))
-        return fit_tail(kernel, alpha, X, *args)
+    def seeing(kernel, alpha, table, *args):
+        seen.append(len(table))
+        return fit_tail(kernel, alpha, table, *args)
 
     before: list[int] = []
 
@@ -1165,7 +1168,7 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         )
         for name in "cba"
     ]
-    table = estimators.Table(np.arange(160), labels, np.ones(160), labels)
+    table = model.Table(np.arange(160), labels, np.ones(160), labels)
     assert fit._compared(parts[:1], table) is None
     found = fit._compared(parts, table)
     assert (found and found.trial.form) == best
@@ -1190,7 +1193,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
         quietly(model, U, y, w)
 
     monkeypatch.setattr(classification, "quietly", spied)
-    table = estimators.Table(X, labels, weight, labels)
+    table = model.Table(X, labels, weight, labels)
     none = fit._share_with_all(trial, 1.0, table, 40, 60.0)
     assert none == (1.0, 1.0) and not fits
     found, pace = fit._share_with_all(trial, 1.0, table, 40, 1.0)
@@ -1216,7 +1219,7 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit = classifier(time_limit=60)
     fit._counts, fit.classes_ = None, np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
-    table = estimators.Table(X, labels, np.ones(160), labels)
+    table = model.Table(X, labels, np.ones(160), labels)
     part = fit._judged_apart(trial, 1.0, 9, table, 20)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
     assert part.P.min() > 0 and np.isfinite(fit.temperature_)
@@ -1718,7 +1721,8 @@ def test_the_variance_of_fits_is_no_importance():
     for _ in range(40):
         X = rng.normal(size=(n, 2))
         Y = X[:, :1] + rng.normal(size=(n, 1))
-        fit = fit_ridge(rk.Gaussian(1.5), 1.0, X, Y, np.ones(n), np.arange(n))
+        table = model.Table(X, Y, np.ones(n))
+        fit = fit_ridge(rk.Gaussian(1.5), 1.0, table, np.arange(n))
         whole = model.TabularModel([model.Member(1.0, encoder, fit)])
         shares.append(whole.importances(2, {"standard": X})[1])
         assert shares[-1] >= 0

@@ -42,14 +42,15 @@ _POOLED_BATCHES = 16
 class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
-    `read` returns an iterator over checked (X, Y, weight) of the same rows in every
-    call: in their own order for None, in a random order for a generator. `like` is an
-    array of the dtype of the rows, on their device, and `n_bytes` the memory of all X.
+    `read` returns an iterator over blocks of checked rows, the same in every call: in
+    their own order and numbered for None, in a random order for a generator. `like` is
+    an array of the dtype of the rows, on their device, and `n_bytes` the memory of all
+    X.
     """
 
     def __init__(
         self,
-        read: Callable[[np.random.Generator | None], Iterator[tuple[Rows, Any, Any]]],
+        read: Callable[[np.random.Generator | None], Iterator[ArrayRows]],
         n_rows: int,
         n_targets: int,
         like: Any,
@@ -63,11 +64,7 @@ class StreamedRows(TrainingData):
         self._changes: tuple[Callable[[ArrayRows], ArrayRows], ...] = ()
 
     def _pass(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        """Yield the blocks of a pass, with row numbers if they come in order."""
-        start = 0
-        for X, Y, weight in self._read(generator):
-            block = ArrayRows(X, Y, weight, start)
-            start += block.n_rows
+        for block in self._read(generator):
             for change in self._changes:
                 block = change(block)
             yield block
@@ -154,10 +151,8 @@ class _CheckedBlocks:
             encoder.check_known(X)
         return X, check_block_weights(block.sample_weight, X)
 
-    def read(
-        self, generator: np.random.Generator | None
-    ) -> Iterator[tuple[Rows, Any, Any]]:
-        """Yield rows, targets and weights, in order or in a random order."""
+    def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
+        """Yield blocks with their targets, in order or in a random order."""
         start = 0
         in_order = generator is None
         for number, block in enumerate(
@@ -166,9 +161,8 @@ class _CheckedBlocks:
             with _located(number, start) if in_order else contextlib.nullcontext():
                 X, weight = self.of(block)
                 Y, weight = self.estimator._targets_of(X, block.y, weight)
+            yield ArrayRows(X, Y, weight, start).at(self.like)
             start += X.shape[0]
-            rows = ArrayRows(X, Y, weight).at(self.like)
-            yield rows.X, rows.Y, rows.weight
 
 
 def read_stream(

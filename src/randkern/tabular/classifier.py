@@ -21,21 +21,12 @@ from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import (
-    MOST_MEMBERS,
-    Table,
-    Tabular,
-    normalised,
-    quietly,
-)
-from randkern.tabular.leave_one_out import (
-    log_loss,
-    log_probabilities,
-    positive_inverse,
-)
+from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised, quietly
+from randkern.tabular.leave_one_out import log_loss, log_probabilities, positive_inverse
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
+    Table,
     factorising_seconds,
     gram_seconds,
     operations_per_second,
@@ -248,7 +239,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             late = self._left() < _COMPARING_SHARE * self._last_seconds
             if late or len(parts) == 1:
                 break
-            encoded = replace(some, X=self._encoded(part.trial, some.X, "float32"))
+            encoded = self._encoded_table(part.trial, some, "float32")
             found = self._judged_apart(
                 part.trial, part.share, _FEW_LANDMARKS, encoded, n
             )
@@ -266,12 +257,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self._order[-n_held:], self._order[:-n_held]
 
     def _judged_apart(
-        self,
-        trial: Trial,
-        share: float | None,
-        D: int,
-        encoded: Table,
-        n_held: int,
+        self, trial: Trial, share: float | None, D: int, encoded: Table, n_held: int
     ) -> _Part:
         """Return a part with probabilities of the first encoded rows.
 
@@ -348,13 +334,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             trial = adapted[id(trial)]
             dtype = "float64" if D is None else "float32"
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-            U = self._encoded(trial, table.X, dtype)
+            encoded = self._encoded_table(trial, table, dtype)
             if part.share is None:
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 penalty, pace = part.share, 1.0
                 if many and D is not None:
-                    encoded = replace(table, X=U)
                     penalty, pace = self._share_with_all(
                         trial, penalty, encoded, D, last
                     )
@@ -364,7 +349,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
                 least = _LEAST_ITER if D is None else _LANDMARK_PASSES
                 model.max_iter = min(max(passes, least), _MAX_ITER)
-            quietly(model, U, table.labels, given)
+            quietly(model, encoded.X, table.labels, given)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from numbers import Real
 from operator import itemgetter
@@ -44,6 +44,7 @@ from randkern.tabular.model import (
     MOST_FACTORISED,
     SOLVER,
     Member,
+    Table,
     TabularModel,
     adapted,
     factorised_rows,
@@ -91,25 +92,6 @@ _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
 _RELEARNING_SHARE = 0.8
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
-
-    X: Any
-    Y: np.ndarray
-    weight: np.ndarray
-    labels: Any = None
-
-    def __len__(self) -> int:
-        return len(self.Y)
-
-    def take(self, rows: np.ndarray) -> Table:
-        """Return some of the rows."""
-        labels = None if self.labels is None else self.labels[rows]
-        X = _safe_indexing(self.X, rows)
-        return Table(X, self.Y[rows], self.weight[rows], labels)
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -303,6 +285,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
+    def _encoded_table(
+        self, trial: Trial, table: Table, dtype: str = "float64"
+    ) -> Table:
+        """Return a table with its rows encoded for the kernel of a trial."""
+        return replace(table, X=self._encoded(trial, table.X, dtype))
+
     def _adapted(
         self, trial: Trial, table: Table, seconds: float, most: int = _MOST_ADAPTED
     ) -> Trial:
@@ -317,12 +305,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        some = table.take(self._order[:m])
-        U, until = self._encoded(trial, some.X), self._clock() + seconds
-        kernel, alpha = adapted(
-            *(trial.kernel, trial.alpha, U, some.Y, some.weight),
-            *(until, self._clock, self._loss),
-        )
+        some = self._encoded_table(trial, table.take(self._order[:m]))
+        how = self._clock() + seconds, self._clock, self._loss
+        kernel, alpha = adapted(trial.kernel, trial.alpha, some, *how)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def _forget(self) -> None:
@@ -531,8 +516,8 @@ class TabularRegressor(RegressorMixin, Tabular):
             if self._how != "factorise":
                 members.append(self._fit_many(trial, table, stream))
                 continue
-            U, how = self._encoded(trial, table.X), (trial.kernel, trial.alpha)
-            fit = fit_ridge(*how, U, table.Y, table.weight, order)
+            encoded = self._encoded_table(trial, table)
+            fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = self._encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
         return normalised(members)
@@ -547,9 +532,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         n, floor = len(table), 0.1 * self.time_limit
         m = min(factorised_rows(max(self._left(), floor) / 3), n)
         order = np.arange(m)
-        some, how = table.take(order), (trial.kernel, trial.alpha)
-        U = self._encoded(trial, some.X)
-        part: Any = fit_ridge(*how, U, some.Y, some.weight, order)
+        some = self._encoded_table(trial, table.take(order))
+        part: Any = fit_ridge(trial.kernel, trial.alpha, some, order)
         plan, D = plan_of(n, max(self._left(), floor))
         # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
@@ -607,11 +591,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and self._how == "factorise"
         if self._is_stopped or not few:
             return usual
-        U, Y, weight = (
-            self._rows[trial.numbers],
-            Y[self._searched],
-            weight[self._searched],
-        )
+        U, rows = self._rows[trial.numbers], self._searched
+        Y, weight = Y[rows], weight[rows]
         until, sizes = self._clock() + _RELEARNING_SHARE * self._left(), np.zeros(2)
         for fold in range(_RELEARNED):
             held = np.arange(n) % _RELEARNED == fold
@@ -626,8 +607,8 @@ class TabularRegressor(RegressorMixin, Tabular):
                 break
             for at, each in enumerate((trial, learned)):
                 V, order = each.turned(U), np.arange(n - held.sum())
-                rest = V[~held], Y[~held], weight[~held]
-                fit = fit_ridge(each.kernel, each.alpha, *rest, order)
+                rest = Table(V[~held], Y[~held], weight[~held])
+                fit = fit_ridge(each.kernel, each.alpha, rest, order)
                 residuals = np.abs(Y[held] - fit.predict(V[held]))
                 sizes[at] += (weight[held] @ residuals).sum()
         return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual

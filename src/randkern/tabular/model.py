@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
 from randkern.backend.blas import factorise_upper
 from randkern.backend.compiled_loops import working_seconds
@@ -55,6 +56,25 @@ _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
 _LEAST_GAIN = 1e-3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
+
+    X: Any
+    Y: np.ndarray
+    weight: np.ndarray
+    labels: Any = None
+
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return some of the rows."""
+        labels = None if self.labels is None else self.labels[rows]
+        X = _safe_indexing(self.X, rows)
+        return Table(X, self.Y[rows], self.weight[rows], labels)
 
 
 @dataclass
@@ -136,36 +156,26 @@ def folds_of(n: int) -> np.ndarray:
 
 
 def fit_ridge(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
-    """Fit the exact kernel to all rows, and evaluate it on the last ones in `order`.
+    """Fit the exact kernel to encoded rows, and evaluate it on the last in `order`.
 
-    `Y` has shape (n, k), and weights have mean 1. The penalty is increased until the
-    matrix is numerically positive definite.
+    Weights have mean 1. The penalty is increased until the matrix is numerically
+    positive definite.
     """
-    fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
+    fit = _fit_folds if len(encoded) <= MOST_FOLDED else _fit_tail
     while True:
         try:
-            return fit(kernel, alpha, X, Y, weight, order)
+            return fit(kernel, alpha, encoded, order)
         except np.linalg.LinAlgError:
             alpha *= 10.0
 
 
 def _fit_tail(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
-    X, Y, penalty = X[order], Y[order], alpha / weight[order]
+    X, Y, penalty = encoded.X[order], encoded.Y[order], alpha / encoded.weight[order]
     n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
     gram.flat[:: n + 1] += penalty
@@ -209,19 +219,15 @@ def _intercepts(
 
 
 def _fit_folds(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
     A fit without the rows S equals the fit to all rows with the residuals
     r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
     """
-    (n, k), penalty = Y.shape, alpha / weight
+    X, Y, penalty = encoded.X, encoded.Y, alpha / encoded.weight
+    n, k = Y.shape
     P = inverse(np.array(kernel._gram(X, None)), penalty)
     if P is None:
         raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
@@ -252,9 +258,7 @@ def _fit_folds(
 def adapted(
     kernel: Kernel,
     alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
+    encoded: Table,
     until: float,
     clock: Callable[[], float] = working_seconds,
     loss: Loss = log_squares,
@@ -265,12 +269,13 @@ def adapted(
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
     time remains.
     """
-    order = np.arange(len(X))
+    order = np.arange(len(encoded))
 
     def error(at: tuple[int, int]) -> float:
-        fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
-        judged = Y[fit.judged]
-        return loss(judged - fit.residuals, judged, weight[fit.judged])[0]
+        fit = _fit_tail(*_stepped(kernel, alpha, at), encoded, order)
+        judged = encoded.Y[fit.judged]
+        weight = encoded.weight[fit.judged]
+        return loss(judged - fit.residuals, judged, weight)[0]
 
     began = clock()
     best, done = (0, 0), set()
