@@ -99,11 +99,6 @@ _EPS = 2.0**-52
 _REFLECTIONS = 64
 
 
-def _columns(solve, right):
-    """Apply `solve` to a matrix, or to a vector as a one-column matrix."""
-    return solve(right[:, None])[:, 0] if right.ndim == 1 else solve(right)
-
-
 class TorchAlgebra(ArrayAlgebra):
     """PyTorch's linear algebra."""
 
@@ -132,11 +127,9 @@ class TorchAlgebra(ArrayAlgebra):
     def triangular_solve(self, factor, right, transposed=False):
         """Return L⁻¹b, or L⁻ᵀb."""
         matrix = factor.T if transposed else factor
-
-        def solve(b):
-            return torch.linalg.solve_triangular(matrix, b, upper=transposed)
-
-        return _columns(solve, right)
+        columns = right[:, None] if right.ndim == 1 else right
+        solved = torch.linalg.solve_triangular(matrix, columns, upper=transposed)
+        return solved[:, 0] if right.ndim == 1 else solved
 
     def extended_factor(self, factor, rows):
         """Return the lower factor of LLᵀ + RᵀR in O(n²) operations per row of R.

@@ -152,8 +152,7 @@ class RowBlocks:
         >>> [block.y.tolist() for block in rows]
         [[0.0, 2.0], [4.0, 6.0], [8.0]]
         """
-        source = ArraySource.of(X, y, sample_weight, block_rows)
-        return cls._of_source(source, source.n_rows, source.n_blocks)
+        return cls._of_source(ArraySource.of(X, y, sample_weight, block_rows))
 
     @classmethod
     def from_parquet(
@@ -214,7 +213,7 @@ class RowBlocks:
         >>> folder.cleanup()
         """
         source = ParquetSource.of(path, target, sample_weight, columns, block_rows)
-        rows = cls._of_source(source, source.n_rows, source.n_blocks)
+        rows = cls._of_source(source)
         rows.column_names = source.columns
         return rows
 
@@ -262,9 +261,9 @@ class RowBlocks:
         return cls.from_arrays(*arrays, block_rows=block_rows)
 
     @classmethod
-    def _of_source(cls, source: Iterable[Any], n_rows: int, n_blocks: int) -> RowBlocks:
-        rows = cls(source, n_rows=n_rows)
-        rows._n_blocks = n_blocks
+    def _of_source(cls, source: ArraySource | ParquetSource) -> RowBlocks:
+        rows = cls(source, n_rows=source.n_rows)
+        rows._n_blocks = source.n_blocks
         return rows
 
     @property

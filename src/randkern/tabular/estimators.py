@@ -231,7 +231,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _keep_trials(self, trials: list[Trial]) -> None:
         """Store the leaderboard."""
-        self._trials = [
+        self._trials: list[dict[str, Any]] = [
             {
                 "kernel": trial.form,
                 "numbers": trial.numbers,
@@ -331,8 +331,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=itemgetter("error"))
-        trials.sort(key=itemgetter("rows"), reverse=True)
+        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
         try:
             import pandas as pd
         except ImportError:
