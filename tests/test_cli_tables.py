@@ -28,7 +28,7 @@ from randkern import cli
 from randkern.cli import console, fit, predict, tables
 from randkern.report import baselines, evaluate, summarise
 from randkern.report.page import learning_curve
-from randkern.tabular.model import Member, TabularModel, fit_ridge
+from randkern.tabular.model import Member, Table, TabularModel, fit_ridge
 
 QUICK = ("--time-limit", "2")
 
@@ -127,7 +127,8 @@ def test_learning_curves_end_at_the_error_of_the_model():
     turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
     kernel, U = rk.Gaussian([0.5, 9.0]), encoder.transform(rows[:200]) @ turn
     order = np.arange(200)
-    fit = fit_ridge(kernel, 1e-3, U, y[:200, None], np.ones(200), order)
+    table = Table(U, y[:200, None], np.ones(200))
+    fit = fit_ridge(kernel, 1e-3, table, order)
     model = rk.TabularRegressor()
     model.model_ = TabularModel([Member(1.0, encoder, fit, turn)])
     curve = learning_curve(model, (rows[:200], y[:200]), (rows[200:], y[200:]))

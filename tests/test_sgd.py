@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randkern as rk
 from randkern.data.out_of_core import StreamedRows
+from randkern.data.training_data import ArrayRows
 from randkern.exceptions import CheckpointError
 from randkern.models.iterative_ridge import FeatureBatches
 from randkern.solvers import SGD, Outcome
@@ -276,7 +277,7 @@ def test_every_row_comes_once_an_epoch(n, n_batch, pooled, weighted):
         blocks = rk.RowBlocks.from_arrays(X, X[:, 0], weight, block_rows=4)
         used = blocks if generator is None else blocks.shuffled(generator)
         for block in used:
-            yield block.X, block.y[:, None], block.sample_weight
+            yield ArrayRows(block.X, block.y[:, None], block.sample_weight)
 
     rows = StreamedRows(read, n, 1, X[:0], X.nbytes)
     generator = np.random.default_rng(0)

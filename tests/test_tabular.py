@@ -181,7 +181,7 @@ def test_folds_are_fits_without_their_rows(k):
     X, Y = rows_and_targets(50, k)
     weight = RNG.uniform(0.5, 2, 50)
     kernel, order = rk.Gaussian(1.5), RNG.permutation(50)
-    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
+    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
     folds = np.empty(50, dtype=int)
@@ -202,7 +202,7 @@ def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
     X, Y = rows_and_targets(60, k)
     weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
-    fit = fit_ridge(kernel, 0.1, X, Y, weight, order)
+    fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     assert np.array_equal(fit.judged, order[-15:])
     expected = leave_one_out(kernel, 0.1, X, Y, weight)[fit.judged]
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-8)
@@ -219,7 +219,8 @@ def test_the_penalty_grows_where_the_matrix_is_singular(monkeypatch, most_folded
     monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
-    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, X, X[:, :1], np.ones(60), np.arange(60))
+    table = model.Table(X, X[:, :1], np.ones(60))
+    fit = fit_ridge(rk.Gaussian(50.0), 1e-25, table, np.arange(60))
     assert 1e-25 < fit.alpha < 1e-9
     assert np.allclose(fit.predict(X)[:, 0], X[:, 0], atol=1e-2)
 
@@ -367,7 +368,8 @@ def test_explained_code_of_a_blend(fitted):
     members = list(fitted.model_.members)
     kernel = 0.5 * rk.Linear() + rk.Matern(2.5, np.linspace(1, 2, 9))
     X = members[0].encoder.transform(TABLE)
-    other = fit_ridge(kernel, 0.1, X, TARGET[:, None], np.ones(N), np.arange(N))
+    table = model.Table(X, TARGET[:, None], np.ones(N))
+    other = fit_ridge(kernel, 0.1, table, np.arange(N))
     parts = [
         model.Member(share, members[0].encoder, fit, turn)
         for share, fit, turn in (
@@ -621,7 +623,7 @@ def test_targets_choose_the_prior_of_lengthscales(relevant, loss):
     y = X[:, 0] * X[:, 1]
     if relevant == "all":
         y = X.sum(axis=1) + 6 * rng.normal(size=160)
-    y = np.sign(y) if loss.is_noisy else y / y.std()
+    y = np.sign(y) if objectives.is_noisy(loss) else y / y.std()
     machine = KernelSearch(
         *({"standard": X}, {"standard": np.arange(10)}, y[:, None]),
         *(np.ones(160), np.inf, rk._random.root_stream(0), lambda trial: False),
@@ -629,7 +631,7 @@ def test_targets_choose_the_prior_of_lengthscales(relevant, loss):
     )
     machine._until = np.inf
     start = machine.isotropic("Matern 3/2", "standard", 160)
-    narrow = 10 if loss.is_noisy else 3
+    narrow = 10 if objectives.is_noisy(loss) else 3
     assert (machine._best_precision(start, 160) == narrow) == (relevant == "all")
 
 
@@ -671,7 +673,8 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     monkeypatch.setattr(fit, "_adapted", lambda trial, *_: trial)
     monkeypatch.setattr(fit, "_sample", lambda trial: np.zeros((90, 1)))
     monkeypatch.setattr(estimators, "leave_one_out", lambda *_: Y / 2)
-    judged = fit._judged(trials, None, Y, np.ones(90))
+    table = model.Table(np.zeros((90, 1)), Y, np.ones(90))
+    judged = fit._judged(trials, table)
     assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
 
 
@@ -974,8 +977,8 @@ def test_copies_of_rows_are_no_evidence(make):
 def test_equal_rows_of_different_targets_are_no_copies():
     cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
     targets = (np.arange(60) % 3 > 0)[:, None]
-    assert estimators.different_rows(cells, targets, np.ones(60)) is None
-    rows, weight = estimators.different_rows(cells, cells, np.arange(60.0))
+    assert model.different_rows(cells, targets, np.ones(60)) is None
+    rows, weight = model.different_rows(cells, cells, np.arange(60.0))
     assert cells[rows, 0].tolist() == [0.0, 1.0, 2.0]
     assert weight.tolist() == [190.0, 590.0, 990.0]
 
@@ -1045,12 +1048,13 @@ def test_lengthscales_are_adapted_to_more_rows():
     model_ = model.JUDGED_ROWS
     model.JUDGED_ROWS = 300
     try:
-        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, np.inf)
+        table = model.Table(X, Y, weight)
+        kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, table, np.inf)
         fits = [
-            model._fit_tail(*pair, X, Y, weight, order)
+            model._fit_tail(*pair, table, order)
             for pair in ((rk.Gaussian(3.0), 1.0), (kernel, alpha))
         ]
-        late = model.adapted(rk.Gaussian(3.0), 1.0, X, Y, weight, 0.0)
+        late = model.adapted(rk.Gaussian(3.0), 1.0, table, 0.0)
     finally:
         model.JUDGED_ROWS = model_
     assert kernel.lengthscale < 1.5
@@ -1066,9 +1070,9 @@ def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make
     seen = []
     fit_tail = model._fit_tail
 
-    def seeing(kernel, alpha, X, *args):
-        seen.append(len(X))
-        return fit_tail(kernel, alpha, X, *args)
+    def seeing(kernel, alpha, table, *args):
+        seen.append(len(table))
+        return fit_tail(kernel, alpha, table, *args)
 
     before: list[int] = []
 
@@ -1126,7 +1130,7 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 
 def test_iterations_stop_before_one_that_lasts_too_long():
     clock = iter([5.0, 7.0, 9.0])  # the first has taken what prepares it, too
-    over = estimators.stopping(10.0, lambda: next(clock))
+    over = model.stopping(10.0, lambda: next(clock))
     assert [over(None) for _ in range(3)] == [False, False, True]
 
 
@@ -1157,8 +1161,8 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     fit._counts, fit._clock = None, lambda: 60 - left
     monkeypatch.setattr(fit, "_encoded", lambda trial, X, dtype: X)
 
-    def held_out(trial, share, D, U, labels, weight, n_held):
-        assert len(U) == 160 and n_held == 20 and U[0] == 140
+    def held_out(trial, share, D, encoded, n_held):
+        assert len(encoded) == 160 and n_held == 20 and encoded.X[0] == 140
         chance = P[trial.form]
         found = np.tile([chance, 1 - chance], (n_held, 1))
         return classification._Part(trial, share, found, -np.log(chance))
@@ -1170,9 +1174,9 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         )
         for name in "cba"
     ]
-    rows = np.arange(160), labels, np.ones(160)
-    assert fit._compared(parts[:1], *rows) is None
-    found = fit._compared(parts, *rows)
+    table = model.Table(np.arange(160), labels, np.ones(160), labels)
+    assert fit._compared(parts[:1], table) is None
+    found = fit._compared(parts, table)
     assert (found and found.trial.form) == best
     if found:
         assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
@@ -1188,16 +1192,17 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     fit, fits = classifier(time_limit=60), []
     fit._order, fit._clock, fit.classes_ = order, lambda: 0.0, np.arange(2)
     fit._counts = weight if weighted else None
-    quietly = classification._quietly
+    quietly = classification.quietly
 
     def spied(model, U, y, w):
         fits.append(U)
         quietly(model, U, y, w)
 
-    monkeypatch.setattr(classification, "_quietly", spied)
-    none = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 60.0)
+    monkeypatch.setattr(classification, "quietly", spied)
+    table = model.Table(X, labels, weight, labels)
+    none = fit._share_with_all(trial, 1.0, table, 40, 60.0)
     assert none == (1.0, 1.0) and not fits
-    found, pace = fit._share_with_all(trial, 1.0, X, labels, weight, 40, 1.0)
+    found, pace = fit._share_with_all(trial, 1.0, table, 40, 1.0)
     assert pace == 0  # by this clock
     assert {len(U) for U in fits} == {700}
     held, rest = order[-100:], order[:-100]
@@ -1220,7 +1225,8 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit = classifier(time_limit=60)
     fit._counts, fit.classes_ = None, np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
-    part = fit._judged_apart(trial, 1.0, 9, X, labels, np.ones(160), 20)
+    table = model.Table(X, labels, np.ones(160), labels)
+    part = fit._judged_apart(trial, 1.0, 9, table, 20)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
     assert part.P.min() > 0 and np.isfinite(fit.temperature_)
 
@@ -1289,7 +1295,7 @@ def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(
         without = krr(kernel, trial.alpha).fit(U[~held], y[~held])
         sizes[0] += np.abs(y[held, 0] - without.predict(U[held]).ravel()).sum()
         sizes[1] += np.abs(y[held, 0] - y[~held].mean()).sum()
-    assert fit._learning_factor(trial, Y, weight) == pytest.approx(
+    assert fit._learning_factor(trial, model.Table(None, Y, weight)) == pytest.approx(
         sizes[1] / sizes[0], rel=1e-3
     )
     assert np.array_equal(np.sort(seen[0]), np.flatnonzero(np.arange(100) % 5 != 0))
@@ -1318,7 +1324,7 @@ def test_kernels_whose_descent_was_cut_off_widen_no_intervals(
 
     monkeypatch.setattr(KernelSearch, "again", again)
     monkeypatch.setattr(fit, "_clock", lambda: now[0])
-    factor = fit._learning_factor(trial, Y, weight)
+    factor = fit._learning_factor(trial, model.Table(None, Y, weight))
     least = allowance(trial, fit._encoders[trial.numbers], 100)
     assert len(seen) == n_ended + 1
     assert factor == least if n_ended == 0 else factor > 1.5 * least
@@ -1334,7 +1340,7 @@ def test_residuals_of_folds_are_weighted(learned, monkeypatch):
     monkeypatch.setattr(
         *(KernelSearch, "again", lambda _, like, rows: replace(like, alpha=1e9))
     )
-    assert fit._learning_factor(trial, Y, weight) > 1.5
+    assert fit._learning_factor(trial, model.Table(None, Y, weight)) > 1.5
 
 
 @pytest.mark.parametrize("n", [30, 100])
@@ -1356,7 +1362,9 @@ def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch
     width = len(encoder.columns_)
     trial = replace(trial, turn=np.eye(width) if full else None)
     allowed = allowance(trial, encoder, 100)
-    assert fit._learning_factor(trial, Y, weight) == pytest.approx(allowed)
+    assert fit._learning_factor(trial, model.Table(None, Y, weight)) == pytest.approx(
+        allowed
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -1450,7 +1458,7 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     X, blas = rng.normal(size=(n, 2)), ThreadpoolController().select(user_api="blas")
     goal = objectives.LeaveOneOut(
         *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.eye(2), lambda: False),
-        *(objectives.Loss(of), 0.3),
+        *(of, 0.3),
     )
     with threadpool_limits(2, user_api="blas"):
         if all(each["num_threads"] == 1 for each in blas.info()):

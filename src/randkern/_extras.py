@@ -7,21 +7,9 @@ from types import ModuleType
 
 
 def import_extra(module: str, purpose: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra installs it.
+    """Import an optional dependency, or raise an ImportError.
 
-    Parameters
-    ----------
-    module : str
-        Import name, such as ``"pyarrow.dataset"``.
-    purpose : str
-        What needs it; the error message begins with this.
-    extra : str
-        The extra of randkern that installs it.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed.
+    Its message begins with the purpose, and says which extra of randkern installs it.
     """
     try:
         return importlib.import_module(module)

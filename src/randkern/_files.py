@@ -56,16 +56,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A symbolic link stays, and its target is replaced.
 
     Only regular files in existing folders are replaced.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> with atomic_write(Path(folder.name) / "x") as file:
-    ...     _ = file.write(b"content")
-    >>> [path.name for path in Path(folder.name).iterdir()]
-    ['x']
-    >>> folder.cleanup()
     """
     kind = special_kind(path)
     if kind is not None:

@@ -19,24 +19,6 @@ def all_or_nothing(method: Method) -> Method:
 
     Apply it outside of scikit-learn's ``with_callbacks``, which tears down what the
     callbacks of this fit have set up.
-
-    Examples
-    --------
-    >>> class Model:
-    ...     def _get_param_names(self):
-    ...         return []
-    ...     @all_or_nothing
-    ...     def fit(self, X):
-    ...         self.mean_ = sum(X) / len(X)
-    ...         self.largest_ = max(X)
-    ...         return self
-    >>> model = Model().fit([1, 2, 3])
-    >>> model.fit([])
-    Traceback (most recent call last):
-        ...
-    ZeroDivisionError: division by zero
-    >>> model.mean_, model.largest_
-    (2.0, 3)
     """
 
     @functools.wraps(method)
@@ -45,14 +27,10 @@ def all_or_nothing(method: Method) -> Method:
         try:
             return method(estimator, *args, **kwargs)
         except BaseException:
-            now, parameters = vars(estimator), estimator._get_param_names()
-            for name in [*now, *before]:
-                if name in parameters:
-                    continue
-                if name in before:
-                    now[name] = before[name]
-                else:
-                    now.pop(name, None)
+            parameters = estimator._get_param_names()
+            now = vars(estimator).items()
+            kept = {name: value for name, value in now if name in parameters}
+            estimator.__dict__ = before | kept
             raise
 
     return restoring  # type: ignore[return-value]

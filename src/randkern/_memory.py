@@ -30,11 +30,6 @@ def resolve_memory_limit(limit: Any) -> int:
 
     `limit` is a number of bytes, or a string like ``"4GB"`` or ``"500 MB"`` (powers of
     ten). None: 2 GB, or a quarter of the free memory if that is less.
-
-    Examples
-    --------
-    >>> resolve_memory_limit("4GB")
-    4000000000
     """
     if limit is None:
         free = available_memory()
@@ -112,13 +107,7 @@ def available_memory() -> int | None:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Format a size in B, kB, MB, GB or TB.
-
-    Examples
-    --------
-    >>> format_bytes(28_800_000_000)
-    '28.8 GB'
-    """
+    """Format a size in B, kB, MB, GB or TB, as in 28.8 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 1000:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"

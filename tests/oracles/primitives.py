@@ -17,7 +17,6 @@ __all__ = [
     "modulus_power",
     "philox4x32",
     "random_matrix",
-    "random_matrix_into",
 ]
 
 _LAWS = ("normal", "cauchy", "laplace", "uniform", "sign")
@@ -131,26 +130,6 @@ def random_matrix(
     else:
         values = sign
     return values.astype(dtype)
-
-
-def random_matrix_into(
-    key: int, law: str, row_start: int, col_start: int, out: np.ndarray
-) -> None:
-    """Fill `out` with a rectangle of the random matrix.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from oracles.primitives import random_matrix_into
-    >>> out = np.empty((2, 3))
-    >>> random_matrix_into(1, "sign", 0, 0, out)
-    >>> bool(np.all(np.abs(out) == 1))
-    True
-    """
-    n_rows, n_cols = out.shape
-    out[...] = random_matrix(
-        key, law, row_start, row_start + n_rows, col_start, col_start + n_cols
-    )
 
 
 def _float64(array: np.ndarray, like: np.ndarray) -> np.ndarray:

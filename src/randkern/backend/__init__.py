@@ -8,5 +8,3 @@ transforms.
 Nothing is imported here: Numba takes some 0.4 s to load, so a module imports the
 backend it needs where it needs it (``from randkern.backend import cpu``).
 """
-
-__all__ = ["counter", "cpu", "hadamard", "trig"]

@@ -25,18 +25,13 @@ from randkern.backend import (
     cpu,
     duals,
     hadamard,
+    pairwise,
     skinny_gemm,
     sparse_phases,
     special,
 )
 from randkern.backend.blas import add_gram, factorise_upper, short_on_one_thread
 from randkern.backend.compiled_loops import run_over_ranges
-from randkern.backend.pairwise import (
-    cauchy_kernel,
-    manhattan_distances,
-    patch_products,
-    scaled_squared_distances,
-)
 from randkern.backend.skinny_gemm import padded
 
 # Smaller changes of a value of order one are lost to rounding errors.
@@ -47,33 +42,19 @@ class ArrayOps:
     """Primitives of one array library.
 
     The result takes its namespace, dtype and device from the array `like`.
-
-    Attributes
-    ----------
-    xp : module
-        The library's array API namespace.
-    special : module
-        Its special functions: expit, logsumexp, ndtr, softmax.
-    algebra, duals, hadamard, sparse, skinny_gemm
-        Linear algebra, dual activations, structured projections, features of skeletons
-        with sparse products, and products with few columns.
     """
 
-    xp: Any
-    special: Any
-    algebra: Any
-    duals: Any
-    hadamard: Any
-    sparse: Any
-    skinny_gemm: Any
+    xp: Any  # the library's array API namespace
+    special: Any  # its special functions: expit, logsumexp, ndtr, softmax
+    algebra: Any  # an ArrayAlgebra
+    duals: Any  # dual activations
+    hadamard: Any  # structured projections
+    sparse: Any  # features of skeletons with sparse products
+    skinny_gemm: Any  # products with few columns
     # What the primitives below need beyond the standard.
     placed: Any
     to_host: Any
-    densified: Any
-    row_squares: Any
     largest_of_rows: Any
-    scale_rows: Any
-    divide_rows: Any
 
     def float64_like(self, values, like):
         """Return `values` in float64 on the device of `like`."""
@@ -222,7 +203,54 @@ class ArrayOps:
     binomial_squares = special.binomial_squares
     optical_angles = special.optical_angles
 
-    # Defaults for NumPy arrays and most tensors.
+    # Defaults, which some libraries replace.
+
+    def constant(self, owner, name, like, make):
+        """Return what `make` returns as an array like `like`.
+
+        On a device it is cached under `name` for the lifetime of `owner`.
+        """
+        return np.asarray(make())
+
+    def full_precision(self, like):
+        """Return a context in which products keep the precision of `like`."""
+        return nullcontext()
+
+    def lasting(self, make):
+        """Return what `make` returns, and whether later calls may reuse it."""
+        return make(), True
+
+    def densified(self, X):
+        """Return rows as a dense array."""
+        return X
+
+    def exp_of(self, values):
+        """Return exponentials, which may overwrite the values."""
+        return self.xp.exp(values)
+
+    def log1p_of(self, values):
+        """Return log(1 + v), which may overwrite the values v."""
+        return self.xp.log1p(values)
+
+    def map_rows(self, function, values):
+        """Return `function` of each row of values, which may be overwritten."""
+        return function(values)
+
+    def row_squares(self, X):
+        """Return the squared norms of rows in the dtype of X."""
+        return (X * X).sum(axis=1)
+
+    def squared_norms(self, X):
+        """Return the squared norms of rows in float64."""
+        return self.row_squares(self.as_float64(X))
+
+    def scale_rows(self, X, factors):
+        """Multiply each row by its factor."""
+        return X * factors[:, None]
+
+    def divide_rows(self, X, sizes):
+        """Divide each row by its size."""
+        return X / sizes[:, None]
 
     def generated_products(self, X, keys, start, stop, scale):
         """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
@@ -444,14 +472,16 @@ class NumpyOps(ArrayOps):
     sparse = sparse_phases
 
     add_gram = staticmethod(add_gram)
-    cauchy_kernel = staticmethod(cauchy_kernel)
+    cauchy_kernel = staticmethod(pairwise.cauchy_kernel)
     cos_sin_pairs = staticmethod(cpu.cos_sin_pairs)
     cosines = staticmethod(cpu.cosines)
-    manhattan_distances = staticmethod(manhattan_distances)
+    densified = staticmethod(pairwise.densified)
+    manhattan_distances = staticmethod(pairwise.manhattan_distances)
     modulus_power = staticmethod(cpu.modulus_power)
-    patch_products = staticmethod(patch_products)
+    patch_products = staticmethod(pairwise.patch_products)
+    row_squares = staticmethod(pairwise.row_squares)
     run_over_ranges = staticmethod(run_over_ranges)
-    scaled_squared_distances = staticmethod(scaled_squared_distances)
+    scaled_squared_distances = staticmethod(pairwise.scaled_squared_distances)
 
     bessel_k0 = staticmethod(scipy.special.k0)
 
@@ -462,21 +492,6 @@ class NumpyOps(ArrayOps):
     def placed(self, values, dtype, like):
         """Return values cast to a dtype."""
         return np.asarray(values, dtype=dtype)
-
-    def constant(self, owner, name, like, make):
-        """Return what `make` returns as an array like `like`.
-
-        On a device it is cached under `name` for the lifetime of `owner`.
-        """
-        return np.asarray(make())
-
-    def full_precision(self, like):
-        """Return a context in which products keep the precision of `like`."""
-        return nullcontext()
-
-    def lasting(self, make):
-        """Return what `make` returns, and whether later calls may reuse it."""
-        return make(), True
 
     def to_host(self, array):
         """Return a NumPy array; this is the only transfer from a device to the host."""
@@ -490,10 +505,6 @@ class NumpyOps(ArrayOps):
         """Return a C-contiguous array."""
         return np.ascontiguousarray(array)
 
-    def densified(self, X):
-        """Return rows as a dense array."""
-        return X.toarray() if sp.issparse(X) else X
-
     def take(self, X, rows):
         """Return the rows at the indices in a NumPy array."""
         return X[rows]
@@ -503,16 +514,12 @@ class NumpyOps(ArrayOps):
         np.multiply(values, factor, out=out)
 
     def exp_of(self, values):
-        """Overwrite values by their exponentials."""
         return np.exp(values, out=values)
 
     def log1p_of(self, values):
-        """Overwrite values v by log(1 + v)."""
         return np.log1p(values, out=values)
 
     def map_rows(self, function, values):
-        """Apply `function` to values in place, a few rows at a time per thread."""
-
         def task(start, stop):
             for first in range(start, stop, _MAPPED_ROWS):
                 part = values[first : min(first + _MAPPED_ROWS, stop)]
@@ -525,14 +532,7 @@ class NumpyOps(ArrayOps):
         """Return the sums of rows in float64."""
         return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
 
-    def row_squares(self, X):
-        """Return the squared norms of rows in the dtype of X."""
-        if sp.issparse(X):
-            return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-        return np.einsum("ij,ij->i", X, X)
-
     def squared_norms(self, X):
-        """Return the squared norms of rows in float64."""
         if sp.issparse(X):
             return self.row_squares(X.astype(np.float64))
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
@@ -548,18 +548,16 @@ class NumpyOps(ArrayOps):
         return self.largest_sizes(X.T)
 
     def scale_rows(self, X, factors):
-        """Multiply each row by its factor."""
         if sp.issparse(X):
             return sp.csr_array(sp.diags_array(factors) @ X)
-        return X * factors[:, None]
+        return super().scale_rows(X, factors)
 
     def divide_rows(self, X, sizes):
-        """Divide each row by its size."""
         if sp.issparse(X):
             X = sp.csr_array(X, copy=True)
             X.data /= np.repeat(sizes, np.diff(X.indptr))
             return X
-        return X / sizes[:, None]
+        return super().divide_rows(X, sizes)
 
     def with_bias(self, X, scale, bias):
         """Return X·scale, with a last column `bias` unless that is 0."""

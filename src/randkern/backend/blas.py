@@ -132,51 +132,28 @@ GRAM_COLUMNS = 1024  # of a tile: 8 MB in float64
 _ROWS_F32 = 2048  # longer float32 sums lose digits
 
 
-def _row_ranges(Z: np.ndarray) -> list[slice]:
-    n = Z.shape[0]
-    step = _ROWS_F32 if Z.dtype == np.float32 else max(n, 1)
-    return [slice(i, min(i + step, n)) for i in range(0, n, step)]
-
-
-def _column_ranges(n_columns: int) -> list[slice]:
-    starts = range(0, n_columns, GRAM_COLUMNS)
-    return [slice(j, min(j + GRAM_COLUMNS, n_columns)) for j in starts]
-
-
 def add_gram(Z: np.ndarray, gram: np.ndarray) -> None:
-    r"""Add :math:`Z^\top Z` of a block of rows to the upper triangle of `gram`.
+    """Add ZᵀZ of a block of rows to the upper triangle of `gram`, in float64.
 
-    Parameters
-    ----------
-    Z : ndarray of float32 or float64, shape (n, D)
-        Products are computed in its dtype, in float32 over at most 2048 rows at a
-        time, so that only short sums are rounded to float32.
-    gram : ndarray of float64, shape (D, D)
-        Accumulated in float64. Entries below the diagonal are unchanged.
-
-    Notes
-    -----
-    Temporary memory: two tiles of 1024 × 1024 in the dtype of `Z`.
+    Products are computed in the dtype of Z, in float32 over at most 2048 rows at a
+    time, so that only short sums are rounded to float32. Temporary memory: two tiles of
+    1024 × 1024 in the dtype of Z.
     """
-    n_columns = Z.shape[1]
-    _check_accumulator("gram", gram, (n_columns, n_columns))
-    for rows in _row_ranges(Z):
-        for left in _column_ranges(n_columns):
-            block = Z[rows, left]
-            for right in _column_ranges(n_columns):
-                if right.start < left.start:
-                    continue
-                # On the diagonal both factors are the same array, and NumPy calls
-                # BLAS's symmetric product, at half the cost.
-                product = block.T @ (block if right == left else Z[rows, right])
-                if right == left:
-                    product = np.triu(product)
-                gram[left, right] += product
-
-
-def _check_accumulator(name: str, array: np.ndarray, shape: tuple[int, int]) -> None:
-    if array.dtype != np.float64 or array.shape != shape:
+    n, n_columns = Z.shape
+    if gram.dtype != np.float64 or gram.shape != (n_columns, n_columns):
         raise ValueError(
-            f"{name} must be float64 of shape {shape}, got {array.dtype} of shape "
-            f"{array.shape}."
+            f"gram must be float64 of shape {n_columns, n_columns}, got {gram.dtype} "
+            f"of shape {gram.shape}."
         )
+    step = _ROWS_F32 if Z.dtype == np.float32 else max(n, 1)
+    starts = range(0, n_columns, GRAM_COLUMNS)
+    columns = [slice(j, min(j + GRAM_COLUMNS, n_columns)) for j in starts]
+    for first in range(0, n, step):
+        rows = Z[first : first + step]
+        for at, left in enumerate(columns):
+            block = rows[:, left]
+            # On the diagonal both factors are the same array, and NumPy calls BLAS's
+            # symmetric product, at half the cost.
+            gram[left, left] += np.triu(block.T @ block)
+            for right in columns[at + 1 :]:
+                gram[left, right] += block.T @ rows[:, right]

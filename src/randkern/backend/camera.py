@@ -56,29 +56,12 @@ def expose(
     .. math:: out_{ij} = \mathrm{clip}\bigl(\mathrm{round}(g I_{ij}
               + \sqrt{r^2 + s\,g I_{ij}}\; z_{ij}),\, 0,\, \text{full scale}\bigr)
 
-    with standard normal :math:`z_{ij}`.
+    with standard normal z, of which `key` names an infinite matrix and `frame` and
+    `pixel` are the position of ``out[0, 0]``. The gain g is in counts per unit of
+    intensity I ≥ 0, the read noise r the standard deviation without light, in counts,
+    and the shot noise s the variance of the light's own noise per count: one over the
+    number of electrons per count.
 
-    Parameters
-    ----------
-    intensity : ndarray of float32, shape (n, m)
-        I ≥ 0.
-    gain : float
-        g, counts per unit of intensity.
-    read_noise : float
-        r, standard deviation of the noise without light, in counts.
-    shot_noise : float
-        s, variance of the light's own noise per count: one over the number of
-        electrons per count.
-    full_scale : int
-        The largest count.
-    key : int
-        Names the noise; 0 <= key < 2^64.
-    frame, pixel : int
-        Position of ``out[0, 0]`` in the infinite noise matrix.
-    out : ndarray of uint8 or uint16, shape (n, m)
-
-    Notes
-    -----
     The number of electrons is a Poisson variable; from a few dozen electrons per count
     on, the error of its normal approximation is below the rounding of a count.
     """
@@ -117,15 +100,7 @@ def _look_up(counts, stride, table, out, out_stride, shape):
 
 
 def look_up(counts: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
-    """Look up the table's value for every count.
-
-    Parameters
-    ----------
-    counts : ndarray of uint8 or uint16, shape (n, m)
-        Counts beyond the table take its last value.
-    table : ndarray of float32, one-dimensional
-    out : ndarray of float32, shape (n, m)
-    """
+    """Write the table's value for every count; those beyond take its last value."""
     if counts.dtype not in _COUNTS or counts.shape != out.shape:
         raise ValueError(
             f"counts must be uint8 or uint16 of the shape of out, {out.shape}, got "

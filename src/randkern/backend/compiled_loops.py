@@ -43,20 +43,10 @@ def has_flat_rows(array: np.ndarray) -> bool:
 
 
 def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
-    """Return a flat read-only view of `array` and the distance between its rows.
+    """Return a flat read-only view of a matrix and the distance between its rows.
 
-    The array is copied first if its dtype differs or its rows are not contiguous.
-
-    Parameters
-    ----------
-    array : ndarray of shape (n, m), neither of them 0
-    dtype : dtype
-
-    Returns
-    -------
-    flat : ndarray of `dtype`, one-dimensional
-        Element (i, j) is ``flat[i * stride + j]``.
-    stride : int
+    Element (i, j) is ``flat[i * stride + j]``. The array, which is not empty, is copied
+    first if its dtype differs or its rows are not contiguous.
     """
     array = np.asarray(array, dtype=dtype)
     n_rows, n_cols = array.shape
@@ -72,18 +62,7 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
 
 
 def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a flat writable view of `array` and the distance between its rows.
-
-    Parameters
-    ----------
-    array : ndarray of shape (n, m), neither of them 0
-        Its columns must be contiguous.
-
-    Returns
-    -------
-    flat : ndarray, one-dimensional
-    stride : int
-    """
+    """Return what :func:`input_rows` does for a matrix to write, without a copy."""
     n_rows, n_cols = array.shape
     itemsize = array.dtype.itemsize
     stride, rest = divmod(array.strides[0], itemsize)
@@ -118,17 +97,9 @@ def run_over_ranges(
 ) -> None:
     """Call ``task(start, stop)`` over consecutive ranges that cover 0 to n.
 
-    Parameters
-    ----------
-    task : callable
-        Works on items start to stop - 1, releasing the GIL. What it writes must not
-        depend on where the ranges are cut.
-    n : int
-        Number of items; if 0, `task` is not called.
-    nanoseconds : float
-        Rough total time on one thread; small work stays on the caller's thread.
-    multiple : int
-        Ranges start at multiples of this number.
+    What a task writes must not depend on where the ranges are cut. They start at
+    multiples of a number. `nanoseconds` is the rough total time on one thread: small
+    work stays on the caller's thread.
     """
     if n <= 0:
         return
@@ -146,7 +117,8 @@ def run_over_ranges(
     ranges = list(itertools.pairwise(cuts))
     helpers = min(n_threads, n_ranges) - 1
     # The caller takes ranges too, rather than wait for a thread to wake up.
-    waiting = [_pool().submit(_work, task, ranges) for _ in range(helpers)]
+    pool = _pool(os.getpid())
+    waiting = [pool.submit(_work, task, ranges) for _ in range(helpers)]
     try:
         _work(task, ranges)
     finally:
@@ -212,13 +184,10 @@ def _work(task: Callable[[int, int], object], ranges: list[tuple[int, int]]) -> 
 
 
 @cache
-def _pool_of(process: int, n_threads: int) -> ThreadPoolExecutor:
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Return the thread pool of a process: a fork does not inherit its parent's."""
+    n_threads = numba.config.NUMBA_NUM_THREADS
     return ThreadPoolExecutor(n_threads, thread_name_prefix="randkern")
-
-
-def _pool() -> ThreadPoolExecutor:
-    """Return this process's thread pool: a fork does not inherit its parent's."""
-    return _pool_of(os.getpid(), numba.config.NUMBA_NUM_THREADS)
 
 
 _COMPILING = event.TimingListener()

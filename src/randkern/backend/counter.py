@@ -18,7 +18,8 @@ easy as 1, 2, 3", SC'11 (2011), section 3.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -27,28 +28,13 @@ from numba.extending import overload
 from randkern.backend.compiled_loops import output_rows, run_over_blocks
 from randkern.backend.cpu import bits_of_f32, cos_sin_half_turn_f32, f32_of_bits
 
-
 # A law is a type, so that loops are compiled only for the laws in use; it holds the
 # last word of its counters, which must never be renumbered.
-class _Normal(NamedTuple):
-    stream: int
-
-
-class _Cauchy(NamedTuple):
-    stream: int
-
-
-class _Laplace(NamedTuple):
-    stream: int
-
-
-class _Uniform(NamedTuple):
-    stream: int
-
-
-class _Sign(NamedTuple):
-    stream: int
-
+_Normal = namedtuple("_Normal", "stream")
+_Cauchy = namedtuple("_Cauchy", "stream")
+_Laplace = namedtuple("_Laplace", "stream")
+_Uniform = namedtuple("_Uniform", "stream")
+_Sign = namedtuple("_Sign", "stream")
 
 LAWS: dict[str, Any] = {
     "normal": _Normal(0),
@@ -84,18 +70,15 @@ _MINUS_TWO = np.float32(-2.0)
 _LN2 = np.float32(math.log(2.0))
 
 # log(1 + f) = f - f^2/2 + f^3 P(f), minimax for sqrt(1/2) <= 1 + f <= sqrt(2);
-# relative error 5.8e-9.
-_P0 = np.float32(0.333333317077)
-_P1 = np.float32(-0.250008210339)
-_P2 = np.float32(0.200012268802)
-_P3 = np.float32(-0.166233573597)
-_P4 = np.float32(0.142017579169)
-_P5 = np.float32(-0.131601821616)
-_P6 = np.float32(0.127615775364)
-_P7 = np.float32(-0.07634497759)
+# relative error 5.8e-9. Lowest powers come first.
+_P0, _P1, _P2, _P3 = np.array(
+    [0.333333317077, -0.250008210339, 0.200012268802, -0.166233573597], np.float32
+)
+_P4, _P5, _P6, _P7 = np.array(
+    [0.142017579169, -0.131601821616, 0.127615775364, -0.07634497759], np.float32
+)
+LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)  # for other compilers (Triton)
 SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
-# For other compilers (Triton), lowest powers first.
-LOG_F32 = (_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7)
 
 # Python's division checks for zero, which keeps a loop scalar; NumPy's does not.
 _inline = njit(forceinline=True, fastmath={"contract"}, error_model="numpy")
@@ -195,6 +178,15 @@ def _transform_sign(words, n, values):
         values[i] = f32_of_bits(_ONE_BITS | sign)
 
 
+_TRANSFORMS = {
+    _Normal: _transform_normal,
+    _Cauchy: _transform_cauchy,
+    _Laplace: _transform_laplace,
+    _Uniform: _transform_uniform,
+    _Sign: _transform_sign,
+}
+
+
 def _transform(law, words, n, values):
     """Transform the first n words of both halves to values of the law."""
     raise NotImplementedError("_transform is for compiled code.")
@@ -202,18 +194,8 @@ def _transform(law, words, n, values):
 
 @overload(_transform, jit_options={"forceinline": True})
 def _overload_transform(law, words, n, values):
-    transform_law = {
-        _Normal: _transform_normal,
-        _Cauchy: _transform_cauchy,
-        _Laplace: _transform_laplace,
-        _Uniform: _transform_uniform,
-        _Sign: _transform_sign,
-    }[law.instance_class]
-
-    def implementation(law, words, n, values):
-        transform_law(words, n, values)
-
-    return implementation
+    transform_law = _TRANSFORMS[law.instance_class]
+    return lambda law, words, n, values: transform_law(words, n, values)
 
 
 @njit(nogil=True, cache=True)
@@ -243,47 +225,6 @@ def fill_entries(key, law, row_start, col_start, out, stride, n_rows, n_cols):
                     out[np.uint64(target + j)] = values[np.uint64(source + j)]
 
 
-def random_matrix_into(
-    key: int, law: str, row_start: int, col_start: int, out: np.ndarray
-) -> None:
-    """Fill `out` with a rectangle of the random matrix; see :func:`random_matrix`.
-
-    Parameters
-    ----------
-    key : int
-        Names the matrix; 0 <= key < 2^64.
-    law : {"normal", "cauchy", "laplace", "uniform", "sign"}
-    row_start, col_start : int
-        Position of ``out[0, 0]`` in the infinite matrix.
-    out : ndarray of float32 or float64, shape (n_rows, n_columns)
-    """
-    if law not in LAWS:
-        raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
-    if not 0 <= key < 2**64:
-        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
-    if out.ndim != 2 or out.dtype not in (np.float32, np.float64):
-        raise ValueError(
-            "out must be a two-dimensional array of float32 or float64, got "
-            f"{out.ndim} dimensions of {out.dtype}."
-        )
-    n_cols = out.shape[1]
-    if row_start < 0 or col_start < 0 or col_start + n_cols > 2**34:
-        raise ValueError(
-            "The rectangle must start at or after (0, 0) and end by column 2**34, got "
-            f"({row_start}, {col_start}) and shape {out.shape}."
-        )
-    if out.size == 0:
-        return
-    key_word = np.uint64(key)
-
-    def task(rows: slice, columns: slice) -> None:
-        part = out[rows, columns]
-        origin = row_start + rows.start, col_start + columns.start
-        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
-
-    run_over_blocks(task, out.shape, _NANOSECONDS_AN_ENTRY * out.size, _TILE)
-
-
 def random_matrix(
     key: int,
     law: str,
@@ -296,32 +237,35 @@ def random_matrix(
     """Return a rectangle of an infinite random matrix of independent entries.
 
     Entry (i, j) is a function of (key, law, i, j): overlapping rectangles agree bit for
-    bit, with any number of threads. Values are computed in float32, also with
-    ``dtype=np.float64``.
+    bit, with any number of threads. Different keys, 0 <= key < 2^64, and different laws
+    under one key give independent matrices. Row indices are below 2^63, columns go up
+    to 2^34. Values are computed in float32, also with ``dtype=np.float64``.
 
-    Parameters
-    ----------
-    key : int
-        Names the matrix; 0 <= key < 2^64. Different keys, and different laws under
-        one key, give independent matrices.
-    law : {"normal", "cauchy", "laplace", "uniform", "sign"}
-        Law of an entry: N(0, 1), by Box-Muller, |x| <= 6.66; the standard Cauchy,
-        cot(pi v); the density exp(-|x|)/2; uniform on [0, 1), in steps of 2^-24;
-        +1 or -1.
-    row_start, row_stop, col_start, col_stop : int
-        The rectangle; row indices below 2^63, columns up to 2^34.
-    dtype : dtype
-        float32 or float64.
-
-    Returns
-    -------
-    ndarray of `dtype`, shape (row_stop - row_start, col_stop - col_start)
-
-    References
-    ----------
-    Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11 (2011).
+    The laws are "normal", N(0, 1) by Box-Muller, |x| <= 6.66; "cauchy", cot(pi v);
+    "laplace", of density exp(-|x|)/2; "uniform" on [0, 1), in steps of 2^-24; and
+    "sign", +1 or -1.
     """
+    if law not in LAWS:
+        raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
+    if not 0 <= key < 2**64:
+        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {dtype}.")
+    if row_start < 0 or col_start < 0 or col_stop > 2**34:
+        raise ValueError(
+            "The rectangle must start at or after (0, 0) and end by column 2**34, got "
+            f"rows {row_start} to {row_stop} and columns {col_start} to {col_stop}."
+        )
     shape = (max(row_stop - row_start, 0), max(col_stop - col_start, 0))
     out = np.empty(shape, dtype=dtype)
-    random_matrix_into(key, law, row_start, col_start, out)
+    if out.size == 0:
+        return out
+    key_word = np.uint64(key)
+
+    def task(rows: slice, columns: slice) -> None:
+        part = out[rows, columns]
+        origin = row_start + rows.start, col_start + columns.start
+        fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
+
+    run_over_blocks(task, out.shape, _NANOSECONDS_AN_ENTRY * out.size, _TILE)
     return out

@@ -54,27 +54,23 @@ _ROUND_F64 = np.float64(1.5 * 2**52)
 # k * PI2 exact in float32.
 _PI_F32 = np.float32(math.pi)
 INVERSE_PI_F32 = np.float32(1.0 / math.pi)
-_PI1_F32 = np.float32(3.140625)
-_PI2_F32 = np.float32(0.000967502593994140625)
-_PI3_F32 = np.float32(1.5099580252808664e-7)
+PI_PARTS_F32 = np.array(
+    [3.140625, 0.000967502593994140625, 1.5099580252808664e-7], np.float32
+)
+_PI1_F32, _PI2_F32, _PI3_F32 = PI_PARTS_F32
 
-# Minimax on |r| <= pi/2, in z = r^2: sin r = r + r z S(z), cos r = 1 + z C(z);
-# the polynomials' own errors are 4.7e-9 and 2.5e-10.
-_S0_F32 = np.float32(-1.66666571e-01)
-_S1_F32 = np.float32(8.33301636e-03)
-_S2_F32 = np.float32(-1.98065471e-04)
-_S3_F32 = np.float32(2.59990324e-06)
-_C0_F32 = np.float32(-4.99999995e-01)
-_C1_F32 = np.float32(4.16666406e-02)
-_C2_F32 = np.float32(-1.38884021e-03)
-_C3_F32 = np.float32(2.47618081e-05)
-_C4_F32 = np.float32(-2.60756625e-07)
+# Minimax on |r| <= pi/2, in z = r^2: sin r = r + r z S(z), cos r = 1 + z C(z), lowest
+# powers first; the polynomials' own errors are 4.7e-9 and 2.5e-10.
+SINE_F32 = np.array(
+    [-1.66666571e-01, 8.33301636e-03, -1.98065471e-04, 2.59990324e-06], np.float32
+)
+COSINE_F32 = np.array(
+    [-4.99999995e-1, 4.16666406e-2, -1.38884021e-3, 2.47618081e-5, -2.60756625e-7],
+    np.float32,
+)
+_S0_F32, _S1_F32, _S2_F32, _S3_F32 = SINE_F32
+_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32 = COSINE_F32
 _ONE_F32 = np.float32(1.0)
-
-# For other compilers (Triton), lowest powers first.
-PI_PARTS_F32 = (_PI1_F32, _PI2_F32, _PI3_F32)
-SINE_F32 = (_S0_F32, _S1_F32, _S2_F32, _S3_F32)
-COSINE_F32 = (_C0_F32, _C1_F32, _C2_F32, _C3_F32, _C4_F32)
 
 # pi/2 = 33 bits + 33 bits + the rest: |k| < 2^20 keeps the products exact.
 _INVERSE_HALF_PI = np.float64(2.0 / math.pi)
@@ -83,20 +79,12 @@ _HALF_PI2 = np.float64(float.fromhex("0x1.0b4611a600000p-34"))
 _HALF_PI3 = np.float64(float.fromhex("0x1.3198a2e037073p-69"))
 
 # The kernels of fdlibm (Sun Microsystems, 1993) on |r| <= pi/4.
-_S0_F64 = np.float64(-1.66666666666666324348e-01)
-_S1_F64 = np.float64(8.33333333332248946124e-03)
-_S2_F64 = np.float64(-1.98412698298579493134e-04)
-_S3_F64 = np.float64(2.75573137070700676789e-06)
-_S4_F64 = np.float64(-2.50507602534068634195e-08)
-_S5_F64 = np.float64(1.58969099521155010221e-10)
-_C0_F64 = np.float64(4.16666666666666019037e-02)
-_C1_F64 = np.float64(-1.38888888888741095749e-03)
-_C2_F64 = np.float64(2.48015872894767294178e-05)
-_C3_F64 = np.float64(-2.75573143513906633035e-07)
-_C4_F64 = np.float64(2.08757232129817482790e-09)
-_C5_F64 = np.float64(-1.13596475577881948265e-11)
-_HALF = np.float64(0.5)
-_ONE = np.float64(1.0)
+_S0_F64, _S1_F64 = -1.66666666666666324348e-01, 8.33333333332248946124e-03
+_S2_F64, _S3_F64 = -1.98412698298579493134e-04, 2.75573137070700676789e-06
+_S4_F64, _S5_F64 = -2.50507602534068634195e-08, 1.58969099521155010221e-10
+_C0_F64, _C1_F64 = 4.16666666666666019037e-02, -1.38888888888741095749e-03
+_C2_F64, _C3_F64 = 2.48015872894767294178e-05, -2.75573143513906633035e-07
+_C4_F64, _C5_F64 = 2.08757232129817482790e-09, -1.13596475577881948265e-11
 
 # Only "contract": fused multiply-adds where the processor has them, but no
 # reassociation, which would undo the rounding trick and the reduction.
@@ -144,35 +132,13 @@ def _cos_sin_reduced_f32(r: np.float32) -> tuple[np.float32, np.float32]:
 
 @_inline
 def cos_sin_half_turn_f32(v: np.float32) -> tuple[np.float32, np.float32]:
-    """Return (cos pi v, sin pi v) for |v| <= 1/2; the sine to full relative precision.
-
-    Parameters
-    ----------
-    v : float32
-        Fraction of a half turn.
-
-    Returns
-    -------
-    cosine, sine : float32
-    """
+    """Return (cos pi v, sin pi v) for |v| <= 1/2, to full relative precision."""
     return _cos_sin_reduced_f32(v * _PI_F32)
 
 
 @_inline
 def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
-    """Return (cos x, sin x) in float32, absolute error at most 2^-22.
-
-    For ``|x| <= FAST_LIMIT_F32``; compiled code only, inlined in the caller.
-
-    Parameters
-    ----------
-    x : float32
-        Angle in radians. nan gives nan.
-
-    Returns
-    -------
-    cosine, sine : float32
-    """
+    """Return (cos x, sin x) for |x| <= FAST_LIMIT_F32, absolute error at most 2^-22."""
     shifted = x * INVERSE_PI_F32 + ROUND_F32
     k = shifted - ROUND_F32
     r = ((x - k * _PI1_F32) - k * _PI2_F32) - k * _PI3_F32
@@ -186,19 +152,7 @@ def cos_sin_f32(x: Any) -> tuple[np.float32, np.float32]:
 
 @_inline
 def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
-    """Return (cos x, sin x) in float64, absolute error at most 4e-16.
-
-    For ``|x| <= FAST_LIMIT_F64``; compiled code only, inlined in the caller.
-
-    Parameters
-    ----------
-    x : float64
-        Angle in radians. nan gives nan.
-
-    Returns
-    -------
-    cosine, sine : float64
-    """
+    """Return (cos x, sin x) for |x| <= FAST_LIMIT_F64, absolute error at most 4e-16."""
     shifted = x * _INVERSE_HALF_PI + _ROUND_F64
     k = shifted - _ROUND_F64
     r = ((x - k * _HALF_PI1) - k * _HALF_PI2) - k * _HALF_PI3
@@ -207,7 +161,7 @@ def cos_sin_f64(x: Any) -> tuple[np.float64, np.float64]:
     s = (((s * z + _S1_F64) * z + _S0_F64) * z) * r + r
     c = ((_C5_F64 * z + _C4_F64) * z + _C3_F64) * z + _C2_F64
     c = ((c * z + _C1_F64) * z + _C0_F64) * z
-    c = (c * z) + (_ONE - _HALF * z)
+    c = (c * z) + (1.0 - 0.5 * z)
     quadrant = bits_of_f64(shifted)
     odd = (quadrant & 1) != 0
     cosine = s if odd else c
@@ -250,20 +204,11 @@ def cos_sin_wide(x: Any) -> Any:
 
 
 def is_fast(values: Any) -> bool:
-    """Return whether all values of a one-dimensional array are in the fast range.
+    """Return whether all values of a vector are in the fast range of their dtype.
 
-    False if a value is above the fast limit of its dtype, inf or nan. The largest
-    absolute value is found on the bit patterns as integers, which have the order
-    of the values, with nan above inf: unlike a floating-point maximum, that loop
-    vectorises.
-
-    Parameters
-    ----------
-    values : ndarray of float32 or float64, shape (m,)
-
-    Returns
-    -------
-    bool
+    Compiled, the largest absolute value is found on the bit patterns as integers, which
+    have the order of the values, with nan above inf: unlike a floating-point maximum,
+    that loop vectorises.
     """
     single = values.dtype == np.float32
     limit = FAST_LIMIT_F32 if single else FAST_LIMIT_F64
@@ -305,9 +250,7 @@ _compiled = njit(nogil=True, cache=True)
 _contracted = njit(nogil=True, cache=True, fastmath={"contract"})
 
 
-def _amplitude_of(
-    amplitude: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype
-) -> np.ndarray:
+def _amplitude_of(amplitude, shape, dtype):
     """Return the amplitudes, or an empty array if there are none."""
     if amplitude is None:
         return np.empty((1, 0), dtype)
@@ -316,23 +259,24 @@ def _amplitude_of(
     return amplitude
 
 
-def _run(
-    function: Callable[..., None],
-    inputs: tuple[np.ndarray, ...],
-    numbers: tuple[Any, ...],
-    out: np.ndarray,
-    nanoseconds: float,
-) -> None:
+def _run(function, inputs, numbers, out, nanoseconds):
     """Run a compiled function over ranges of rows, with flat views of the arrays."""
     if out.size == 0:
         return
-    flat = [part for array in inputs for part in input_rows(array, out.dtype)]
-    outs, m = output_rows(out), inputs[0].shape[1]
+    flat = [input_rows(array, out.dtype) for array in inputs]
+    target, m = output_rows(out), inputs[0].shape[1]
 
     def task(start: int, stop: int) -> None:
-        function(*flat, *numbers, *outs, (start, stop), m)
+        function(*flat, *numbers, target, (start, stop), m)
 
     run_over_ranges(task, len(out), nanoseconds)
+
+
+@_compiled
+def _part(rows, i, j, n):
+    """Return n entries of row i, from column j on."""
+    flat, stride = rows
+    return flat[i * stride + j : i * stride + j + n]
 
 
 @_compiled
@@ -350,20 +294,14 @@ def _cos_sin_tile(phase, weight, out):
 
 
 @_compiled
-def _cos_sin_pairs(
-    phase, phase_stride, amplitude, amplitude_stride, weight, out, out_stride, rows, m
-):
-    start, stop = rows
-    for i in range(start, stop):
+def _cos_sin_pairs(phase, amplitude, weight, out, rows, m):
+    for i in range(rows[0], rows[1]):
         for j in range(0, m, _TILE):
             n = min(_TILE, m - j)
-            p = i * phase_stride + j
-            q = i * out_stride + 2 * j
-            tile = out[q : q + 2 * n]
-            _cos_sin_tile(phase[p : p + n], weight, tile)
-            if amplitude.shape[0] > 0:
-                a = i * amplitude_stride + j
-                factor = amplitude[a : a + n]
+            tile = _part(out, i, 2 * j, 2 * n)
+            _cos_sin_tile(_part(phase, i, j, n), weight, tile)
+            if amplitude[0].shape[0] > 0:
+                factor = _part(amplitude, i, j, n)
                 for k in range(n):
                     tile[2 * k] *= factor[k]
                     tile[2 * k + 1] *= factor[k]
@@ -380,17 +318,8 @@ def cos_sin_pairs(
     .. math:: out_{i,2j} = w A_{ij} \cos\phi_{ij},\quad
               out_{i,2j+1} = w A_{ij} \sin\phi_{ij}
 
-    Parameters
-    ----------
-    phase : ndarray of shape (n, m)
-        In radians; read in the dtype of `out`. nan and inf give nan.
-    weight : float
-    out : ndarray of float32 or float64, shape (n, 2m)
-    amplitude : ndarray of shape (n, m), optional
-
-    Notes
-    -----
-    Absolute error of the cosine: 2^-22 in float32, 4e-16 in float64.
+    `phase` is (n, m), in radians, `amplitude` A too (None: 1), and `out` (n, 2m). nan
+    and inf give nan.
     """
     n, m = phase.shape
     dtype = check_out(out, (n, 2 * m))
@@ -409,33 +338,17 @@ def _cosine_tile(angle, weight):
 
 
 @_compiled
-def _cosines(
-    phase,
-    phase_stride,
-    amplitude,
-    amplitude_stride,
-    offsets,
-    weight,
-    out,
-    out_stride,
-    rows,
-    m,
-):
-    start, stop = rows
-    for i in range(start, stop):
+def _cosines(phase, amplitude, offsets, weight, out, rows, m):
+    for i in range(rows[0], rows[1]):
         for j in range(0, m, _TILE):
             n = min(_TILE, m - j)
-            p = i * phase_stride + j
-            q = i * out_stride + j
-            tile = out[q : q + n]
-            angle = phase[p : p + n]
+            tile, angle = _part(out, i, j, n), _part(phase, i, j, n)
             offset = offsets[j : j + n]
             for k in range(n):
                 tile[k] = angle[k] + offset[k]
             _cosine_tile(tile, weight)
-            if amplitude.shape[0] > 0:
-                a = i * amplitude_stride + j
-                factor = amplitude[a : a + n]
+            if amplitude[0].shape[0] > 0:
+                factor = _part(amplitude, i, j, n)
                 for k in range(n):
                     tile[k] *= factor[k]
 
@@ -451,14 +364,8 @@ def cosines(
 
     .. math:: out_{ij} = w A_{ij} \cos(\phi_{ij} + b_j)
 
-    Parameters
-    ----------
-    phase : ndarray of shape (n, m)
-        In radians; read in the dtype of `out`. nan and inf give nan. May be `out`.
-    offsets : ndarray of shape (m,)
-    weight : float
-    out : ndarray of float32 or float64, shape (n, m)
-    amplitude : ndarray of shape (n, m), optional
+    Phases (n, m), which may be `out`, and offsets b (m,) are in radians. nan and inf
+    give nan.
     """
     n, m = phase.shape
     dtype = check_out(out, (n, m))
@@ -470,14 +377,9 @@ def cosines(
 
 
 @_contracted
-def _modulus_power(
-    real, real_stride, imag, imag_stride, half_power, weight, out, out_stride, rows, m
-):
-    start, stop = rows
-    for i in range(start, stop):
-        x = real[i * real_stride : i * real_stride + m]
-        y = imag[i * imag_stride : i * imag_stride + m]
-        z = out[i * out_stride : i * out_stride + m]
+def _modulus_power(real, imag, half_power, weight, out, rows, m):
+    for i in range(rows[0], rows[1]):
+        x, y, z = _part(real, i, 0, m), _part(imag, i, 0, m), _part(out, i, 0, m)
         if half_power == 1.0:
             for j in range(m):
                 z[j] = weight * (x[j] * x[j] + y[j] * y[j])
@@ -505,16 +407,8 @@ def modulus_power(
 
     .. math:: out_{ij} = w\,(\mathrm{re}_{ij}^2 + \mathrm{im}_{ij}^2)^{p/2}
 
-    Parameters
-    ----------
-    real, imag : ndarray of shape (n, m)
-        Read in the dtype of `out`, in which their squares must not overflow
-        (|x| < 1e19 in float32).
-    power : float
-        p > 0; 1, 2, 3 and 4 have vectorised loops.
-    weight : float
-    out : ndarray of float32 or float64, shape (n, m)
-        May be `real` or `imag`.
+    All arrays are (n, m); `out` may be `real` or `imag`. Squares must not overflow in
+    the dtype of `out`. The powers 1, 2, 3 and 4 have vectorised loops.
     """
     n, m = real.shape
     dtype = check_out(out, (n, m))

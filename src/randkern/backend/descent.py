@@ -119,48 +119,18 @@ def descend(
     .. math:: \min_\alpha \tfrac12 \|w\|^2 - \sum_i \alpha_i,
               \quad 0 \le \alpha_i \le U_i.
 
-    Parameters
-    ----------
-    Z : ndarray of float32 or float64, shape (N, width), rows contiguous
-    rows : ndarray of int64, shape (n,)
-        Indices of the rows of `Z` to use.
-    signs : ndarray of float64, shape (k, n)
-        ±1, one problem per row.
-    upper : ndarray of float64, shape (n,)
-    alpha : ndarray of float64, shape (k, n)
-        Starting point; overwritten by the solution.
-    weights : ndarray of the dtype of `Z`, shape (k, width)
-        The w of `alpha`, possibly with contributions of other rows; overwritten.
-    tolerance : float
-        Difference between the largest and smallest projected gradient at which to stop.
-    most_epochs : int
-        Largest number of passes over the rows.
-    seed : int
-        Seed of the random orders of the rows.
+    `rows` are the n rows of Z (N, width) to use, and `signs` (k, n) the ±1 of the
+    problems. `alpha` (k, n) is the starting point and `weights` (k, width), of the
+    dtype of Z, its w, possibly with contributions of other rows; both are overwritten.
 
-    Returns
-    -------
-    int
-        Passes of the slowest problem; ``most_epochs + 1`` if it did not reach the
-        tolerance.
+    A problem stops when its largest and smallest projected gradients differ by the
+    tolerance. Returns the passes over the rows of the slowest one, or
+    ``most_epochs + 1`` if it did not reach the tolerance.
 
-    Notes
-    -----
-    Algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual coordinate
-    descent method for large-scale linear SVM". All problems visit rows in the same
-    order, those of one thread together, so that a row is read once for all of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.backend import descent
-    >>> Z, alpha, w = np.array([[1.0], [-2.0]]), np.zeros((1, 2)), np.zeros((1, 1))
-    >>> signs = np.array([[1.0, -1.0]])
-    >>> _ = descent.descend(
-    ...     Z, np.arange(2), signs, np.full(2, 10.0), alpha, w, 1e-9, 100
-    ... )
-    >>> w
-    array([[1.]])
+    It is algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual
+    coordinate descent method for large-scale linear SVM". All problems visit rows in
+    the same order, drawn from the seed, those of one thread together, so that a row is
+    read once for all of them.
     """
     n, k = len(rows), len(signs)
     if alpha.shape != (k, n) or weights.shape != (k, Z.shape[1]):

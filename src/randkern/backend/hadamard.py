@@ -77,34 +77,18 @@ def block_size(n_features: int, bias: float | None = None) -> int:
 class StructuredRows:
     """Rows `row_start` to `row_stop` - 1 of a structured projection Ω.
 
-    Parameters
-    ----------
-    key : int
-        Names the random signs, 0 ≤ key < 2⁶⁴.
-    norms : ndarray, shape (row_stop - row_start,)
-        Norms of these rows.
-    row_start, row_stop : int
-        Range of rows; it need not be aligned with the blocks.
-    inverse_scale : float or ndarray of shape (d,)
-        Factor of the columns of X, applied first.
-    bias : float, optional
-        An extra, unscaled entry of every row of X.
-
-    Notes
-    -----
     X, an array or a CSR matrix of shape (n, d), has finite values; nan and inf spread
     over the whole row. The dtype of an output, float32 or float64, is that of the
     computation; its columns must be contiguous, its rows may be any distance apart.
-    Anything else raises
-    a TypeError or a ValueError.
+    Anything else raises a TypeError or a ValueError.
     """
 
-    key: int
-    norms: Any
-    row_start: int
+    key: int  # names the random signs, 0 ≤ key < 2⁶⁴
+    norms: Any  # one per row
+    row_start: int  # need not be aligned with the blocks
     row_stop: int
-    inverse_scale: Any = 1.0
-    bias: float | None = None
+    inverse_scale: Any = 1.0  # factor of the columns of X, or one per column
+    bias: float | None = None  # an extra, unscaled entry of every row of X
 
     def project(self, X: Any, *, out: Any) -> None:
         """Write X Ωᵀ, shape (n, row_stop - row_start)."""
@@ -126,15 +110,7 @@ class StructuredRows:
         """Write weight·|u·x|^power, with unitary blocks; powers 1 to 4 are fast."""
         self._write(X, MODULUS, weight, (out,), power=power)
 
-    def _write(
-        self,
-        X: Any,
-        kind: int,
-        weight: float,
-        outs: tuple[Any, ...],
-        offsets: Any = None,
-        power: float = 2.0,
-    ) -> None:
+    def _write(self, X, kind, weight, outs, offsets=None, power=2.0):
         """Check and normalise the arguments, and run the items of every row block."""
         unitary = kind == MODULUS or len(outs) == 2
         fast = power in (1, 2, 3, 4)
@@ -182,15 +158,7 @@ class StructuredRows:
             scale[d] = self.bias / p  # the entry itself is 1
         return scale.astype(dtype)
 
-    def _run(
-        self,
-        X: np.ndarray,
-        scale: np.ndarray,
-        p: int,
-        kind: int,
-        unitary: bool,
-        results: tuple[Any, ...],
-    ) -> None:
+    def _run(self, X, scale, p, kind, unitary, results):
         """Write the features of rows that need no copy; see `compute_features`."""
         n, d = X.shape
         program = schedule((p // entries(X.dtype)).bit_length() - 1)
@@ -199,19 +167,15 @@ class StructuredRows:
         rows_an_item = ROWS if n * n_blocks < _MANY_ROWS else 4 * ROWS
         n_items = -(-n // rows_an_item) * n_blocks
         flat_X, pitch = input_rows(X, X.dtype)
+        rows = flat_X, n, pitch, d, scale
         draws = np.uint64(self.key), self.row_start, self.row_stop, p
 
         def task(first: int, start: int, stop: int) -> None:
-            compute_features(
-                parts,
-                (first + start, first + stop, rows_an_item),
-                kind,
-                (flat_X, n, pitch, d, scale),
-                draws,
-                results,
-                tuple(program),
-                _scratch(parts, program.n_vectors, d if self.bias else None, X.dtype),
-            )
+            items = first + start, first + stop, rows_an_item
+            bias_column = d if self.bias else None
+            scratch = _scratch(parts, program.n_vectors, bias_column, X.dtype)
+            given = parts, items, kind, rows, draws, results
+            compute_features(*given, tuple(program), scratch)
 
         stages = 3 * p * p.bit_length() * rows_an_item * len(parts)
         tile_bytes = program.n_vectors * CACHE_LINE * len(parts)

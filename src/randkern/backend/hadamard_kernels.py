@@ -25,7 +25,6 @@ The helpers are inlined before they are compiled, which compiles everything once
 
 import math
 from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +42,9 @@ from randkern.backend.hadamard_vectors import (
 # Below 64 rows a product of signs and transforms is visibly not Gaussian.
 MIN_BLOCK = 64
 
-# Bits of the lowest group, whose panel is 2^bits consecutive vectors (at most 16 KB),
-# and of the others.
-_LOW_GROUP_BITS = (6, 7, 8)
-_HIGH_GROUP_BITS = (2, 3, 4, 5, 6, 7)
+# Largest numbers of bits of the lowest group, whose panel is 2^bits consecutive vectors
+# (at most 16 KB), and of the others, and the smallest of these.
+_MOST_LOW_BITS, _MOST_HIGH_BITS, _LEAST_HIGH_BITS = 8, 7, 2
 _PANEL_VECTORS = 256
 
 Step = tuple[int, int]  # lowest bit, bit above
@@ -55,46 +53,33 @@ Visit = tuple[int, int, int, int, int]
 
 
 class Schedule(NamedTuple):
-    """A program for the compiled interpreter, as tables of int64.
+    """A program for the compiled interpreter, as tables of int64."""
 
-    Attributes
-    ----------
-    n_vectors : int
-        Vectors per tile, including one of padding after every panel of each group:
-        otherwise panel rows would be a power of two apart and share a cache set.
-    pads : ndarray
-        Vector v of the block is vector v + Σ (v >> pads[i]) of the tile.
-    visits : ndarray of shape (V, 5)
-        Lowest bit of the group, bit above it, columns of a panel, first operation
-        and last + 1.
-    operations : ndarray of shape (O, 5)
-        Action, lowest bit of the step, bit above it, whether it may be pruned, and
-        the number of its transform, or of its signs, of three.
-    """
-
+    # Vectors per tile, including one of padding after every panel of each group:
+    # otherwise panel rows would be a power of two apart and share a cache set.
     n_vectors: int
+    # Vector v of the block is vector v + Σ (v >> pads[i]) of the tile.
     pads: np.ndarray
+    # Lowest bit of the group, bit above it, columns of a panel, first operation and
+    # last + 1.
     visits: np.ndarray
+    # Action, lowest bit of the step, bit above it, whether it may be pruned, and the
+    # number of its transform, or of its signs, of three.
     operations: np.ndarray
 
 
 def _group_bits(k: int) -> tuple[int, ...]:
     """Split k bits into as few and as equal groups as possible, lowest first."""
-    if k <= max(_LOW_GROUP_BITS):
+    if k <= _MOST_LOW_BITS:
         return (k,)
-    n_high = -(-(k - max(_LOW_GROUP_BITS)) // max(_HIGH_GROUP_BITS))
-    splits = [
-        split
-        for split in product(_LOW_GROUP_BITS, *[_HIGH_GROUP_BITS] * n_high)
-        if sum(split) == k
-    ]
-    return min(splits, key=lambda split: (max(split[1:]), -split[0]))
+    n_high = -(-(k - _MOST_LOW_BITS) // _MOST_HIGH_BITS)
+    low = min(_MOST_LOW_BITS, k - _LEAST_HIGH_BITS * n_high)
+    return (low, *((k - low + i) // n_high for i in range(n_high)))
 
 
 def _steps(first: int, bits: int) -> list[Step]:
     """Split the bits of a group into as few steps as possible."""
-    splits = {2: [2], 3: [3], 4: [4], 5: [2, 3], 6: [3, 3], 7: [3, 4], 8: [4, 4]}
-    split = splits[bits]
+    split = [bits] if bits <= 4 else [bits // 2, bits - bits // 2]
     lows = [first + sum(split[:i]) for i in range(len(split))]
     return [(low, low + size) for low, size in zip(lows, split, strict=True)]
 
@@ -187,10 +172,11 @@ def draw_signs(parts, masks, n_vectors, key, block, p, group, pads, tile):
 
 
 @njit(inline="always")
-def run_panel(
-    parts, schedule, v, outer, start, unit, first_vector, last_vector, masks, tile
-):
-    """Run the operations of visit v on one panel, at vector `start` of the tile."""
+def run_panel(parts, schedule, v, outer, start, unit, wanted, masks, tile):
+    """Run the operations of visit v on one panel, at vector `start` of the tile.
+
+    The vectors from the first to the last that are wanted hold the requested rows.
+    """
     n_vectors, _, visits, operations = schedule
     for i in range(visits[v, 3], visits[v, 4]):
         low, above = operations[i, 1], operations[i, 2]
@@ -198,10 +184,10 @@ def run_panel(
         first, stop = np.int64(0), np.int64(1) << free
         if operations[i, 3] == 1:  # only the blocks that hold a requested row
             base = outer << free
-            if (first_vector >> above) > base:
-                first = (first_vector >> above) - base
-            if (last_vector >> above) - base + 1 < stop:
-                stop = (last_vector >> above) - base + 1
+            if (wanted[0] >> above) > base:
+                first = (wanted[0] >> above) - base
+            if (wanted[1] >> above) - base + 1 < stop:
+                stop = (wanted[1] >> above) - base + 1
         low, above = low - visits[v, 0], above - visits[v, 0]
         # The lowest group's rows, and the other groups' columns, are consecutive:
         # in both cases the inner loop is the long one.
@@ -215,7 +201,7 @@ def run_panel(
             panel_step(
                 parts, masks, tile, action, (transform - 1) * len(parts) * n_vectors,
                 start + parts[part] + first * (unit << above), unit << low,
-                stop - first, unit << above, rows, unit, columns,
+                (stop - first, unit << above, rows, unit, columns),
             )  # fmt: skip
 
 
@@ -234,7 +220,7 @@ def _load(rows, first, n_rows, j, at, masks, tile, tail):
     X, pitch, d, scale = rows
     width = 64 // tile.itemsize
     if j >= scale.shape[0]:
-        vectors.clear_vectors(tile, at)
+        tile[at * width : (at + vectors.ROWS) * width] = 0
         return
     source, start, apart = X, first * pitch + j, pitch
     if j + width > d:
@@ -242,9 +228,7 @@ def _load(rows, first, n_rows, j, at, masks, tile, tail):
         for i in range(n_rows):
             vectors.copy_elements(X, start + i * pitch, tail, i * width, d - j)
         source, start, apart = tail, np.int64(0), width
-    vectors.load_columns(
-        source, start, apart, n_rows, scale, j, masks, at, tile, at
-    )  # fmt: skip
+    vectors.load_columns(source, start, apart, n_rows, scale, j, masks, at, tile, at)
 
 
 @njit(nogil=True)
@@ -288,12 +272,13 @@ def _moduli(x, y, power, weight, out):
 
 
 @njit(inline="always")
-def _store(parts, kind, column, begin, end, first, n_rows, results, projected):
+def _store(parts, kind, column, stored, first, n_rows, results, projected):
     """Compute features from CHUNK projections of each row, and store some of them.
 
-    Of the columns from `column` on, only those from `begin` to `end` are stored. All
-    are computed, so that the stored bits do not depend on the range.
+    Of the columns from `column` on, only a range is stored. All are computed, so that
+    the stored bits do not depend on the range.
     """
+    begin, end = stored
     _, phases, weight, limit, outs, pitches = results
     each = 2 if kind == PAIRS else 1
     made = projected[2 * vectors.ROWS * CHUNK :]
@@ -325,12 +310,11 @@ def _store(parts, kind, column, begin, end, first, n_rows, results, projected):
 
 
 @njit(inline="always")
-def _transform(parts, first, n_rows, low, high, p, rows, schedule, scratch):
-    """Compute rows `low` to `high` - 1 of a block, with drawn signs, for a tile."""
+def _transform(parts, first, n_rows, wanted, p, rows, schedule, scratch):
+    """Compute some vectors of a block, with drawn signs, for a tile."""
     _, pads, visits, operations = schedule
     tile, masks, tail, _ = scratch
     group = 16 // tile.itemsize
-    first_vector, last_vector = low // group, (high - 1) // group
     for j in range(0, p // group, vectors.ROWS):
         at = tile_vector(j, pads)
         _load(rows, first, n_rows, j * group, at, masks, tile, tail)
@@ -339,22 +323,11 @@ def _transform(parts, first, n_rows, low, high, p, rows, schedule, scratch):
         unit = tile_vector(np.int64(1) << bottom, pads)
         begin, end = np.int64(0), p // group >> above
         if operations[visits[v, 3], 3] == 1:
-            begin, end = first_vector >> above, (last_vector >> above) + 1
+            begin, end = wanted[0] >> above, (wanted[1] >> above) + 1
         for outer in range(begin, end):
             for inner in range(0, 1 << bottom, columns):
                 start = tile_vector((outer << above) + inner, pads)
-                run_panel(
-                    parts,
-                    schedule,
-                    v,
-                    outer,
-                    start,
-                    unit,
-                    first_vector,
-                    last_vector,
-                    masks,
-                    tile,
-                )
+                run_panel(parts, schedule, v, outer, start, unit, wanted, masks, tile)
 
 
 # Without reference counting (_nrt), which would surround every vector loop: the caller
@@ -363,29 +336,20 @@ def _transform(parts, first, n_rows, low, high, p, rows, schedule, scratch):
 def compute_features(parts, items, kind, rows, draws, results, schedule, scratch):
     """Run a range of items of a projection.
 
-    Parameters
-    ----------
-    parts : tuple of int
-        (0,) for real blocks; (0, number of vectors of a tile) for unitary ones.
-    items : tuple of three int
-        First item, last + 1, and rows of X per item. Item i is chunk i // n_blocks of
-        the rows and block first_block + i % n_blocks.
-    kind : int
-        PROJECT, PAIRS, COSINES, or MODULUS + 1, ..., MODULUS + 4 (the power).
-    rows : tuple
-        X, flat; its number of rows, pitch (row r starts at r·pitch) and number of
-        columns; the factors of the columns and of the bias's one, padded with zeros
-        to whole vectors.
-    draws : tuple
-        The key, first row of the projection and last + 1, and p.
-    results : tuple
-        Norms and phases, from CHUNK rows before the first requested row to CHUNK rows
-        after the last; the weight; the limit of the fast cosine; two flat outputs
-        (the second for imaginary parts), and their pitches.
-    schedule : Schedule
-    scratch : tuple of ndarray
-        Tile; masks of signs; the last columns of X (zeros, and ones for the bias);
-        CHUNK projections of ROWS rows, their imaginary parts, and features of one.
+    All arguments but the kind are tuples:
+
+    - `parts`: (0,) for real blocks; (0, number of vectors of a tile) for unitary ones.
+    - `items`: the first item, the last + 1, and rows of X per item. Item i is chunk
+      i // n_blocks of the rows and block first_block + i % n_blocks.
+    - `rows`: X, flat; its number of rows, pitch and number of columns; the factors of
+      the columns and of the bias's one, padded with zeros to whole vectors.
+    - `draws`: the key, the first row of the projection and the last + 1, and p.
+    - `results`: norms and phases, from CHUNK rows before the first requested row to
+      CHUNK rows after the last; the weight; the limit of the fast cosine; two flat
+      outputs (the second for imaginary parts), and their pitches.
+    - `scratch`: the tile; masks of signs; the last columns of X (zeros, and ones for
+      the bias); CHUNK projections of ROWS rows, their imaginary parts, and features of
+      one.
     """
     tile, masks, _, projected = scratch
     norms = results[0]
@@ -405,17 +369,9 @@ def compute_features(parts, items, kind, rows, draws, results, schedule, scratch
         for first in range(chunk, chunk_stop, vectors.ROWS):
             n_rows = chunk_stop - first
             n_rows = n_rows if n_rows < vectors.ROWS else vectors.ROWS
-            _transform(
-                parts,
-                first,
-                n_rows,
-                low,
-                high,
-                p,
-                (X, pitch, d, scale),
-                schedule,
-                scratch,
-            )
+            wanted = low // group, (high - 1) // group
+            columns = X, pitch, d, scale
+            _transform(parts, first, n_rows, wanted, p, columns, schedule, scratch)
             for j in range(low - low % CHUNK, high, CHUNK):
                 column = block * p + j - row_start
                 for i in range(0, CHUNK, width):
@@ -424,8 +380,5 @@ def compute_features(parts, items, kind, rows, draws, results, schedule, scratch
                         parts, tile, vector, norms, CHUNK + column + i,
                         projected, i, CHUNK,
                     )  # fmt: skip
-                begin = low - j if low > j else 0
-                end = high - j if high - j < CHUNK else CHUNK
-                _store(
-                    parts, kind, column, begin, end, first, n_rows, results, projected
-                )
+                stored = low - j if low > j else 0, min(high - j, CHUNK)
+                _store(parts, kind, column, stored, first, n_rows, results, projected)

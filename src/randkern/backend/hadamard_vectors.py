@@ -15,14 +15,12 @@ masks of 16 bits per vector, one per lane, set for a minus. Nothing is checked: 
 must stay within their buffers.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import for_range, memset, raw_memcpy
+from numba.core.cgutils import for_range, raw_memcpy
 from numba.extending import intrinsic
 
 # Bytes of a vector.
@@ -35,8 +33,6 @@ ROWS = 4
 # transform, signs, and a transform. There are no more because every radix lengthens
 # the compilation.
 BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16, SIGNS, SIGNS_WITHIN = 2, 3, 4, 5, 6
-
-Vectors = list[Any]
 
 
 def entries(dtype):
@@ -69,12 +65,13 @@ class Memory:
         pointer = self._vector_pointer(offset)
         self.builder.store(value, pointer, align=self.item_bytes)
 
-    def splat(self, scalar):
-        """Return a vector of one value."""
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        zero = ir.Constant(ir.IntType(32), 0)
-        first = self.builder.insert_element(undefined, scalar, zero)
-        return shuffle(self.builder, first, undefined, [0] * self.lanes)
+    def offsets(self, positions):
+        """Return the offsets of vectors, given their positions in a tile."""
+        return [self.builder.mul(each, count(self.lanes)) for each in positions]
+
+    def store_all(self, values, offsets):
+        for value, offset in zip(values, offsets, strict=True):
+            self.store(value, offset)
 
     def load_mask(self, position, n_lanes):
         """Load one element as a vector of booleans."""
@@ -103,15 +100,18 @@ def series(builder, first, stride, n):
     return [builder.add(first, builder.mul(stride, count(k))) for k in range(n)]
 
 
-def _vector_offsets(builder, tile, positions):
-    """Return the element offsets of vectors of a tile."""
-    return [builder.mul(position, count(tile.lanes)) for position in positions]
-
-
 def shuffle(builder, a, b, lanes):
     """Return lanes of two vectors; the second's numbers continue the first's."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
     return builder.shuffle_vector(a, b, mask)
+
+
+def splat(builder, vector, scalar):
+    """Return a vector of one value."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    zero = ir.Constant(ir.IntType(32), 0)
+    first = builder.insert_element(undefined, scalar, zero)
+    return shuffle(builder, first, undefined, [0] * vector.count)
 
 
 def _negate(builder, values, masks):
@@ -193,24 +193,12 @@ def branch(builder, selector, cases):
 
 @intrinsic
 def panel_step(
-    typing_context,
-    parts,
-    masks,
-    tile,
-    action,
-    mask_origin,
-    start,
-    stride,
-    blocks,
-    pitch,
-    rows,
-    unit,
-    columns,
+    typing_context, parts, masks, tile, action, mask_origin, start, stride, loops
 ):
     """Run one step over a panel.
 
     The action is BUTTERFLY_4, ..., or SIGNS_WITHIN, on vectors `stride` apart. It runs
-    over `blocks`, `pitch` apart, of `rows`, `unit` apart, of `columns`, from vector
+    over `loops`: blocks and their pitch, rows and theirs, and columns, from vector
     `start` of the tile on. Signs apply to all `parts`, the positions where the parts
     start in the tile: (0,) in a real block; those of the real and imaginary parts in a
     unitary one, whose signs are s + i·s'. Their masks start at `mask_origin` + parts.
@@ -218,75 +206,60 @@ def panel_step(
 
     def generate(context, builder, signature, args):
         masks, tile = memories(context, builder, signature, args)
+        mask_origin, start, stride = args[4:7]
         origins = [builder.extract_value(args[0], i) for i in range(parts.count)]
-        panel = _Panel(builder, masks, tile, origins, *args[4:])
+        blocks, pitch, rows, unit, columns = (
+            builder.extract_value(args[7], i) for i in range(5)
+        )
+
+        def loop(emit):
+            """Call `emit` in the loops, at the position of every vector."""
+            with for_range(builder, blocks) as block:
+                first = builder.add(start, builder.mul(block.index, pitch))
+                with for_range(builder, rows) as row:
+                    base = builder.add(first, builder.mul(row.index, unit))
+                    with for_range(builder, columns) as column:
+                        emit(builder.add(base, column.index))
+
+        def butterfly(bits, position):
+            offsets = tile.offsets(series(builder, position, stride, 1 << bits))
+            values = _hadamard(builder, [tile.load(offset) for offset in offsets])
+            tile.store_all(values, offsets)
+
+        def signs(multiply, position):
+            at = [builder.add(position, origin) for origin in origins]
+            mask_at = [builder.add(mask_origin, each) for each in at]
+            offsets = tile.offsets(at)
+            minus = [masks.load_mask(each, tile.lanes) for each in mask_at]
+            tile.store_all(multiply(tile, offsets, minus), offsets)
+
         # Choose the action outside the loops: inside, the compiler would hoist the
         # addresses of all actions, and spill registers.
-        actions: dict[int, Callable[[Any], None]] = {
-            bits: partial(panel.butterfly, bits)
+        actions = {
+            bits: partial(butterfly, bits)
             for bits in (BUTTERFLY_4, BUTTERFLY_8, BUTTERFLY_16)
         }
-        actions[SIGNS] = partial(panel.signs, False)
-        actions[SIGNS_WITHIN] = partial(panel.signs, True)
-        cases = {code: partial(panel.loop, emit) for code, emit in actions.items()}
+        actions[SIGNS] = partial(signs, _turned)
+        actions[SIGNS_WITHIN] = partial(signs, _turned_within)
+        cases = {code: partial(loop, emit) for code, emit in actions.items()}
         branch(builder, args[3], cases)
         return context.get_dummy_value()
 
-    return types.void(parts, masks, tile, *[types.int64] * 9), generate
+    numbers = [types.int64] * 4
+    return types.void(parts, masks, tile, *numbers, loops), generate
 
 
-class _Panel:
-    """The actions on the vectors of a panel, and the loops over them."""
-
-    def __init__(
-        self, builder, masks, tile, origins, mask_origin, start, stride, *counts
-    ):
-        self._builder = builder
-        self._masks, self._tile = masks, tile
-        self._origins, self._mask_origin = origins, mask_origin
-        self._start, self._stride, self._counts = start, stride, counts
-
-    def loop(self, emit):
-        """Call `emit` in the loops, at the position of every butterfly."""
-        builder = self._builder
-        blocks, pitch, rows, unit, columns = self._counts
-        with for_range(builder, blocks) as block:
-            first = builder.add(self._start, builder.mul(block.index, pitch))
-            with for_range(builder, rows) as row:
-                base = builder.add(first, builder.mul(row.index, unit))
-                with for_range(builder, columns) as column:
-                    emit(builder.add(base, column.index))
-
-    def butterfly(self, bits, position):
-        builder, tile = self._builder, self._tile
-        at = series(builder, position, self._stride, 1 << bits)
-        offsets = _vector_offsets(builder, tile, at)
-        values = _hadamard(builder, [tile.load(offset) for offset in offsets])
-        for value, offset in zip(values, offsets, strict=True):
-            tile.store(value, offset)
-
-    def signs(self, within, position):
-        """Multiply by the signs; if `within`, between two transforms in a vector.
-
-        The input of the latter is real.
-        """
-        builder, tile = self._builder, self._tile
-        at = [builder.add(position, origin) for origin in self._origins]
-        mask_at = [builder.add(self._mask_origin, each) for each in at]
-        offsets = _vector_offsets(builder, tile, at)
-        masks = [self._masks.load_mask(each, tile.lanes) for each in mask_at]
-        if within:
-            value = _hadamard_within(builder, tile.load(offsets[0]))
-            values = _negate(builder, [value] * len(masks), masks)
-            values = [_hadamard_within(builder, value) for value in values]
-        else:
-            values = _turn(builder, [tile.load(offset) for offset in offsets], masks)
-        for value, offset in zip(values, offsets, strict=True):
-            tile.store(value, offset)
+def _turned_within(tile, offsets, masks):
+    """Return real values times signs, between two transforms within vectors."""
+    builder = tile.builder
+    value = _hadamard_within(builder, tile.load(offsets[0]))
+    values = _negate(builder, [value] * len(masks), masks)
+    return [_hadamard_within(builder, value) for value in values]
 
 
-def _turn(builder, values, masks):
+def _turned(tile, offsets, masks):
     """Return values times signs, or the complex product if there are two parts."""
+    builder, values = tile.builder, [tile.load(offset) for offset in offsets]
     if len(values) == 1:
         return _negate(builder, values, masks)
     (x, y), (c, s) = values, masks
@@ -307,24 +280,17 @@ def expand_signs(typing_context, masks, position, word, like):
         masks = Memory(context, builder, signature.args[0], args[0])
         n = 64 // group
         wide, narrow = (ir.VectorType(ir.IntType(bits), n) for bits in (64, 16))
-
-        def splat(vector, values):
-            return ir.Constant(vector, values)
-
-        undefined = ir.Constant(wide, ir.Undefined)
-        zero = ir.Constant(ir.IntType(32), 0)
-        first = builder.insert_element(undefined, args[2], zero)
-        words = shuffle(builder, first, undefined, [0] * n)
-        shifts = splat(wide, [group * i for i in range(n)])
-        bits = builder.trunc(builder.lshr(words, shifts), narrow)
-        bits = builder.and_(bits, splat(narrow, [(1 << group) - 1] * n))
+        words = splat(builder, wide, args[2])
+        shifted = builder.lshr(words, wide([group * i for i in range(n)]))
+        bits = builder.trunc(shifted, narrow)
+        bits = builder.and_(bits, narrow([(1 << group) - 1] * n))
         # Move bit k to bit ROWS·k, and copy it from there to the bits of all rows.
         spread = bits
         for k in range(1, group):
-            shifted = builder.shl(bits, splat(narrow, [(ROWS - 1) * k] * n))
+            shifted = builder.shl(bits, narrow([(ROWS - 1) * k] * n))
             spread = builder.or_(spread, shifted)
-        spread = builder.and_(spread, splat(narrow, [0x1111] * n))
-        filled = builder.mul(spread, splat(narrow, [(1 << ROWS) - 1] * n))
+        spread = builder.and_(spread, narrow([0x1111] * n))
+        filled = builder.mul(spread, narrow([(1 << ROWS) - 1] * n))
         start = builder.bitcast(masks.pointer(args[1]), narrow.as_pointer())
         builder.store(filled, start, align=masks.item_bytes)
         return context.get_dummy_value()
@@ -361,16 +327,12 @@ def load_columns(
         positions = series(builder, args[9], count(1), ROWS)
         mask_at = series(builder, args[7], count(1), ROWS)
         signs = [masks.load_mask(position, n) for position in mask_at]
-        values = _negate(builder, values, signs)
-        offsets = _vector_offsets(builder, tile, positions)
-        for value, at in zip(values, offsets, strict=True):
-            tile.store(value, at)
+        tile.store_all(_negate(builder, values, signs), tile.offsets(positions))
         return context.get_dummy_value()
 
     int64 = types.int64
-    return types.void(
-        X, int64, int64, int64, scale, int64, masks, int64, tile, int64
-    ), generate
+    place = scale, int64, masks, int64, tile, int64
+    return types.void(X, int64, int64, int64, *place), generate
 
 
 @intrinsic
@@ -392,9 +354,7 @@ def project_rows(
         to = series(builder, args[6], args[7], ROWS * parts.count)
         for part in range(parts.count):
             at = builder.add(args[2], builder.extract_value(args[0], part))
-            offsets = _vector_offsets(
-                builder, tile, series(builder, at, count(1), ROWS)
-            )
+            offsets = tile.offsets(series(builder, at, count(1), ROWS))
             values = [_hadamard_within(builder, tile.load(each)) for each in offsets]
             blocks = [shuffle(builder, value, value, lanes) for value in values]
             for r, value in enumerate(_transpose_blocks(builder, blocks)):
@@ -403,19 +363,6 @@ def project_rows(
 
     int64 = types.int64
     return types.void(parts, tile, int64, norms, int64, target, int64, int64), generate
-
-
-@intrinsic
-def clear_vectors(typing_context, tile, row):
-    """Set ROWS vectors to zero, from `row` on."""
-
-    def generate(context, builder, signature, args):
-        (tile,) = memories(context, builder, signature, args)
-        start = tile.pointer(builder.mul(args[1], count(tile.lanes)))
-        memset(builder, start, count(CACHE_LINE * ROWS), 0)
-        return context.get_dummy_value()
-
-    return types.void(tile, types.int64), generate
 
 
 @intrinsic

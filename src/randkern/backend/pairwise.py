@@ -19,28 +19,20 @@ CANCELLED = 1e-3
 _PAIRS = 4096
 
 
-def _dense(X):
+def densified(X):
+    """Return rows as a dense array."""
     return X.toarray() if sp.issparse(X) else X
 
 
 def scaled_squared_distances(X, Y, scale, same):
-    """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y.
+    """Return ‖(x − y)·scale‖² for a tile, as ‖x‖² + ‖y‖² − 2x·y; `same` if Y is X.
 
     Dense rows are first shifted by the mean of Y, to avoid cancellation in data far
     from the origin; where digits still cancel, rows are subtracted instead.
-
-    Parameters
-    ----------
-    X, Y : ndarray or CSR matrix, shapes (n, d) and (m, d)
-    scale : float or ndarray of shape (d,)
-    same : bool
-        Whether Y is X.
     """
     if sp.issparse(X) or sp.issparse(Y):
         X = X_centred = sp.csr_array(X).multiply(scale).tocsr()
         Y = Y_centred = sp.csr_array(Y).multiply(scale).tocsr()
-        x_norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-        y_norms = np.asarray(Y.multiply(Y).sum(axis=1)).ravel()
     else:
         X = X * scale
         Y = X if same else Y * scale
@@ -49,10 +41,9 @@ def scaled_squared_distances(X, Y, scale, same):
         center = Y.mean(axis=0)
         X_centred = X - center
         Y_centred = X_centred if same else Y - center
-        x_norms = np.einsum("ij,ij->i", X_centred, X_centred)
-        y_norms = np.einsum("ij,ij->i", Y_centred, Y_centred)
+    x_norms, y_norms = row_squares(X_centred), row_squares(Y_centred)
     if not np.isfinite(max(x_norms.max(), y_norms.max())):
-        return cdist(_dense(X), _dense(Y), "sqeuclidean")
+        return cdist(densified(X), densified(Y), "sqeuclidean")
     products = X_centred @ Y_centred.T
     squared = products.toarray() if sp.issparse(products) else products
     near = squared_distances(x_norms, y_norms, CANCELLED, squared)
@@ -61,22 +52,20 @@ def scaled_squared_distances(X, Y, scale, same):
     rows = np.flatnonzero(near)
     bound = CANCELLED * (x_norms[rows, None] + y_norms)
     first, second = np.nonzero(squared[rows] <= bound)
-    _subtract(squared, X, Y, rows[first], second)
+    first = rows[first]
+    for start in range(0, len(first), _PAIRS):
+        pairs = first[start : start + _PAIRS], second[start : start + _PAIRS]
+        squared[pairs] = row_squares(X[pairs[0]] - Y[pairs[1]])
     if same:
         np.fill_diagonal(squared, 0.0)
     return squared
 
 
-def _subtract(squared, X, Y, first, second):
-    """Compute the squared distances of some pairs from differences of rows."""
-    for start in range(0, len(first), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        difference = X[first[part]] - Y[second[part]]
-        if sp.issparse(difference):
-            squares = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
-        else:
-            squares = np.einsum("ij,ij->i", difference, difference)
-        squared[first[part], second[part]] = squares
+def row_squares(X):
+    """Return the squared norms of rows in the dtype of X."""
+    if sp.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", X, X)
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
@@ -108,18 +97,9 @@ def _patch_products(a, b, rows, columns, out):
 def patch_products(
     a: np.ndarray, b: np.ndarray, rows: slice, columns: slice
 ) -> np.ndarray:
-    """Return the sums over k of ``a[v, k, i] * b[v, k, j]``, on the calling thread.
+    """Return Σ_k a[v, k, i]·b[v, k, j] for ranges of i and j, on the calling thread.
 
-    Parameters
-    ----------
-    a, b : ndarray of one dtype, C-contiguous, shapes (n_patches, size, n) and \
-(n_patches, size, m)
-    rows, columns : slice
-        Ranges of i and j.
-
-    Returns
-    -------
-    products : ndarray of shape (n_patches, number of rows, number of columns)
+    Both arrays are C-contiguous and have one dtype.
     """
     shape = (len(a), rows.stop - rows.start, columns.stop - columns.start)
     out = np.empty(shape, dtype=a.dtype)
@@ -229,30 +209,14 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
 
 
 def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Write the L1 distances of all pairs of rows, :math:`\sum_k |x_{ik} - y_{jk}|`.
-
-    Parameters
-    ----------
-    X : ndarray of float32 or float64, shape (n, d)
-    Y : ndarray of float32 or float64, shape (m, d)
-    out : ndarray of float32 or float64, shape (n, m)
-        The sums are accumulated in float64.
-    """
+    """Write Σ_k |x_ik − y_jk| for all pairs of rows, summed in float64."""
     _run_pairwise(X, Y, out, False)
 
 
 def cauchy_kernel(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
-    r"""Write the Cauchy kernel of all pairs of rows.
+    """Write Π_k 1/(1 + (x_ik − y_jk)²) for all pairs of rows, multiplied in float64.
 
-    .. math:: out_{ij} = \prod_k \frac{1}{1 + (x_{ik} - y_{jk})^2}
-
-    Parameters
-    ----------
-    X : ndarray of float32 or float64, shape (n, d)
-        Already divided by the lengthscales.
-    Y : ndarray of float32 or float64, shape (m, d)
-    out : ndarray of float32 or float64, shape (n, m)
-        The products are accumulated in float64; if one overflows, the value is 0.
+    If a product overflows, the value is 0.
     """
     _run_pairwise(X, Y, out, True)
 
@@ -273,23 +237,11 @@ def _expand(x_norms, y_norms, start, stop, share, values, stride, near):
 def squared_distances(
     x_norms: np.ndarray, y_norms: np.ndarray, share: float, out: np.ndarray
 ) -> np.ndarray:
-    r"""Turn products of rows into squared distances, :math:`\|x\|^2 + \|y\|^2 - 2xy`.
+    """Overwrite products x·y of rows by squared distances, ‖x‖² + ‖y‖² − 2x·y.
 
-    Parameters
-    ----------
-    x_norms : ndarray of shape (n,)
-    y_norms : ndarray of shape (m,)
-        Squared norms, in the dtype of `out`.
-    share : float
-        A pair is near if its squared distance is at most this share of the sum of the
-        squared norms: digits have cancelled.
-    out : ndarray of float32 or float64, shape (n, m)
-        The products; overwritten by the squared distances.
-
-    Returns
-    -------
-    near : ndarray of int64, shape (n,)
-        Number of near pairs of each row.
+    Returns the number of near pairs of each row of `out`. A pair is near if its squared
+    distance is at most this share of the sum of the squared norms: digits have
+    cancelled.
     """
     n, m = len(x_norms), len(y_norms)
     dtype = check_out(out, (n, m))

@@ -53,35 +53,19 @@ class PathTables(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Result of :func:`collect`.
+    """Result of :func:`collect`: n entries, from draws that are merged if equal.
 
-    Attributes
-    ----------
-    starts : ndarray of int64, shape (n + 1,)
-        The symbols of entry i are ``packed[starts[i]:starts[i + 1]]``.
-    packed : ndarray of int64
-        See :func:`unpack`.
-    first : ndarray of int64, shape (n,)
-        The number of the draw that produced entry i.
-    counts : ndarray of int64, shape (n,)
-        Number of draws that produced entry i.
-    is_real : ndarray of bool, shape (n,)
-    n_kept : int
-        Number of draws that count, including those without symbols.
-    n_empty : int
-        Number of draws without symbols, which are not entries.
-    n_factors : int
-        Number of symbols before equal ones were merged.
+    The symbols of entry i are ``packed[starts[i]:starts[i + 1]]``: see :func:`unpack`.
     """
 
     starts: np.ndarray
     packed: np.ndarray
-    first: np.ndarray
-    counts: np.ndarray
+    first: np.ndarray  # per entry, the number of the draw that produced it first
+    counts: np.ndarray  # per entry, how many draws produced it
     is_real: np.ndarray
-    n_kept: int
-    n_empty: int
-    n_factors: int
+    n_kept: int  # draws that count, including those without symbols
+    n_empty: int  # draws without symbols, which are not entries
+    n_factors: int  # symbols before equal ones were merged
 
 
 # Gaps of Shell's method, by Ciura.
@@ -121,8 +105,10 @@ def _below(n, state, draw, k0, k1):
 
 
 @_inline
-def _degree(cumulative, start, stop, floor, state, draw, k0, k1):
-    """Return a random degree, at least `floor`, by inverting its distribution."""
+def _degree(tables, law, floor, state, draw, k0, k1):
+    """Return a degree of a law, by inverting its distribution above `floor`."""
+    cumulative = tables.cumulative
+    start, stop = tables.law_starts[law], tables.law_starts[law + 1]
     if stop - start == 1:
         return 0
     high = _word(state, draw, k0, k1)
@@ -178,16 +164,7 @@ def _walk(tables, draw, k0, k1, conditional, state, stack, packed):
             floor = 0.0
             if conditional and node == output:
                 floor = tables.cumulative[tables.law_starts[law]]
-            degree = _degree(
-                tables.cumulative,
-                tables.law_starts[law],
-                tables.law_starts[law + 1],
-                floor,
-                state,
-                draw,
-                k0,
-                k1,
-            )
+            degree = _degree(tables, law, floor, state, draw, k0, k1)
             if top + degree > len(stack):
                 stack = _grown(stack, top + degree)
             begin = tables.starts[v]
@@ -385,39 +362,15 @@ def collect(
 ) -> Draws:
     """Draw until the columns are full.
 
-    Parameters
-    ----------
-    tables : PathTables
-    key : int
-        Names the draws; 0 <= key < 2^64.
-    n_columns : int
-        A complex entry takes `width` columns, a real one takes one. The first draw that
-        does not fit ends the drawing and does not count.
-    max_draws : int
-        Largest number of draws.
-    conditional : bool
-        Draw only walks that reach an input.
-    merge : bool
-        Count equal draws as one entry.
-    canonical : bool
-        Treat a draw and its conjugate as equal, and omit draws without symbols.
-        Otherwise every draw is an entry, as drawn.
-    width : int
+    A complex entry takes `width` columns, a real one takes one. The first draw that
+    does not fit ends the drawing and does not count.
 
-    Returns
-    -------
-    Draws
+    If `conditional`, only walks that reach an input are drawn; with `merge`, equal
+    draws count as one entry; if `canonical`, a draw and its conjugate are equal, and
+    draws without symbols are omitted; otherwise every draw is an entry, as drawn.
     """
-    *arrays, sizes = _collect(
-        tables,
-        np.uint64(key),
-        n_columns,
-        max_draws,
-        conditional,
-        merge,
-        canonical,
-        width,
-    )
+    how = conditional, merge, canonical, width
+    *arrays, sizes = _collect(tables, np.uint64(key), n_columns, max_draws, *how)
     return Draws(*arrays, *(int(size) for size in sizes))
 
 
@@ -430,14 +383,9 @@ def unpack(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _normals(key, draws, positions, offsets, out):
     k0, k1 = key & _LOW, key >> _32
     for i in range(len(out)):
-        w0, w1, w2, w3 = philox(
-            np.uint64(offsets[i]) & _LOW,
-            np.uint64(draws[i]) & _LOW,
-            np.uint64(positions[i]) & _LOW,
-            _NORMAL_TAG,
-            k0,
-            k1,
-        )
+        c0, c1 = np.uint64(offsets[i]) & _LOW, np.uint64(draws[i]) & _LOW
+        c2 = np.uint64(positions[i]) & _LOW
+        w0, w1, w2, w3 = philox(c0, c1, c2, _NORMAL_TAG, k0, k1)
         u = (np.float64((w0 << _21) | (w1 >> _11)) + 1.0) * 2.0**-53
         angle = np.float64((w2 << _21) | (w3 >> _11)) * (2.0**-52 * math.pi)
         out[i] = math.sqrt(-2.0 * math.log(u)) * math.cos(angle)
@@ -448,11 +396,7 @@ def normals(
 ) -> np.ndarray:
     """Return standard normal numbers, each a function of the key and three integers.
 
-    Parameters
-    ----------
-    key : int
-    draws, positions, offsets : ndarray of int, shape (n,)
-        Below 2^32.
+    These are below 2^32.
     """
     out = np.empty(len(draws))
     as_int = [np.asarray(each, dtype=np.int64) for each in (draws, positions, offsets)]

@@ -12,12 +12,12 @@ loops read the features in place, in 32, 64 or 16 bits.
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import literal_unroll, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from randkern.backend.compiled_loops import input_rows, output_rows, run_over_ranges
-from randkern.backend.hadamard_vectors import count, memories
+from randkern.backend.hadamard_vectors import count, memories, splat
 
 # Rows may be read past the last feature, up to a multiple of this number.
 COLUMNS = 64
@@ -38,26 +38,14 @@ def _load_features(features, offset, like):
 
 @intrinsic
 def add_rows(
-    typing_context,
-    targets,
-    Z,
-    pitch,
-    first,
-    last,
-    begin,
-    end,
-    P,
-    p_start,
-    p_pitch,
-    sums,
-    s_start,
-    s_pitch,
+    typing_context, targets, Z, pitch, first, last, begin, end, P, k, column, sums
 ):
     """Add some columns of Zᵀ P over ROWS_ADDED rows, from `first` on.
 
-    sums[s_start + t·s_pitch + j - begin] += Σ_r Z[r·pitch + j]·P[p_start + r·p_pitch +
-    t] for j from `begin` to `end`, a multiple of the lanes of a vector apart. Row
-    `last` is read in place of those after it, for which P is zero.
+    sums[t·_SUMS + j - begin] += Σ_r Z[r·pitch + j]·P[r·k + t] for as many t, from
+    `column` on, as `targets` has entries, and for j from `begin` to `end`, a multiple
+    of the lanes of a vector apart. Row `last` is read in place of those after it, for
+    which P is zero.
     """
     n_targets = targets.count
 
@@ -67,19 +55,20 @@ def add_rows(
         starts, weights = [], []
         for i in range(ROWS_ADDED):
             row = builder.add(first, count(i))
-            at = builder.add(args[8], builder.mul(row, args[9]))
+            at = builder.add(args[9], builder.mul(row, args[8]))
             for t in range(n_targets):
                 pointer = other.pointer(builder.add(at, count(t)))
-                weights.append(other.splat(builder.load(pointer)))
+                weights.append(splat(builder, other.vector, builder.load(pointer)))
             beyond = builder.icmp_signed(">", row, last)
             starts.append(builder.mul(builder.select(beyond, last, row), pitch))
         step = count(other.lanes)
+        origin = builder.mul(args[9], count(_SUMS))
         with cgutils.for_range_slice(builder, begin, end, step) as (j, _):
             at = [builder.add(start, j) for start in starts]
             z = [_load_features(features, each, other) for each in at]
-            here = builder.add(args[11], builder.sub(j, begin))
+            here = builder.add(origin, builder.sub(j, begin))
             for t in range(n_targets):
-                at = builder.add(here, builder.mul(args[12], count(t)))
+                at = builder.add(here, count(_SUMS * t))
                 total = sums.load(at)
                 for i in range(ROWS_ADDED):
                     weight = weights[i * n_targets + t]
@@ -88,11 +77,8 @@ def add_rows(
                 sums.store(total, at)
         return context.get_dummy_value()
 
-    int64 = types.int64
-    return types.none(
-        *(targets, Z, int64, int64, int64, int64, int64, P, int64, int64),
-        *(sums, int64, int64),
-    ), generate
+    numbers = [types.int64] * 5
+    return types.none(targets, Z, *numbers, P, *numbers[:2], sums), generate
 
 
 # A block of features stays in the last-level cache between its two products.
@@ -113,8 +99,9 @@ _LEAST_CHUNK = 64
 # Smallest number of rows per thread.
 _LEAST_PART = 32
 _LARGEST = 32767.0
-# Columns of the other factor per step.
-_10, _4, _2, _1 = ((0,) * size for size in (10, 4, 2, 1))
+# Columns of the other factor per step: the lengths of these tuples, which are known
+# when code is compiled.
+_TARGETS = tuple((0,) * size for size in (10, 4, 2, 1))
 # Sums of products may be reordered.
 _SUMMED = {"reassoc", "contract", "nsz"}
 # Rough nanoseconds per multiplication.
@@ -244,28 +231,10 @@ def _add_transposed(Z, pitch, n_rows, P, k, start, stop, sums, out, width):
         sums[:] = 0.0
         for r in range(0, n_rows, ROWS_ADDED):
             t = 0
-            while t < k:
-                at = t * _SUMS
-                if k - t >= 10:
-                    add_rows(
-                        _10, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
-                    )
-                    t += 10
-                elif k - t >= 4:
-                    add_rows(
-                        _4, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
-                    )
-                    t += 4
-                elif k - t >= 2:
-                    add_rows(
-                        _2, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
-                    )
-                    t += 2
-                else:
-                    add_rows(
-                        _1, Z, pitch, r, last, begin, end, P, t, k, sums, at, _SUMS
-                    )
-                    t += 1
+            for targets in literal_unroll(_TARGETS):
+                while k - t >= len(targets):
+                    add_rows(targets, Z, pitch, r, last, begin, end, P, k, t, sums)
+                    t += len(targets)
         for t in range(k):
             target = out[t * width + begin : t * width + end]
             part = sums[t * _SUMS : t * _SUMS + end - begin]
@@ -320,25 +289,16 @@ def _quantize(Z, bits, mask, pitch, start, stop, n_columns, out, out_pitch, scal
 
 
 def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return Z V in float64.
+    """Return Z V, (n, k) in float64, for V transposed, (k, width), with zero padding.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, width), float32, float64 or int16
-        Rows contiguous; the width a multiple of 64 (:func:`padded`).
-    V : ndarray of shape (k, width), C-ordered
-        The factor, transposed: float64 if Z is, else float32. Its padding must be
-        zero.
-
-    Returns
-    -------
-    ndarray of shape (n, k), float64
-        Sums over 2,048 columns are accumulated in the dtype of V, then in float64.
+    Z, (n, width), is float32, float64 or int16, and its width a multiple of 64
+    (:func:`padded`). V is float64 if Z is, else float32. Sums over 2,048 columns are
+    accumulated in the dtype of V, then in float64.
     """
     n, width = _check(Z, V)
+    k = V.shape[0]
     if V.shape[1] != width:
         raise ValueError(f"V must have {width} columns, got {V.shape[1]}.")
-    k = V.shape[0]
     out = np.zeros((n, k))
     if n == 0 or k == 0:
         return out
@@ -352,22 +312,15 @@ def multiply(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 
 def add_transposed(Z: np.ndarray, P: np.ndarray, out: np.ndarray) -> None:
-    """Add Zᵀ P, transposed, to `out`.
+    """Add Zᵀ P, transposed, to `out`, (k, width) in float64, for P of shape (n, k).
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, width), float32, float64 or int16
-        Rows contiguous; the width a multiple of 64 (:func:`padded`).
-    P : ndarray of shape (n, k), C-ordered
-        float64 if Z is, else float32.
-    out : ndarray of shape (k, width), float64, C-ordered
-        Sums over 128 rows are accumulated in the dtype of P.
+    Z and P are as the factors of :func:`multiply`. Sums over 128 rows are accumulated
+    in the dtype of P.
     """
-    n, width = _check(Z, P)
     k = P.shape[1]
+    n, width = _check(Z, P, out, k)
     if P.shape[0] != n:
         raise ValueError(f"P must have {n} rows, got {P.shape[0]}.")
-    _check_sums(out, (k, width))
     if n == 0 or k == 0:
         return
     flat, pitch = input_rows(Z, Z.dtype)
@@ -392,19 +345,11 @@ def add_gram_product(
 ) -> None:
     """Add Zᵀ diag(factors) Z V, transposed, to `out`, reading Z from memory once.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, width), float32, float64 or int16
-        As in :func:`multiply`.
-    factors : ndarray of shape (n,), float64
-    V : ndarray of shape (k, width), C-ordered
-        As in :func:`multiply`.
-    out : ndarray of shape (k, width), float64, C-ordered
-        Its last bits depend on the number of threads.
+    Z and V are those of :func:`multiply`, `out` that of :func:`add_transposed`. Its
+    last bits depend on the number of threads.
     """
-    n, width = _check(Z, V)
     k = V.shape[0]
-    _check_sums(out, (k, width))
+    n, width = _check(Z, V, out, k)
     if V.shape[1] != width or factors.shape != (n,):
         raise ValueError(
             f"Z of shape {Z.shape} needs V of {width} columns and {n} factors, got "
@@ -435,14 +380,9 @@ def add_gram_product(
 
 
 def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
-    """Round features to 16 bits: Z ≈ scales[:, None]·out.
+    """Round features to 16 bits, Z ≈ scales[:, None]·out, to 1.6e-5 of a row's largest.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, D), float32 or float64, finite
-    out : ndarray of shape (n, at least D), int16
-        The error of an entry is at most 1.6e-5 times the largest of its row.
-    scales : ndarray of shape (n,), of the dtype of Z
+    Z, (n, D), is finite; `out` has at least D columns.
     """
     n, D = Z.shape
     fits = out.shape[0] == n and out.shape[1] >= D and scales.shape == (n,)
@@ -465,7 +405,10 @@ def quantize(Z: np.ndarray, out: np.ndarray, scales: np.ndarray) -> None:
     run_over_ranges(task, n, n * D)
 
 
-def _check(Z: np.ndarray, other: np.ndarray) -> tuple[int, int]:
+def _check(
+    Z: np.ndarray, other: np.ndarray, out: np.ndarray | None = None, k: int = 0
+) -> tuple[int, int]:
+    """Raise unless Z, its factor and the sums of k columns have the layout of loops."""
     expected = np.float64 if Z.dtype == np.float64 else np.float32
     if Z.dtype not in (np.float32, np.float64, np.int16) or other.dtype != expected:
         raise TypeError(
@@ -477,12 +420,12 @@ def _check(Z: np.ndarray, other: np.ndarray) -> tuple[int, int]:
             f"the width must be a multiple of {COLUMNS}, got {Z.shape[1]}, and the "
             "other factor C-ordered."
         )
-    return Z.shape
-
-
-def _check_sums(out: np.ndarray, shape: tuple[int, int]) -> None:
+    if out is None:
+        return Z.shape
+    shape = k, Z.shape[1]
     if out.shape != shape or out.dtype != np.float64 or not out.flags.c_contiguous:
         raise ValueError(
             f"out must be C-ordered float64 of shape {shape}, got {out.dtype} of "
             f"shape {out.shape}."
         )
+    return Z.shape

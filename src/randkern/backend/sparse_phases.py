@@ -12,7 +12,7 @@ over rows, whichever columns it reads. Columns that no entry reads are not touch
 ``ops_of(array).sparse``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -158,66 +158,57 @@ def _store(tile, n_columns, n_rows, out, position, stride):
 
 
 @_compiled
-def _features(x, x_stride, reads, entries, first, last, out, out_stride, rows, n):
+def _features(x, x_stride, reads, entries, columns, span, has_waves, target, rows, n):
+    """Write the features of a span of entries, or their phases if `has_waves` is not.
+
+    The columns of entry i begin at ``columns[i]``.
+    """
+    (first, last), (out, out_stride) = span, target
     packed = np.zeros(len(reads) * _ROWS, x.dtype)
     tile = np.empty((2 * _TILE) * _ROWS, x.dtype)
     phase, spare = np.empty(_ROWS, x.dtype), np.empty(_ROWS, x.dtype)
     real, imag = np.empty(_ROWS, x.dtype), np.empty(_ROWS, x.dtype)
     has_factors = len(entries.powers) > 0
-    origin = entries.columns[first]
+    origin = columns[first]
     for start in range(rows[0], rows[1], _ROWS):
         n_rows = min(_ROWS, n - start)
         _pack(x, x_stride, reads, start, n_rows, packed)
         for begin in range(first, last, _TILE):
             end = min(begin + _TILE, last)
-            left = entries.columns[begin]
+            left = columns[begin]
             for i in range(begin, end):
-                at = (entries.columns[i] - left) * _ROWS
+                at = (columns[i] - left) * _ROWS
                 cosine = tile[at : at + _ROWS]
+                if not has_waves:
+                    _phase(entries, i, packed, cosine)
+                    continue
                 sine = spare
-                if entries.columns[i + 1] - entries.columns[i] == 2:
+                if columns[i + 1] - columns[i] == 2:
                     sine = tile[at + _ROWS : at + 2 * _ROWS]
                 _phase(entries, i, packed, phase)
                 _trig(phase, entries.weights[i], cosine, sine)
                 if has_factors:
                     _times_factors(entries, i, packed, real, imag, cosine, sine)
-            n_columns = entries.columns[end] - left
             position = start * out_stride + left - origin
-            _store(tile, n_columns, n_rows, out, position, out_stride)
+            _store(tile, columns[end] - left, n_rows, out, position, out_stride)
 
 
-@_compiled
-def _phases(x, x_stride, reads, entries, first, last, out, out_stride, rows, n):
-    packed = np.zeros(len(reads) * _ROWS, x.dtype)
-    tile = np.empty(_TILE * _ROWS, x.dtype)
-    for start in range(rows[0], rows[1], _ROWS):
-        n_rows = min(_ROWS, n - start)
-        _pack(x, x_stride, reads, start, n_rows, packed)
-        for begin in range(first, last, _TILE):
-            end = min(begin + _TILE, last)
-            for i in range(begin, end):
-                at = (i - begin) * _ROWS
-                _phase(entries, i, packed, tile[at : at + _ROWS])
-            position = start * out_stride + begin - first
-            _store(tile, end - begin, n_rows, out, position, out_stride)
-
-
-def _run(function, X, reads, entries, first, last, out):
+def _run(X, reads, entries, columns, span, has_waves, out):
+    first, last = span
+    check_out(out, (len(X), int(columns[last] - columns[first])))
     if out.size == 0:
         return
-    n = X.shape[0]
-    flat, stride = input_rows(X, out.dtype)
-    outs = output_rows(out)
+    n, rows_of_X, outs = len(X), input_rows(X, out.dtype), output_rows(out)
+    given = reads, entries, columns, span, has_waves
 
     def task(start: int, stop: int) -> None:
-        rows = start, stop
-        function(flat, stride, reads, entries, first, last, *outs, rows, n)
+        _features(*rows_of_X, *given, outs, (start, stop), n)
 
     n_terms = entries.starts[last] - entries.starts[first] + out.shape[1]
     run_over_ranges(task, n, 0.5 * n * (n_terms + len(reads)), _ROWS)
 
 
-def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.ndarray:
+def product(owner, name, matrix, values):
     """Return matrix·values for a CSR matrix, which `owner` knows as `name`.
 
     For tensors the matrix is cached on the device for the lifetime of `owner`.
@@ -225,70 +216,31 @@ def product(owner: object, name: object, matrix: Any, values: np.ndarray) -> np.
     return matrix.astype(values.dtype, copy=False) @ values
 
 
-def sparse_map(
-    entries: SparseEntries, like: np.ndarray
-) -> tuple[SparseEntries, np.ndarray]:
+def sparse_map(entries, like):
     """Return entries for rows like `like`, restricted to the slots read, and these."""
     return entries.astype(like.dtype).compact()
 
 
-def sparse_features(
-    X: np.ndarray,
-    reads: np.ndarray,
-    entries: SparseEntries,
-    first: int,
-    last: int,
-    out: np.ndarray,
-) -> None:
+def sparse_features(X, reads, entries, first, last, out):
     """Write the columns of entries `first` to `last` for every row.
 
     An entry with two columns writes its real and imaginary parts times its weight, one
-    with a single column its real part.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-    reads : ndarray of int64, shape (n_slots,)
-        The column of X that every slot reads.
-    entries : SparseEntries
-        Their numbers are of the dtype of `out`.
-    first, last : int
-    out : ndarray of float32 or float64, shape (n, number of columns)
+    with a single column its real part. Slot s reads column ``reads[s]`` of X. Numbers
+    of entries are of the dtype of `out`.
     """
-    check_out(out, (len(X), int(entries.columns[last] - entries.columns[first])))
-    _run(_features, X, reads, entries, first, last, out)
+    _run(X, reads, entries, entries.columns, (first, last), True, out)
 
 
-def sparse_phases(
-    X: np.ndarray,
-    reads: np.ndarray,
-    entries: SparseEntries,
-    first: int,
-    last: int,
-    out: np.ndarray,
-) -> None:
+def sparse_phases(X, reads, entries, first, last, out):
     """Write the phases of entries `first` to `last` for every row, (n, last - first).
 
-    Parameters
-    ----------
-    X, reads, entries, first, last
-        As for :func:`sparse_features`.
-    out : ndarray of float32 or float64, shape (n, last - first)
+    The arguments are those of :func:`sparse_features`.
     """
-    check_out(out, (len(X), last - first))
-    _run(_phases, X, reads, entries, first, last, out)
+    _run(X, reads, entries, np.arange(last + 1), (first, last), False, out)
 
 
-def sparse_polar(
-    X: np.ndarray, reads: np.ndarray, entries: SparseEntries, first: int, last: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return moduli and phases of entries with two columns, (n, last - first) each.
-
-    Parameters
-    ----------
-    X, reads, entries, first, last
-        As for :func:`sparse_features`.
-    """
+def sparse_polar(X, reads, entries, first, last):
+    """Return moduli and phases of entries with two columns, (n, last - first) each."""
     values = np.empty((X.shape[0], 2 * (last - first)), dtype=X.dtype)
     sparse_features(X, reads, entries, first, last, values)
     real, imag = values[:, ::2], values[:, 1::2]

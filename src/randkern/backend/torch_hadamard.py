@@ -34,12 +34,7 @@ def _hadamard_matrix(bits, dtype, device):
 
 
 def transform(X):
-    """Return rows transformed by the unnormalised Sylvester-Hadamard matrix.
-
-    Parameters
-    ----------
-    X : tensor of shape (..., p), p a power of two
-    """
+    """Return rows (..., p) transformed by the unnormalised Hadamard matrix."""
     shape = X.shape
     left = shape[-1].bit_length() - 1
     while left:
@@ -118,7 +113,6 @@ class StructuredRows(hadamard.StructuredRows):
     def _fused(self, kind, X, weight, out, offsets, power):
         """Write features with the fused kernel; return whether there is one."""
         scale, bias = self.inverse_scale, self.bias
-        row_start, row_stop = self.row_start, self.row_stop
         tensors = [each for each in (scale, bias) if torch.is_tensor(each)]
         kernels = kernels_for(X, out, self.norms, *tensors)
         p = block_size(X.shape[1], bias)
@@ -129,11 +123,9 @@ class StructuredRows(hadamard.StructuredRows):
         X = X if X.stride(1) == 1 else X.contiguous()
         width = 2 if kind == kernels.PAIRS else 1
         n_blocks = max(1, _SIGNS // p)
-        for first in range(row_start // p, -(-row_stop // p), n_blocks):
-            low, high = max(first * p, row_start), min((first + n_blocks) * p, row_stop)
+        for first, low, high, columns in self._blocks(p, n_blocks):
             count = -(-high // p) - first
             signs = _kept_signs(self.key, first, count, p, X.device)
-            columns = slice(low - row_start, high - row_start)
             kernels.hadamard_features(
                 *(X, signs, self.norms[columns] * p**-1.5, low, high, kind, weight),
                 out[:, width * columns.start : width * columns.stop],
@@ -147,20 +139,23 @@ class StructuredRows(hadamard.StructuredRows):
     def _tiles(self, X, is_complex, out):
         """Yield (rows, columns, parts), projections of some rows by whole blocks."""
         n, p = X.shape[0], block_size(X.shape[1], self.bias)
-        row_start, row_stop = self.row_start, self.row_stop
         entries = _TILE_ENTRIES.get(X.device.type, _TILE_ENTRIES["cuda"])
         n_rows = max(1, min(n, entries // p))
         n_blocks = max(1, entries // (n_rows * p))
-        first, last = row_start // p, -(-row_stop // p)
         for start in range(0, n, n_rows):
             rows = slice(start, min(start + n_rows, n))
             block = _prepared(X[rows], self.inverse_scale, self.bias, out.dtype)
-            for b in range(first, last, n_blocks):
-                count = min(n_blocks, last - b)
-                low, high = max(b * p, row_start), min((b + count) * p, row_stop)
-                signs = torch_random.signs(self.key, b, count, p, X.device)
+            for first, low, high, columns in self._blocks(p, n_blocks):
+                count = -(-high // p) - first
+                signs = torch_random.signs(self.key, first, count, p, X.device)
                 parts = (_complex if is_complex else _real)(block, signs.to(out.dtype))
-                columns = slice(low - row_start, high - row_start)
                 scale = self.norms[columns].to(out.dtype) * p**-1.5
-                within = slice(low - b * p, high - b * p)
+                within = slice(low - first * p, high - first * p)
                 yield rows, columns, tuple(part[:, within] * scale for part in parts)
+
+    def _blocks(self, p, n_blocks):
+        """Yield (first block, first row, last + 1, columns of the output)."""
+        start, stop = self.row_start, self.row_stop
+        for first in range(start // p, -(-stop // p), n_blocks):
+            low, high = max(first * p, start), min((first + n_blocks) * p, stop)
+            yield first, low, high, slice(low - start, high - start)

@@ -99,11 +99,6 @@ _EPS = 2.0**-52
 _REFLECTIONS = 64
 
 
-def _columns(solve, right):
-    """Apply `solve` to a matrix, or to a vector as a one-column matrix."""
-    return solve(right[:, None])[:, 0] if right.ndim == 1 else solve(right)
-
-
 class TorchAlgebra(ArrayAlgebra):
     """PyTorch's linear algebra."""
 
@@ -132,11 +127,9 @@ class TorchAlgebra(ArrayAlgebra):
     def triangular_solve(self, factor, right, transposed=False):
         """Return L⁻¹b, or L⁻ᵀb."""
         matrix = factor.T if transposed else factor
-
-        def solve(b):
-            return torch.linalg.solve_triangular(matrix, b, upper=transposed)
-
-        return _columns(solve, right)
+        columns = right[:, None] if right.ndim == 1 else right
+        solved = torch.linalg.solve_triangular(matrix, columns, upper=transposed)
+        return solved[:, 0] if right.ndim == 1 else solved
 
     def extended_factor(self, factor, rows):
         """Return the lower factor of LLᵀ + RᵀR in O(n²) operations per row of R.
@@ -284,10 +277,6 @@ class TorchOps(ArrayOps):
         values = values.copy() if frozen else values
         return torch.as_tensor(values, dtype=dtype, device=like.device)
 
-    def densified(self, X):
-        """Return the rows unchanged: they are a dense tensor."""
-        return X
-
     def to_host(self, array):
         """Return a NumPy array; this is the only transfer from a device to the host."""
         return array.detach().cpu().numpy()
@@ -308,18 +297,6 @@ class TorchOps(ArrayOps):
         """Write values·factor to `out`."""
         out[...] = values * factor
 
-    def exp_of(self, values):
-        """Return exponentials."""
-        return torch.exp(values)
-
-    def log1p_of(self, values):
-        """Return log(1 + v)."""
-        return torch.log1p(values)
-
-    def map_rows(self, function, values):
-        """Apply a function to values."""
-        return function(values)
-
     def matern_correlation(self, squared, nu):
         """Return the Matérn correlation at squared distances r²."""
         if squared.requires_grad:
@@ -331,14 +308,6 @@ class TorchOps(ArrayOps):
         """Return the sums of rows in float64."""
         return X.sum(dim=1, dtype=torch.float64)
 
-    def row_squares(self, X):
-        """Return the squared norms of rows in the dtype of X."""
-        return (X * X).sum(dim=1)
-
-    def squared_norms(self, X):
-        """Return the squared norms of rows in float64."""
-        return self.row_squares(X.to(torch.float64))
-
     def largest_sizes(self, values):
         """Return the largest absolute value of every column."""
         return values.abs().amax(dim=0)
@@ -346,14 +315,6 @@ class TorchOps(ArrayOps):
     def largest_of_rows(self, X):
         """Return the largest absolute value of every row."""
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
-
-    def scale_rows(self, X, factors):
-        """Multiply each row by its factor."""
-        return X * factors[:, None]
-
-    def divide_rows(self, X, sizes):
-        """Divide each row by its size."""
-        return X / sizes[:, None]
 
     def with_bias(self, X, scale, bias):
         """Return X·scale, with a last column `bias` unless that is 0."""

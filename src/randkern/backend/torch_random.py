@@ -81,17 +81,9 @@ def _transformed(law, words):
 
 
 def random_matrix(key, law, row_start, row_stop, col_start, col_stop, device):
-    """Return a rectangle of the random matrix as a float32 tensor on a device.
+    """Return :func:`randkern.backend.counter.random_matrix` as a tensor on a device.
 
-    They are the values of :func:`randkern.backend.counter.random_matrix`, to float32
-    rounding.
-
-    Parameters
-    ----------
-    key : int
-    law : {"normal", "cauchy", "laplace", "uniform", "sign"}
-    row_start, row_stop, col_start, col_stop : int
-    device : torch.device
+    The entries are the same to float32 rounding.
     """
     shape = (max(row_stop - row_start, 0), max(col_stop - col_start, 0))
     if 0 in shape:

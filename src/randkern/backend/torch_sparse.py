@@ -9,14 +9,12 @@ writing the temporary arrays of a block, some four times the size of the feature
 more if features have factors.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from randkern.backend.sparse_phases import SparseEntries
 from randkern.backend.torch_constants import constant
 from randkern.backend.torch_trig import is_tracked
 
@@ -27,67 +25,38 @@ _FEW_RUNS = 4
 
 
 class TensorEntries:
-    """Entries of a sparse map, stored on a device.
+    """Entries of a sparse map, stored in the dtype and on the device of a tensor.
 
     The host also stores where entries, factors and terms begin, to slice blocks.
-
-    Parameters
-    ----------
-    entries : SparseEntries
-    like : Tensor
-        Gives the dtype and the device.
     """
 
-    def __init__(self, entries: SparseEntries, like: Any):
-        self.columns = entries.columns
-        self.starts, self.factor_starts = entries.starts, entries.factor_starts
-        self.real_starts = entries.real_starts
+    def __init__(self, entries, like):
+        self.columns, self.factor_starts = entries.columns, entries.factor_starts
+        self.most_factors = int(np.diff(entries.factor_starts).max(initial=0))
         widths = np.diff(entries.columns)
-        paired = np.flatnonzero(widths == 2)
-        self.paired_starts = _counts_before(widths == 2)
-        spins = entries.imag_slots >= 0
-        self.spin_starts = _counts_before(spins)
-        counts = np.diff(entries.factor_starts)
-        self.most_factors = int(counts.max(initial=0))
-        self.shift_starts = _counts_before(entries.shifts != 0)
-        self.has_phases = len(entries.coefs) + self.shift_starts[-1] > 0
-        powered = entries.powers != 1
-        self.powered_starts = _counts_before(powered)
         #: Where entries of one column follow entries of two, or the reverse.
         self.changes = np.flatnonzero(np.diff(widths)) + 1
-
-        def integers(values: np.ndarray) -> Any:
-            values = np.ascontiguousarray(values, dtype=np.int64)
-            return torch.as_tensor(values, device=like.device)
-
-        def numbers(values: np.ndarray) -> Any:
-            values = np.ascontiguousarray(values)
-            return torch.as_tensor(values, dtype=like.dtype, device=like.device)
-
-        self.first_columns = integers(entries.columns[:-1])
-        self.paired = integers(paired)
-        self.weights = numbers(entries.weights)[:, None]
-        self.shifts = numbers(entries.shifts)[:, None]
-        self.phases = _Terms(
-            integers(_owners(entries.starts)),
-            *(integers(entries.slots), numbers(entries.coefs)),
-        )
-        self.segments = integers(entries.factor_starts)
-        self.powered = integers(np.flatnonzero(powered))
-        self.powers = numbers(entries.powers[powered])[:, None]
-        self.forms = _Terms(
-            integers(_owners(entries.real_starts)),
-            *(integers(entries.real_slots), numbers(entries.real_coefs)),
-        )
+        self.first_columns = _integers(entries.columns[:-1], like)
+        self.segments = _integers(entries.factor_starts, like)
+        self.paired = _Marked(widths == 2, like)
+        self.weights = _numbers(entries.weights, like)[:, None]
+        self.shifted = _Marked(entries.shifts != 0, like)
+        self.shifts = _numbers(entries.shifts, like)[:, None]
+        self.has_phases = len(entries.coefs) > 0 or bool((entries.shifts != 0).any())
+        self.powered = _Marked(entries.powers != 1, like)
+        self.powers = _numbers(entries.powers[entries.powers != 1], like)[:, None]
         # Factors with an imaginary part: their angles times powers add to the phase.
-        self.spins = integers(np.flatnonzero(spins))
-        self.imag_slots = integers(entries.imag_slots[spins])
-        self.imag_coefs = numbers(entries.imag_coefs[spins])[:, None]
-        owners = _owners(entries.factor_starts)[spins]
-        self.turns = _Terms(
-            integers(owners),
-            *(integers(np.arange(len(owners))), numbers(entries.powers[spins])),
+        spins = entries.imag_slots >= 0
+        self.spins = _Marked(spins, like)
+        self.imag_slots = _integers(entries.imag_slots[spins], like)
+        self.imag_coefs = _numbers(entries.imag_coefs[spins], like)[:, None]
+        self.phases = _Terms(entries.starts, entries.slots, entries.coefs, like)
+        self.forms = _Terms(
+            entries.real_starts, entries.real_slots, entries.real_coefs, like
         )
+        turn_starts = self.spins.before[entries.factor_starts]
+        powers = entries.powers[spins]
+        self.turns = _Terms(turn_starts, np.arange(len(powers)), powers, like)
 
     def runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges of entries that are written at once.
@@ -102,51 +71,60 @@ class TensorEntries:
         return list(pairwise([first, *self.changes[start:stop].tolist(), last]))
 
 
+def _integers(values, like):
+    values = np.ascontiguousarray(values, dtype=np.int64)
+    return torch.as_tensor(values, device=like.device)
+
+
+def _numbers(values, like):
+    values = np.ascontiguousarray(values)
+    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+
+
+class _Marked:
+    """Some of the items of a sequence: their numbers, and how many come before each."""
+
+    def __init__(self, flags, like):
+        self.before = np.concatenate([[0], np.cumsum(flags)])
+        self.numbers = _integers(np.flatnonzero(flags), like)
+
+    def within(self, first: int, last: int) -> slice:
+        """Return which of them are items `first` to `last`."""
+        return _cut(self.before, first, last)
+
+
 class _Terms:
-    """A sparse matrix that is multiplied by ranges of its rows."""
+    """A sparse matrix in CSR form that is multiplied by ranges of its rows."""
 
-    def __init__(self, rows: Any, columns: Any, values: Any):
-        self.rows, self.columns, self.values = rows, columns, values
+    def __init__(self, starts, columns, values, like):
+        self.starts, self.rows = starts, _integers(_owners(starts), like)
+        self.columns, self.values = _integers(columns, like), _numbers(values, like)
 
-    def times(
-        self,
-        dense: Any,
-        first: int,
-        last: int,
-        terms: tuple[int, int],
-        column: int = 0,
-    ) -> Any:
-        """Return rows `first` to `last`, whose entries are `terms`, times `dense`.
-
-        The first row of `dense` belongs to column `column`.
-        """
-        chosen = slice(*terms)
+    def times(self, dense: Any, first: int, last: int, column: int = 0) -> Any:
+        """Return rows `first` to `last` times `dense`, whose rows begin at `column`."""
+        chosen = _cut(self.starts, first, last)
         places = torch.stack([self.rows[chosen] - first, self.columns[chosen] - column])
         size = (last - first, len(dense))
         return torch.sparse.mm(_matrix(places, self.values[chosen], size), dense)
 
 
-def _matrix(places: Any, values: Any, size: tuple[int, int]) -> Any:
+def _matrix(places, values, size):
     """Return a sparse matrix from entries sorted by row."""
     options: dict[str, Any] = {"is_coalesced": True, "check_invariants": False}
     return torch.sparse_coo_tensor(places, values, size, **options)
 
 
-def _owners(starts: np.ndarray) -> np.ndarray:
+def _owners(starts):
     """Return the index of each item's segment."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def _counts_before(flags: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(flags)])
+def _cut(starts, first, last):
+    """Return the items of segments `first` to `last`."""
+    return slice(int(starts[first]), int(starts[last]))
 
 
-def _cut(starts: np.ndarray, first: int, last: int) -> tuple[int, int]:
-    """Return where the items of segments `first` to `last` begin and end."""
-    return int(starts[first]), int(starts[last])
-
-
-def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
+def product(owner, name, matrix, values):
     """Return matrix·values for a CSR matrix, which `owner` knows as `name`."""
 
     def places() -> np.ndarray:
@@ -157,15 +135,13 @@ def product(owner: Any, name: Any, matrix: Any, values: Any) -> Any:
     return torch.sparse.mm(_matrix(where, entries, matrix.shape), values)
 
 
-def sparse_map(entries: SparseEntries, like: Any) -> tuple[TensorEntries, np.ndarray]:
+def sparse_map(entries, like):
     """Return entries for rows like `like`, restricted to the slots read, and these."""
     compact, used = entries.compact()
     return TensorEntries(compact, like), used
 
 
-def _blocks(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int
-) -> Iterator[tuple[slice, int, int, Any, Any]]:
+def _blocks(X, reads, entries, first, last):
     """Yield (rows, first entry, last entry, amplitudes, phases) of blocks of entries.
 
     Amplitudes and phases are (entries, rows), or None if there are none.
@@ -186,27 +162,26 @@ def _blocks(
             begin = end
 
 
-def _amplitudes_and_phases(
-    table: Any, entries: TensorEntries, first: int, last: int
-) -> tuple[Any, Any]:
+def _amplitudes_and_phases(table, entries, first, last):
+    """Return amplitudes and phases of entries for a table of columns, or None."""
     amplitude = phase = None
     if entries.has_phases:
-        terms = _cut(entries.starts, first, last)
-        phase = entries.phases.times(table, first, last, terms)
-        if entries.shift_starts[first] < entries.shift_starts[last]:
+        phase = entries.phases.times(table, first, last)
+        shifted = entries.shifted.within(first, last)
+        if shifted.start < shifted.stop:
             phase = phase + entries.shifts[first:last]
-    low, high = _cut(entries.factor_starts, first, last)
+    factors_here = _cut(entries.factor_starts, first, last)
+    low, high = factors_here.start, factors_here.stop
     if low < high:
-        terms = _cut(entries.real_starts, low, high)
-        factors = entries.forms.times(table, low, high, terms)
-        spins = _cut(entries.spin_starts, low, high)
-        if spins[0] < spins[1]:
+        factors = entries.forms.times(table, low, high)
+        spins = entries.spins.within(low, high)
+        if spins.start < spins.stop:
             factors, angles = _turning(table, entries, factors, low, spins)
-            turned = entries.turns.times(angles, first, last, spins, spins[0])
+            turned = entries.turns.times(angles, first, last, spins.start)
             phase = turned if phase is None else phase + turned
-        powered = slice(*_cut(entries.powered_starts, low, high))
+        powered = entries.powered.within(low, high)
         if powered.start < powered.stop:
-            at = entries.powered[powered] - low
+            at = entries.powered.numbers[powered] - low
             raised = factors[at] ** entries.powers[powered]
             factors = factors.index_copy(0, at, raised)
         cuts = entries.segments[first : last + 1] - low
@@ -216,23 +191,20 @@ def _amplitudes_and_phases(
     return amplitude, phase
 
 
-def _turning(
-    table: Any, entries: TensorEntries, factors: Any, low: int, spins: tuple[int, int]
-) -> tuple[Any, Any]:
+def _turning(table, entries, factors, low, spins):
     """Return factors with complex ones replaced by their moduli, and their angles.
 
     The index of the first factor is `low`.
     """
-    chosen = slice(*spins)
-    imag = table[entries.imag_slots[chosen]] * entries.imag_coefs[chosen]
+    imag = table[entries.imag_slots[spins]] * entries.imag_coefs[spins]
     if len(imag) == len(factors):
         return _polar(factors, imag)
-    at = entries.spins[chosen] - low
+    at = entries.spins.numbers[spins] - low
     sizes, angles = _polar(factors[at], imag)
     return factors.index_copy(0, at, sizes), angles
 
 
-def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
+def _polar(real, imag):
     """Return moduli and angles; at 0, where they have no gradient, it is set to 0."""
     if not is_tracked(real, imag):
         return torch.hypot(real, imag), torch.atan2(imag, real)
@@ -242,25 +214,21 @@ def _polar(real: Any, imag: Any) -> tuple[Any, Any]:
     return sizes, torch.atan2(imag, safe)
 
 
-def sparse_features(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int, out: Any
-) -> None:
+def sparse_features(X, reads, entries, first, last, out):
     """Write the columns of entries `first` to `last` for every row."""
     origin = int(entries.columns[first])
     for rows, begin, end, amplitude, phase in _blocks(X, reads, entries, first, last):
         for low, high in entries.runs(begin, end):
             part = slice(low - begin, high - begin)
-            left, right = (at - origin for at in _cut(entries.columns, low, high))
+            columns = slice(*(int(entries.columns[at]) - origin for at in (low, high)))
             _write(
-                *(entries, low, high, out[rows, left:right]),
+                *(entries, low, high, out[rows, columns]),
                 None if amplitude is None else amplitude[part],
                 None if phase is None else phase[part],
             )
 
 
-def _write(
-    entries: TensorEntries, first: int, last: int, out: Any, amplitude: Any, phase: Any
-) -> None:
+def _write(entries, first, last, out, amplitude, phase):
     """Write the columns of entries whose amplitudes and phases are (entries, rows)."""
     n_entries, n_pairs = last - first, out.shape[1] - (last - first)
     size = entries.weights[first:last]
@@ -277,12 +245,12 @@ def _write(
     cosines = size if phase is None else torch.cos(phase) * size
     cosines = cosines.expand(n_entries, len(out))
     out.index_copy_(1, columns, cosines.T)
-    pairs = entries.paired[slice(*_cut(entries.paired_starts, first, last))] - first
+    pairs = entries.paired.numbers[entries.paired.within(first, last)] - first
     sines = torch.zeros_like(cosines) if phase is None else torch.sin(phase) * size
     out.index_copy_(1, columns[pairs] + 1, sines[pairs].T)
 
 
-def _write_product(sizes: Any, waves: Any, out: Any) -> None:
+def _write_product(sizes, waves, out):
     """Write sizes times waves (None: 1), both (entries, rows) or (entries, 1)."""
     if waves is None or is_tracked(sizes, waves, out):
         out[...] = (sizes if waves is None else sizes * waves).T
@@ -290,17 +258,13 @@ def _write_product(sizes: Any, waves: Any, out: Any) -> None:
         torch.mul(waves.T, sizes.T, out=out)
 
 
-def sparse_phases(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int, out: Any
-) -> None:
+def sparse_phases(X, reads, entries, first, last, out):
     """Write the phases of entries `first` to `last`, (n, last - first)."""
     for rows, begin, end, _, phase in _blocks(X, reads, entries, first, last):
         out[rows, begin - first : end - first] = 0.0 if phase is None else phase.T
 
 
-def sparse_polar(
-    X: Any, reads: Any, entries: TensorEntries, first: int, last: int
-) -> tuple[Any, Any]:
+def sparse_polar(X, reads, entries, first, last):
     """Return amplitudes and phases of entries, (n, last - first) each.
 
     Real factors may make an amplitude negative.

@@ -30,19 +30,6 @@ import triton.language as tl
 
 from randkern.backend import counter, cpu
 
-__all__ = [
-    "COSINES",
-    "MODULUS",
-    "PAIRS",
-    "PROJECT",
-    "cos_sin_features",
-    "generated_product",
-    "hadamard_features",
-    "product_precision",
-    "runs_on",
-    "takes_block",
-]
-
 #: Options of every kernel: the reductions are written for fused multiply-adds.
 LAUNCH = {"enable_fp_fusion": True}
 # Phases per tile.
@@ -156,13 +143,7 @@ def _cos_sin_kernel(
 def cos_sin_features(phase, weight, out, offsets=None):
     """Write weighted cosines and sines, interleaved, or cosines of shifted phases.
 
-    Parameters
-    ----------
-    phase : float32 tensor of shape (n, m), contiguous along its columns
-    weight : float
-    out : float32 tensor of shape (n, 2m), or (n, m) with offsets
-        Contiguous along its columns.
-    offsets : float32 tensor of shape (m,), optional
+    Tensors are float32 and contiguous along their columns.
     """
     n, m = phase.shape
     if n * m == 0:
@@ -322,24 +303,12 @@ def hadamard_features(
     offsets=None,
     power=2.0,
 ):
-    """Write the features of rows.
+    """Write features of rows `row_start` to `row_stop` of a projection.
 
-    Parameters
-    ----------
-    X : float32 tensor of shape (n, d), contiguous along its columns
-        Column d is taken to be `bias`, and further columns up to p to be 0.
-    signs : int8 tensor of shape (blocks, 6, p)
-        From :func:`randkern.backend.torch_random.signs`, for the blocks that hold rows
-        `row_start` to `row_stop` of the projection.
-    norms : float32 tensor of shape (row_stop - row_start,)
-        Norms of these rows, divided by p^(3/2).
-    kind : int
-        PROJECT, PAIRS, COSINES or MODULUS.
-    weight : float
-        Weight of the features, not used by PROJECT.
-    out : float32 tensor, contiguous along its columns
-    scale : float
-        Multiplies X.
+    X, float32 and contiguous along its columns, is multiplied by `scale`; its column d
+    is taken to be `bias`, and further columns up to p to be 0. `signs`, of
+    :func:`randkern.backend.torch_random.signs`, are those of the blocks that hold these
+    rows, and `norms` theirs, divided by p^(3/2). PROJECT uses no weight.
     """
     (n, d), p = X.shape, signs.shape[2]
     if n == 0:
@@ -500,16 +469,9 @@ def generated_product(X, key, start, stop, scale=1.0, precision=None):
     """Return scale·XΩᵀ for rows `start` to `stop` of a matrix of standard normals.
 
     The entries are those of :func:`randkern.backend.counter.random_matrix` for this
-    key, to float32 rounding, and are generated in registers.
-
-    Parameters
-    ----------
-    X : float32 tensor of shape (n, d), d below 2³⁴
-    key : int
-    start, stop : int
-        Below 2³¹.
-    precision : {"ieee", "tf32x3", "tf32"}, optional
-        If None, :func:`product_precision`.
+    key, to float32 rounding, and are generated in registers. X, float32, has less than
+    2³⁴ columns, and rows are below 2³¹. The precision is one of `TILES`; if None,
+    :func:`product_precision`.
     """
     X = X if X.stride(1) == 1 else X.contiguous()
     n, d = X.shape

@@ -6,7 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -39,36 +39,18 @@ _TARGET_BYTES = 16 * 10**6
 _POOLED_BATCHES = 16
 
 
-# The information that an estimator collects from the targets of a block.
-Seen = Any
-
-
-class StreamReader(Protocol):
-    """An estimator whose targets come in blocks."""
-
-    def _seen_in(self, X: Rows, y: Any, weight: Any) -> Seen:
-        """Return information on the targets of a block, without side effects."""
-
-    def _learn_from(self, seen: list[Seen]) -> int:
-        """Set attributes from all blocks; return the number of columns of targets."""
-
-    def _targets_of(
-        self, X: Rows, y: Any, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return targets (n, k) and weights of a block of a later pass."""
-
-
 class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
-    `read` returns an iterator over checked (X, Y, weight) of the same rows in every
-    call: in their own order for None, in a random order for a generator. `like` is an
-    array of the dtype of the rows, on their device, and `n_bytes` the memory of all X.
+    `read` returns an iterator over blocks of checked rows, the same in every call: in
+    their own order and numbered for None, in a random order for a generator. `like` is
+    an array of the dtype of the rows, on their device, and `n_bytes` the memory of all
+    X.
     """
 
     def __init__(
         self,
-        read: Callable[[np.random.Generator | None], Iterator[tuple[Rows, Any, Any]]],
+        read: Callable[[np.random.Generator | None], Iterator[ArrayRows]],
         n_rows: int,
         n_targets: int,
         like: Any,
@@ -82,11 +64,7 @@ class StreamedRows(TrainingData):
         self._changes: tuple[Callable[[ArrayRows], ArrayRows], ...] = ()
 
     def _pass(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        """Yield the blocks of a pass, with row numbers if they come in order."""
-        start = 0
-        for X, Y, weight in self._read(generator):
-            block = ArrayRows(X, Y, weight, start)
-            start += block.n_rows
+        for block in self._read(generator):
             for change in self._changes:
                 block = change(block)
             yield block
@@ -150,6 +128,7 @@ class _CheckedBlocks:
 
     def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
         self.estimator, self.blocks, self.device = estimator, blocks, device
+        # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
         self._places: tuple[str, str] | None = None
 
@@ -172,14 +151,8 @@ class _CheckedBlocks:
             encoder.check_known(X)
         return X, check_block_weights(block.sample_weight, X)
 
-    def settle(self, X: Rows) -> None:
-        """Set the dtype of the rows to that of X from now on."""
-        self.like = X if self.device is None else _empty_on(self.device, X)
-
-    def read(
-        self, generator: np.random.Generator | None
-    ) -> Iterator[tuple[Rows, Any, Any]]:
-        """Yield rows, targets and weights, in order or in a random order."""
+    def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
+        """Yield blocks with their targets, in order or in a random order."""
         start = 0
         in_order = generator is None
         for number, block in enumerate(
@@ -188,36 +161,8 @@ class _CheckedBlocks:
             with _located(number, start) if in_order else contextlib.nullcontext():
                 X, weight = self.of(block)
                 Y, weight = self.estimator._targets_of(X, block.y, weight)
+            yield ArrayRows(X, Y, weight, start).at(self.like)
             start += X.shape[0]
-            rows = ArrayRows(X, Y, weight).at(self.like)
-            yield rows.X, rows.Y, rows.weight
-
-
-class _CachedTargets:
-    """Targets and weights of the first pass, if they are small."""
-
-    def __init__(self) -> None:
-        self._cached: list[tuple[Any, Any]] = []
-        self._n_bytes = 0
-
-    def add(self, y: Any, weight: Any) -> None:
-        if self._n_bytes > _TARGET_BYTES:
-            return
-        # Copies: the stream may reuse the memory for its next block.
-        y = copied(y)
-        self._cached.append((y, copied(weight)))
-        self._n_bytes += y.nbytes + 8 * len(y)
-        if self._n_bytes > _TARGET_BYTES:
-            self._cached.clear()
-
-    def tell(self, rows: StreamedRows, estimator: StreamReader, like: Rows) -> None:
-        """Set the statistics of the rows; `like` is on the device of the targets."""
-        if self._n_bytes <= _TARGET_BYTES:
-            rows.learn_targets(
-                # Rows without columns, against which targets are checked.
-                estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
-                for y, weight in self._cached
-            )
 
 
 def read_stream(
@@ -237,9 +182,9 @@ def read_stream(
     blocks = made_of(given, y, sample_weight)
     checked = _CheckedBlocks(estimator, blocks, device)
     sample, generator = RowSample(), stream.child("first pass").generator()
-    seen: list[Seen] = []
-    targets = _CachedTargets()
-    n_rows, n_bytes = 0, 0
+    seen: list[Any] = []
+    targets: list[tuple[Any, Any]] = []
+    n_rows, n_bytes, target_bytes = 0, 0, 0
     like: Any = None
     for number, block in enumerate(blocks):
         if block.y is None:
@@ -250,7 +195,13 @@ def read_stream(
         with _located(number, n_rows):
             rows, weight = checked.of(block, first=number == 0)
             seen.append(estimator._seen_in(rows, block.y, weight))
-        targets.add(block.y, weight)
+        if target_bytes <= _TARGET_BYTES:
+            # Copies: the stream may reuse the memory for its next block.
+            y = copied(block.y)
+            targets.append((y, copied(weight)))
+            target_bytes += y.nbytes + 8 * len(y)
+            if target_bytes > _TARGET_BYTES:
+                targets.clear()
         sample.add(rows, weight, generator)
         n_rows += rows.shape[0]
         n_bytes += stored_bytes(rows)
@@ -259,9 +210,14 @@ def read_stream(
     if n_rows == 0:
         raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(seen)
-    checked.settle(like)
+    checked.like = like if device is None else _empty_on(device, like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
-    targets.tell(streamed, estimator, like)
+    if target_bytes <= _TARGET_BYTES:
+        streamed.learn_targets(
+            # Rows without columns, against which targets are checked.
+            estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
+            for y, weight in targets
+        )
     return streamed, sample.rows()
 
 

@@ -36,10 +36,12 @@ def read(
     """Return checked rows with their targets, and a sample of the rows.
 
     Sets the attributes of validation on the estimator, and those learned from targets.
-    The estimator reads targets in memory by `_read_targets`, in blocks as a
-    :class:`~randkern.data.out_of_core.StreamReader`; `_needs_sums_alone` says whether
-    shards may be summed in place. The sample, rows and their weights or None, is for
-    resolving the kernel.
+    The estimator reads targets in memory by `_read_targets`. Of blocks it reads them by
+    `_seen_in`, which returns what it must know of one, without side effects,
+    `_learn_from`, which sets attributes from what it has seen and returns the number of
+    targets, and `_targets_of`, for a block of a later pass. `_needs_sums_alone` says
+    whether shards may be summed in place. The sample, rows and their weights or None,
+    is for resolving the kernel.
     """
     in_shards = estimator._needs_sums_alone
     if are_in_memory(X) or (isinstance(X, DeviceRows) and not in_shards):

@@ -152,8 +152,7 @@ class RowBlocks:
         >>> [block.y.tolist() for block in rows]
         [[0.0, 2.0], [4.0, 6.0], [8.0]]
         """
-        source = ArraySource.of(X, y, sample_weight, block_rows)
-        return cls._of_source(source, source.n_rows, source.n_blocks)
+        return cls._of_source(ArraySource.of(X, y, sample_weight, block_rows))
 
     @classmethod
     def from_parquet(
@@ -214,7 +213,7 @@ class RowBlocks:
         >>> folder.cleanup()
         """
         source = ParquetSource.of(path, target, sample_weight, columns, block_rows)
-        rows = cls._of_source(source, source.n_rows, source.n_blocks)
+        rows = cls._of_source(source)
         rows.column_names = source.columns
         return rows
 
@@ -262,9 +261,9 @@ class RowBlocks:
         return cls.from_arrays(*arrays, block_rows=block_rows)
 
     @classmethod
-    def _of_source(cls, source: Iterable[Any], n_rows: int, n_blocks: int) -> RowBlocks:
-        rows = cls(source, n_rows=n_rows)
-        rows._n_blocks = n_blocks
+    def _of_source(cls, source: ArraySource | ParquetSource) -> RowBlocks:
+        rows = cls(source, n_rows=source.n_rows)
+        rows._n_blocks = source.n_blocks
         return rows
 
     @property
@@ -437,7 +436,9 @@ def as_block(item: Any, number: int) -> RowBlock:
     """Return one item of a stream as a block."""
     if isinstance(item, RowBlock):
         return item
-    if _is_batch(item):
+    # PyTorch collates batches as lists of tensors; other lists may be rows of numbers.
+    is_batch = isinstance(item, list) and bool(item) and is_tensor(item[0])
+    if is_batch or isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
             raise ValueError(
                 f"block {number} is a tuple of {len(item)}; expected {_SHAPES}."
@@ -451,20 +452,11 @@ def as_block(item: Any, number: int) -> RowBlock:
     return RowBlock(item)
 
 
-def _is_batch(item: Any) -> bool:
-    """Return whether an item is a list of X, y and weights, as collated by PyTorch.
-
-    Other lists may be rows of numbers.
-    """
-    listed = isinstance(item, list) and bool(item) and is_tensor(item[0])
-    return listed or isinstance(item, tuple)
-
-
 def checked_length(block: RowBlock, number: int) -> int:
     """Return the number of rows of a block; raise if its parts differ in length."""
-    parts = {"X": block.X, "y": block.y, "sample_weight": block.sample_weight}
     lengths = {}
-    for name, part in parts.items():
+    for name in ("X", "y", "sample_weight"):
+        part = getattr(block, name)
         if part is None and name != "X":
             continue
         try:
@@ -534,7 +526,7 @@ class ParquetSource:
         apart = {role: name for role, name in given.items() if name is not None}
         _check_names(place, schema.names, [*apart.values(), *(columns or ())])
         for role, name in apart.items():
-            if columns is not None and name in columns:
+            if name in (columns or ()):
                 raise ValueError(
                     f"{name!r} is both the {role} and one of columns=; take it out "
                     "of columns."
@@ -569,12 +561,13 @@ class ParquetSource:
         self, generator: np.random.Generator | None
     ) -> Iterator[tuple[Any, Any, Any]]:
         """Yield blocks, of row groups in a random order if there is a generator."""
+        target, weight = self.target, self.sample_weight
         for table in self._tables(generator):
-            y = None if self.target is None else _values(table, self.target)
-            weight = None
-            if self.sample_weight is not None:
-                weight = _numbers(table, self.sample_weight, np.dtype(float))
-            yield self._features(table), y, weight
+            yield (
+                self._features(table),
+                None if target is None else _values(table, target),
+                None if weight is None else _numbers(table, weight, np.dtype(float)),
+            )
 
     def _tables(self, generator: Any = None) -> Iterator[Any]:
         """Yield tables of `block_rows` rows, across row groups and files."""
@@ -681,12 +674,8 @@ def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
     kind = field.type
     if arrow.types.is_dictionary(kind) or str(kind) in _TEXTS:
         return True
-    if (
-        arrow.types.is_integer(kind)
-        or arrow.types.is_floating(kind)
-        or arrow.types.is_boolean(kind)
-        or str(kind).startswith(_DECIMALS)
-    ):
+    is_one_of = arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean
+    if any(check(kind) for check in is_one_of) or str(kind).startswith(_DECIMALS):
         return False
     raise ValueError(
         f"{path}: column {field.name!r} is of type {kind}, which is neither numbers "

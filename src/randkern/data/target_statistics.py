@@ -36,20 +36,11 @@ def unit_of_weights(weight: Any) -> float:
 
 @dataclass(frozen=True)
 class Moments:
-    """The weights of rows, and the mean and squares of their targets.
-
-    Attributes
-    ----------
-    weight_sum : float
-    mean : ndarray of shape (k,)
-        Weighted mean.
-    squares : ndarray of shape (k,)
-        Weighted sum of squares about the mean.
-    """
+    """The weights of rows, and the mean and squares of their k targets."""
 
     weight_sum: float
     mean: np.ndarray
-    squares: np.ndarray
+    squares: np.ndarray  # weighted sums of squares about the mean
 
     @classmethod
     def of(cls, Y: Any, weight: Any) -> Moments:
@@ -82,28 +73,14 @@ class Moments:
 
 @dataclass(frozen=True)
 class TargetStatistics:
-    """Statistics of targets and weights, from one pass over the rows.
-
-    Attributes
-    ----------
-    n_rows : int
-    largest_weight : float
-        1 for rows without weights.
-    moments : Moments
-    even : Moments
-        The moments if all rows of positive weight had the weight 1.
-    small_powers : float
-        The sum of w_i^(1/16).
-    largest_target : ndarray of shape (k,)
-        The largest |y| over rows of positive weight.
-    """
+    """Statistics of k targets and of weights, from one pass over the rows."""
 
     n_rows: int
-    largest_weight: float
+    largest_weight: float  # 1 for rows without weights
     moments: Moments
-    even: Moments
-    small_powers: float
-    largest_target: np.ndarray
+    even: Moments  # the moments if all rows of positive weight had the weight 1
+    small_powers: float  # the sum of w_i^(1/16)
+    largest_target: np.ndarray  # the largest |y| over rows of positive weight
 
     @classmethod
     def of(cls, blocks: Iterable[tuple[Any, Any]], n_targets: int) -> TargetStatistics:

@@ -24,13 +24,7 @@ from randkern.data.target_statistics import TargetStatistics
 
 
 def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
-    """Yield slices of at most `block` rows that cover ``range(n_rows)``.
-
-    Examples
-    --------
-    >>> list(row_blocks(5, 2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Yield slices of at most `block` rows that cover ``range(n_rows)``."""
     for start in range(0, n_rows, block):
         yield slice(start, min(start + block, n_rows))
 

@@ -91,27 +91,13 @@ class _Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes
-    ----------
-    full : bool
-        Whether the metric is full, or diagonal.
-    path : list
-        Trials from the identity to the chosen one.
-    squares
-        The fit to the squares of targets, which the first step may have used.
-    history : list of float
-        Errors of all steps, relative to the error of the mean of the targets.
-    learned : bool
-        Whether predictions are clearly better than that mean.
-    """
-
-    full: bool
-    path: list[_Trial]
-    squares: _Trial | None
-    history: list[float]
-    learned: bool
+    full: bool  # or diagonal
+    path: list[_Trial]  # from the identity to the chosen one
+    squares: _Trial | None  # fitted to squares of targets; the first step may use it
+    history: list[float]  # errors of all steps, relative to the mean of the targets
+    learned: bool  # whether predictions are clearly better than that mean
 
 
 def _root(G: np.ndarray, power: float) -> np.ndarray:

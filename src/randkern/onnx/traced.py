@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -565,20 +564,11 @@ class TracedOps(ArrayOps):
         traced = isinstance(values, Traced)
         return values.astype(dtype) if traced else np.asarray(values, dtype)
 
-    def constant(self, owner: Any, name: Any, like: Any, make: Any) -> Any:
-        return np.asarray(make())
-
     def key(self, like: Any) -> Any:
         return like.dtype.char, "traced"
 
     def lasting(self, make: Any) -> Any:
         return make(), False  # traced arrays must not be cached
-
-    def full_precision(self, like: Any) -> Any:
-        return nullcontext()
-
-    def densified(self, X: Any) -> Any:
-        return X
 
     def zeros(self, shape: Any, like: Any) -> Any:
         """Return zeros, to add to or to overwrite as a whole."""
@@ -592,19 +582,7 @@ class TracedOps(ArrayOps):
     def fill_diagonal(self, values: Any, number: float) -> None:
         raise NoOperatorError("the kernel of rows and themselves")
 
-    def exp_of(self, values: Any) -> Any:
-        return self.xp.exp(values)
-
-    def log1p_of(self, values: Any) -> Any:
-        return self.xp.log1p(values)
-
-    def map_rows(self, function: Any, values: Any) -> Any:
-        return function(values)
-
-    def row_squares(self, X: Any) -> Any:
-        return (X * X).sum(axis=1)
-
-    squared_norms = row_squares
+    squared_norms = ArrayOps.row_squares
 
     def largest_of_rows(self, X: Any) -> Any:
         if not isinstance(X, Traced):
@@ -618,12 +596,6 @@ class TracedOps(ArrayOps):
 
     def take(self, table: np.ndarray, rows: Traced) -> Traced:
         return rows.graph.apply("Gather", table[rows.example], table, rows, axis=0)
-
-    def scale_rows(self, X: Any, factors: Any) -> Any:
-        return X * factors[:, None]
-
-    def divide_rows(self, X: Any, sizes: Any) -> Any:
-        return X / sizes[:, None]
 
     def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
         X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale

@@ -16,8 +16,6 @@ from scipy.special import ndtr
 from randkern.backend.namespace import ops_of
 from randkern.tabular.encoder import FARTHEST, TabularEncoder
 
-__all__ = ["as_float64", "encode_columns", "equals", "levels_of"]
-
 Levels = tuple[np.ndarray, np.ndarray]
 
 _LEAST = float(ndtr(-FARTHEST))
@@ -31,16 +29,9 @@ def encode_columns(
 ) -> Any:
     """Return the encoded rows of a table, (n, n_features_out), in float64.
 
-    Parameters
-    ----------
-    encoder : TabularEncoder
-    columns : list of arrays of shape (n, 1)
-        Missing numbers are NaN; dates are days since 1970.
-    levels : list of pairs
-        From :func:`levels_of`.
-    is_known : callable
-        Compares a column of categories with those of the fit (objects, None for missing
-        values); returns booleans (n, n_categories).
+    Columns are (n, 1): missing numbers are NaN, dates days since 1970. `levels` are
+    those of :func:`levels_of`; `is_known` compares a column of categories with those of
+    the fit (objects, None for missing values), and returns booleans (n, n_categories).
     """
     numbers = [columns[j] for j in encoder._numbers]
     parts: list[Any] = []

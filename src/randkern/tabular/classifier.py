@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
@@ -13,34 +12,28 @@ import numpy as np
 import scipy.linalg
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models.calibration import probabilities, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
-from randkern.tabular.leave_one_out import (
-    log_loss,
-    log_probabilities,
-    positive_inverse,
-)
+from randkern.tabular.leave_one_out import log_loss, log_probabilities, positive_inverse
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
+    Table,
     factorising_seconds,
     gram_seconds,
     operations_per_second,
     pass_seconds,
+    quietly,
 )
 from randkern.tabular.search import Trial
-
-__all__ = ["TabularClassifier"]
 
 # With more rows, landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
@@ -157,7 +150,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     True
     """
 
-    _loss = log_loss
+    _loss = staticmethod(log_loss)
     _most_searched = (10_000, 10_000)
     _judging_share = 0.05
 
@@ -195,28 +188,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         many = len(Y) > _FEATURE_ROWS
         self._last_seconds = _LAST_SHARES[many] * self.time_limit
         seconds = _SEARCH_SHARES[many] * self.time_limit
-        trials = self._search(X, Y, weight, stream, report, seconds)
-        judged = self._judged(trials, X, Y, weight)[:MOST_MEMBERS]
-        chosen = self._calibrated(judged, X, labels, Y, weight)
-        members = self._fit_members(chosen, X, labels, Y, weight, stream)
-        self._finish(members, [part.trial for _, part in chosen], Y, weight)
+        table = Table(X, Y, weight, labels)
+        trials = self._search(table, stream, report, seconds)
+        judged = self._judged(trials, table)[:MOST_MEMBERS]
+        chosen = self._calibrated(judged, table)
+        members = self._fit_members(chosen, table, stream)
+        self._finish(members, [part.trial for _, part in chosen], table)
         self._forget()
         report.end()
         return self
 
     def _calibrated(
-        self,
-        judged: list[tuple[Trial, np.ndarray]],
-        X: Any,
-        labels: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
+        self, judged: list[tuple[Trial, np.ndarray]], table: Table
     ) -> list[tuple[float, _Part]]:
         """Return the parts of the model with their weights; set the temperature."""
         # The logits of several classes are separate systems of equations.
         n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
         rows = self._searched[:n]
-        few_labels, few_Y, few_weight = labels[rows], Y[rows], weight[rows]
+        labels, Y, weight = table.labels[rows], table.Y[rows], table.weight[rows]
         parts: list[_Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, _) in enumerate(judged):
@@ -224,51 +213,48 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 break
             spare = self._left() - self._last_seconds
             until = self._clock() + spare / (len(judged) - at)
-            part = self._best_penalty(trial, few_labels, few_weight, start, until)
+            part = self._best_penalty(trial, labels, weight, start, until)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(Y) > _FEATURE_ROWS:  # one good fit is worth more than a blend
+        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
-            self._set_temperature(best.P, few_labels, few_weight)
-            return [(1.0, self._compared(parts, X, labels, weight) or best)]
+            self._set_temperature(best.P, labels, weight)
+            return [(1.0, self._compared(parts, table) or best)]
         handicaps = [0.0] * len(parts)
         for trial, residuals in judged:
-            F = few_Y - residuals[: len(rows)] / np.sqrt(few_weight)[:, None]
-            P = np.exp(log_probabilities(F, few_Y, few_weight)[0])
-            parts.append(_Part(trial, None, P, _log_loss(P, few_labels, few_weight)))
+            F = Y - residuals[: len(rows)] / np.sqrt(weight)[:, None]
+            P = np.exp(log_probabilities(F, Y, weight)[0])
+            parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
             handicaps.append(trial.optimism(len(rows)))
         weights, self.temperature_ = _blend_probabilities(
-            [part.P for part in parts], handicaps, few_labels, few_weight
+            [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
-    def _compared(
-        self, parts: list[_Part], X: Any, labels: np.ndarray, weight: np.ndarray
-    ) -> _Part | None:
+    def _compared(self, parts: list[_Part], table: Table) -> _Part | None:
         """Return the best part with more rows, and set the temperature.
 
         Kernels that few rows hardly distinguish may differ with many. None if there is
         nothing to compare, or no time.
         """
-        held, rest = self._held_and_rest(len(labels))
-        both = np.concatenate([held, rest[:_COMPARED_ROWS]])
-        X, labels, weight = _safe_indexing(X, both), labels[both], weight[both]
+        held, rest = self._held_and_rest(len(table))
+        some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
         best: _Part | None = None
         for part in sorted(parts, key=lambda part: part.loss):
             late = self._left() < _COMPARING_SHARE * self._last_seconds
             if late or len(parts) == 1:
                 break
-            U = self._encoded(part.trial, X, "float32")
+            encoded = self._encoded_table(part.trial, some, "float32")
             found = self._judged_apart(
-                part.trial, part.share, _FEW_LANDMARKS, U, labels, weight, len(held)
+                part.trial, part.share, _FEW_LANDMARKS, encoded, n
             )
             # Together with the rows that have judged it before: mostly others.
-            loss = np.average([found.loss, part.loss], weights=[len(held), len(part.P)])
+            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
                 best = replace(found, loss=float(loss))
         if best is not None:
-            self._set_temperature(best.P, labels[: len(held)], weight[: len(held)])
+            self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
 
     def _held_and_rest(self, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -277,25 +263,19 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self._order[-n_held:], self._order[:-n_held]
 
     def _judged_apart(
-        self,
-        trial: Trial,
-        share: float | None,
-        D: int,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        n_held: int,
+        self, trial: Trial, share: float | None, D: int, encoded: Table, n_held: int
     ) -> _Part:
-        """Return a part with probabilities of the first rows.
+        """Return a part with probabilities of the first encoded rows.
 
         They are those of a fit to the others, with D landmarks.
         """
+        U, labels, weight = encoded.X, encoded.labels, encoded.weight
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
             D = min(D, len(labels) - n_held)
             model = _logistic(trial.kernel, _strength(trial, share), D, 0)
             given = None if self._counts is None else weight[n_held:]
-            _quietly(model, U[n_held:], labels[n_held:], given)
+            quietly(model, U[n_held:], labels[n_held:], given)
             P[:] = _LEAST_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
@@ -337,19 +317,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return _descended(judge, start, len(_PENALTIES), lambda: self._clock() > until)
 
     def _fit_members(
-        self,
-        chosen: list[tuple[float, _Part]],
-        X: Any,
-        labels: np.ndarray,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
+        self, chosen: list[tuple[float, _Part]], table: Table, stream: Stream
     ) -> list[Member]:
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
-        n, k = Y.shape
+        n, k = table.Y.shape
         # Mean 1: integers would be read as copies, only one of which is left out.
-        given = None if self._counts is None else weight
+        given = None if self._counts is None else table.weight
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
@@ -362,18 +336,18 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 spare = 0.8 * (seconds - last)
                 if many:  # without time for the penalty, adapting is worth little
                     spare -= _PENALTY_FITS * self._few_seconds(n, k)
-                adapted[id(trial)] = self._adapted(trial, X, Y, weight, spare)
+                adapted[id(trial)] = self._adapted(trial, table, spare)
             trial = adapted[id(trial)]
             dtype = "float64" if D is None else "float32"
             encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-            U = self._encoded(trial, X, dtype)
+            encoded = self._encoded_table(trial, table, dtype)
             if part.share is None:
                 model = _least_squares(trial.kernel, trial.alpha, D, seed)
             else:
                 penalty, pace = part.share, 1.0
                 if many and D is not None:
                     penalty, pace = self._share_with_all(
-                        trial, penalty, U, labels, weight, D, last
+                        trial, penalty, encoded, D, last
                     )
                     D = self._grown(D, n, k, pace)
                 model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
@@ -381,19 +355,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
                 least = _LEAST_ITER if D is None else _LANDMARK_PASSES
                 model.max_iter = min(max(passes, least), _MAX_ITER)
-            _quietly(model, U, labels, given)
+            quietly(model, encoded.X, table.labels, given)
             members.append(Member(share, encoder, model, trial.turn))
         return normalised(members)
 
     def _share_with_all(
-        self,
-        trial: Trial,
-        share: float,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        D: int,
-        last: float,
+        self, trial: Trial, share: float, encoded: Table, D: int, last: float
     ) -> tuple[float, float]:
         """Return the penalty for all rows, and the ratio of real to estimated times.
 
@@ -403,13 +370,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         temperature. Without any fit, the ratio is 1.
         """
         k = 1 if len(self.classes_) == 2 else len(self.classes_)
-        estimate = self._few_seconds(len(U), k)
+        estimate = self._few_seconds(len(encoded), k)
         if self._left() < last + 2 * estimate:
             return share, 1.0
-        held, rest = self._held_and_rest(len(U))
-        order, n_held = np.concatenate([held, rest]), len(held)
-        few = min(D, _FEW_LANDMARKS)
-        U, labels, weight = U[order], labels[order], weight[order]
+        held, rest = self._held_and_rest(len(encoded))
+        few, n_held = min(D, _FEW_LANDMARKS), len(held)
+        encoded = encoded.take(np.concatenate([held, rest]))
         ends = [self._clock()]
 
         def pace() -> float:
@@ -417,7 +383,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         def judge(at: int) -> _Part:
             tried = share / _MULTIPLES[at]
-            part = self._judged_apart(trial, tried, few, U, labels, weight, n_held)
+            part = self._judged_apart(trial, tried, few, encoded, n_held)
             ends.append(self._clock())
             return part
 
@@ -427,7 +393,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             return ends[-1] + following > self.time_limit
 
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
-        self._set_temperature(best.P, labels[:n_held], weight[:n_held])
+        labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
+        self._set_temperature(best.P, labels, weight)
         return best.share, pace()
 
     @staticmethod
@@ -547,7 +514,7 @@ def left_out(
     fit to the logits plus W⁻¹(y − p).
     """
     model = _logistic(kernel, C, None, 0)
-    _quietly(model, X, labels, weight)
+    quietly(model, X, labels, weight)
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
@@ -623,13 +590,6 @@ def _least_squares(
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
-
-
-def _quietly(model: Any, X: np.ndarray, labels: np.ndarray, weight: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", IllConditionedWarning)
-        model.fit(X, labels, weight)
 
 
 def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:

@@ -21,6 +21,7 @@ from randkern._fitting import all_or_nothing
 from randkern._validation import (
     check_categories,
     check_not_infinite,
+    check_readable,
     days_of,
     is_numeric,
     is_table,
@@ -32,8 +33,6 @@ from randkern._validation import (
     with_known_types,
     without_sparse_columns,
 )
-
-__all__ = ["FARTHEST", "TabularEncoder"]
 
 # The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
@@ -116,7 +115,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             drawn = np.random.default_rng(0).choice(len(X), _MOST_FITTED, replace=False)
             X = _safe_indexing(X, np.sort(drawn))
         if is_table(X):
-            categories = [j for j, name in enumerate(X.columns) if _is_text(X[name])]
+            columns = enumerate(X[name] for name in X.columns)
+            categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
         else:
             categories = []
         self._categories = np.array(categories, dtype=int)
@@ -289,16 +289,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Return a dataframe unchanged, anything else as an array of floats."""
-        if not is_table(X):
-            return validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan"
-            )
-        if len(X.columns) == 0 or len(X) == 0:
+        if is_table(X) and (len(X.columns) == 0 or len(X) == 0):
             raise ValueError(
                 f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
                 "each is needed."
             )
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        X = checked_table(self, X, reset)
         if hasattr(X, "iloc"):
             X = without_sparse_columns(X, dense=True)
         return with_known_types(X)
@@ -347,6 +343,22 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
+def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
+    """Return a valid dataframe unchanged, anything else as an array of floats."""
+    if is_table(X):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
+    check_readable(X)
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=np.float64,
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=least_rows,
+    )
+
+
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     """Return row indices, repeated by their weights."""
     weight = _check_sample_weight(
@@ -360,8 +372,3 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.
     return np.repeat(np.arange(len(times)), times // np.gcd.reduce(times))
-
-
-def _is_text(column: Any) -> bool:
-    """Return whether a column holds anything other than numbers and dates."""
-    return not is_numeric(column) and not is_time(column)

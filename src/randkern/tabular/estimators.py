@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from itertools import count
 from numbers import Real
 from operator import itemgetter
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils._param_validation import Interval
@@ -23,21 +21,19 @@ from sklearn.utils.validation import (
     _check_y,
     _num_samples,
     check_is_fitted,
-    validate_data,
 )
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._validation import check_given, check_readable, is_table
+from randkern._validation import check_given
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
-from randkern.exceptions import IllConditionedWarning
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.effects import ColumnEffects, Half
-from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.leave_one_out import Loss, leave_one_out, log_squares
+from randkern.tabular.encoder import TabularEncoder, checked_table
+from randkern.tabular.leave_one_out import is_noisy, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
     JUDGED_ROWS,
@@ -45,19 +41,21 @@ from randkern.tabular.model import (
     MOST_FACTORISED,
     SOLVER,
     Member,
+    Table,
     TabularModel,
     adapted,
+    different_rows,
     factorised_rows,
     factorising_seconds,
     fit_ridge,
     folds_of,
     gram_seconds,
     plan_of,
+    quietly,
+    stopping,
 )
 from randkern.tabular.search import KernelSearch, Trial, blend
 from randkern.tabular.warm_start import Candidates
-
-__all__ = ["MOST_MEMBERS", "Tabular", "TabularRegressor", "normalised"]
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
 # the rest is the smallest share for that fit.
@@ -81,9 +79,6 @@ _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
 _MOST_JUDGED = 2000
 MOST_MEMBERS = 3
-# If more than this share of the distinct rows differ only in their targets, equal rows
-# are not treated as copies.
-_MOST_MIXED = 0.1
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _LEAST_WEIGHT = 1e-100
 # Smallest and largest number of rows for which kernels are relearned without each fold,
@@ -109,7 +104,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     # The loss of trials, the number of rows that the search uses, up to 16,000 rows and
     # beyond, and the share of the time for adapting each of the best to the rows that
     # evaluate it.
-    _loss: Loss = log_squares
+    _loss = staticmethod(log_squares)
     _most_searched = (2500, 10_000)
     _judging_share = 0.08
 
@@ -130,22 +125,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         began = working_seconds()
         self._clock = lambda: working_seconds() - began
         check_given(self, y)
-        check_readable(X)
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
-        if is_table(X):
-            validate_data(self, X, reset=is_first, skip_check_array=True)
-        else:
-            X = validate_data(
-                *(self, X),
-                reset=is_first,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=2,
-            )
+        X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        X = X if is_table(X) else np.asarray(X, dtype=np.float64)
         n = _num_samples(X)
         weight = np.ones(n)
         self._weighted = sample_weight is not None
@@ -196,27 +180,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return float(self.time_limit) - self._clock()
 
     def _search(
-        self,
-        X: Any,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
-        report: FitReport,
-        seconds: float,
+        self, table: Table, stream: Stream, report: FitReport, seconds: float
     ) -> list[Trial]:
         """Return the best trials; store all trials, encoders and the searched rows.
 
         The search takes at most `seconds`; a warm start returns the last fit's trials.
         """
-        n = len(Y)
-        self._encode_searched(X, n, stream)
+        n = len(table)
+        self._encode_searched(table.X, n, stream)
         seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
         report.begin(lambda _: {})
-        self._n_reported = 0
+        numbers = count(1)
 
         def tell(trial: Trial) -> bool:
-            self._n_reported += 1
-            progress: Any = SimpleNamespace(iteration=self._n_reported, value=None)
+            progress: Any = SimpleNamespace(iteration=next(numbers), value=None)
             return report(progress)
 
         known: list[Trial] = []
@@ -227,8 +204,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             self._keep_trials(known)
             return known
         blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
+        Y, weight = table.Y[self._searched], table.weight[self._searched]
         search = KernelSearch(
-            *(self._rows, blocks, Y[self._searched], weight[self._searched]),
+            *(self._rows, blocks, Y, weight),
             *(seconds, stream.child("search"), tell, self._clock),
             loss=self._loss,
         )
@@ -255,7 +233,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _keep_trials(self, trials: list[Trial]) -> None:
         """Store the leaderboard."""
-        self._trials = [
+        self._trials: list[dict[str, Any]] = [
             {
                 "kernel": trial.form,
                 "numbers": trial.numbers,
@@ -268,7 +246,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         ]
 
     def _judged(
-        self, trials: list[Trial], X: Any, Y: np.ndarray, weight: np.ndarray
+        self, trials: list[Trial], table: Table
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with their leave-one-out residuals, best first.
 
@@ -276,20 +254,21 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         evaluated on more rows than they were learned from.
         """
         rows = self._searched[:_MOST_JUDGED]
+        Y, w = table.Y[rows], table.weight[rows]
         judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and self._left() < _LAST_SHARE * self.time_limit:
                 break
             if at < MOST_MEMBERS:
                 seconds = self._judging_share * self.time_limit
-                trial = self._adapted(trial, X, Y, weight, seconds, len(rows))
-            U, w = self._sample(trial)[: len(rows)], weight[rows]
-            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
+                trial = self._adapted(trial, table, seconds, len(rows))
+            U = self._sample(trial)[: len(rows)]
+            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
             while residuals is None:  # more rows may need a larger penalty
                 trial = replace(trial, alpha=10 * trial.alpha)
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y[rows], w)
-            loss, _ = self._loss(Y[rows] - residuals, Y[rows], w)
-            if self._loss.is_noisy:  # the loss is twice a mean log-likelihood
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
+            loss, _ = self._loss(Y - residuals, Y, w)
+            if is_noisy(self._loss):  # the loss is twice a mean log-likelihood
                 loss += 2 * trial.optimism(len(rows))
             judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
         judged.sort(key=itemgetter(0))
@@ -308,51 +287,39 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
+    def _encoded_table(
+        self, trial: Trial, table: Table, dtype: str = "float64"
+    ) -> Table:
+        """Return a table with its rows encoded for the kernel of a trial."""
+        return replace(table, X=self._encoded(trial, table.X, dtype))
+
     def _adapted(
-        self,
-        trial: Trial,
-        X: Any,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        seconds: float,
-        most: int = _MOST_ADAPTED,
+        self, trial: Trial, table: Table, seconds: float, most: int = _MOST_ADAPTED
     ) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
         Their number allows several factorisations in the given seconds.
         """
-        m, n_columns = min(len(Y), most), self._sample(trial).shape[1]
+        m, n_columns = min(len(table), most), self._sample(trial).shape[1]
         share = gram_seconds(m, n_columns) + factorising_seconds(m)
         share *= _ADAPTING_FITS / max(seconds, 1e-9)
         m = int(m / max(share, 1.0) ** (1 / 3))
         if m < _ADAPTED_SHARE * trial.n_rows:
             return trial
         # Rows unknown to the search come last: they evaluate it.
-        rows = self._order[:m]
-        sample = self._encoded(trial, _safe_indexing(X, rows))
-        until = self._clock() + seconds
-        kernel, alpha = adapted(
-            *(trial.kernel, trial.alpha, sample, Y[rows], weight[rows]),
-            *(until, self._clock, self._loss),
-        )
+        some = self._encoded_table(trial, table.take(self._order[:m]))
+        how = self._clock() + seconds, self._clock, self._loss
+        kernel, alpha = adapted(trial.kernel, trial.alpha, some, *how)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
     def _forget(self) -> None:
         """Delete attributes that only the fit needs."""
-        for name in ("_rows", "_order", "_searched", "_encoders", "_clock", "_how"):
-            self.__dict__.pop(name, None)
-        for name in ("_n_reported", "_held_out", "_X_apart", "_y_apart", "_weighted"):
-            self.__dict__.pop(name, None)
-        for name in ("_counts", "_unit", "_is_stopped"):
+        names = "_rows _order _searched _encoders _clock _how _held_out "
+        names += "_X_apart _y_apart _weighted _counts _unit _is_stopped"
+        for name in names.split():
             self.__dict__.pop(name, None)
 
-    def _finish(
-        self,
-        members: list[Member],
-        chosen: list[Trial],
-        Y: np.ndarray,
-        weight: np.ndarray,
-    ) -> None:
+    def _finish(self, members: list[Member], chosen: list[Trial], table: Table) -> None:
         """Store the model, and the kernels from which another fit may start."""
         self._candidates = Candidates.of(chosen, self._encoders)
         self.model_ = TabularModel(
@@ -362,11 +329,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             temperature=getattr(self, "temperature_", None),
         )
         shares = [member.weight for member in members]
-        self._keep_effects(list(zip(shares, chosen, strict=False)), Y, weight)
+        self._keep_effects(list(zip(shares, chosen, strict=False)), table)
 
-    def _keep_effects(
-        self, parts: list[tuple[float, Trial]], Y: np.ndarray, weight: np.ndarray
-    ) -> None:
+    def _keep_effects(self, parts: list[tuple[float, Trial]], table: Table) -> None:
         """Store what importances are computed from.
 
         A kernel that was learned from all rows has learned from the noise of both
@@ -382,9 +347,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         first, pairs = parts[0][1], []
         if first.metric != "none" and not self._is_stopped:
             for halves in halvings:
-                found = [
-                    self._relearned(first, Y, weight, half, until) for half in halves
-                ]
+                found = [self._relearned(first, table, half, until) for half in halves]
                 kernels = [each for each in found if each is not None]
                 if len(kernels) < len(halves):
                     break
@@ -396,32 +359,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             pairs,
             {name: rows[:_MOST_JUDGED] for name, rows in self._rows.items()},
             {name: encoder.columns_ for name, encoder in self._encoders.items()},
-            *(Y[shown], weight[shown]),
+            *(table.Y[shown], table.weight[shown]),
         )
         self._importances: np.ndarray | None = None
 
     def _relearned(
-        self,
-        trial: Trial,
-        Y: np.ndarray,
-        weight: np.ndarray,
-        positions: np.ndarray,
-        until: float,
+        self, trial: Trial, table: Table, positions: np.ndarray, until: float
     ) -> Trial | None:
         """Return a kernel learned from some of the searched rows.
 
         None if it is late, or if there is nothing to learn from them.
         """
         few = len(positions) < _LEAST_RELEARNED // 2
-        varies = np.ptp(Y[self._searched[positions]], axis=0).any()
+        Y, weight = table.Y[self._searched], table.weight[self._searched]
+        varies = np.ptp(Y[positions], axis=0).any()
         if few or not varies or self._clock() > until:
             return None
         numbers = trial.numbers
         search = KernelSearch(
             {numbers: self._rows[numbers]},
             {numbers: self._encoders[numbers].blocks_},
-            *(Y[self._searched], weight[self._searched], until),
-            *(root_stream(0), lambda _: False, self._clock),
+            *(Y, weight, until, root_stream(0), lambda _: False, self._clock),
             loss=self._loss,
         )
         found = search.again(trial, positions)
@@ -437,8 +395,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=itemgetter("error"))
-        trials.sort(key=itemgetter("rows"), reverse=True)
+        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
         try:
             import pandas as pd
         except ImportError:
@@ -447,13 +404,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
-        check_readable(X)
-        if is_table(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return X
-        return validate_data(
-            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
+        return checked_table(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -574,13 +525,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         weight = self._normalised(weight)
         deviation = y.std(axis=0)
         Y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        trials = self._search(
-            *(X, Y, weight, stream, report), self.time_limit - self._last_seconds
-        )
-        chosen = self._blended(self._judged(trials, X, Y, weight))
-        members = self._fit_members(chosen, X, y, weight, stream)
-        self._finish(members, [trial for _, trial in chosen], Y, weight)
-        self._keep_residuals(len(y), self._learning_factor(chosen[0][1], Y, weight))
+        table, seconds = Table(X, Y, weight), self.time_limit - self._last_seconds
+        trials = self._search(table, stream, report, seconds)
+        chosen = self._blended(self._judged(trials, table))
+        members = self._fit_members(chosen, Table(X, y, weight), stream)
+        self._finish(members, [trial for _, trial in chosen], table)
+        self._keep_residuals(len(y), self._learning_factor(chosen[0][1], table))
         self._forget()
         report.end()
         return self
@@ -621,15 +571,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
 
     def _fit_members(
-        self,
-        chosen: list[tuple[float, Trial]],
-        X: Any,
-        y: np.ndarray,
-        weight: np.ndarray,
-        stream: Stream,
+        self, chosen: list[tuple[float, Trial]], table: Table, stream: Stream
     ) -> list[Member]:
         # The last rows, which evaluate the fit, are unknown to the search.
-        order, n = self._order, len(y)
+        order, n = self._order, len(table)
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
             seconds = self._left() / (len(chosen) - at)
@@ -640,35 +585,32 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last += factorising_seconds(n)
             if members and (self._how != "factorise" or last > seconds):
                 break  # one good fit is better
-            trial = self._adapted(trial, X, y, weight, 0.8 * seconds - last)
+            trial = self._adapted(trial, table, 0.8 * seconds - last)
             if self._how != "factorise":
-                members.append(self._fit_many(trial, X, y, weight, stream))
+                members.append(self._fit_many(trial, table, stream))
                 continue
-            U = self._encoded(trial, X)
-            fit = fit_ridge(trial.kernel, trial.alpha, U, y, weight, order)
+            encoded = self._encoded_table(trial, table)
+            fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = self._encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
         return normalised(members)
 
-    def _fit_many(
-        self, trial: Trial, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
-    ) -> Member:
+    def _fit_many(self, trial: Trial, table: Table, stream: Stream) -> Member:
         """Return the better of two fits on the held-out rows.
 
         One is exact, on as many rows as time allows, the other uses all rows.
         """
         encoder = self._encoders[trial.numbers]
         U_apart = trial.turned(encoder.transform(self._X_apart))
-        n, floor = len(y), 0.1 * self.time_limit
+        n, floor = len(table), 0.1 * self.time_limit
         m = min(factorised_rows(max(self._left(), floor) / 3), n)
-        U = self._encoded(trial, _safe_indexing(X, np.arange(m)))
-        part: Any = fit_ridge(
-            *(trial.kernel, trial.alpha, U, y[:m], weight[:m]), np.arange(m, dtype=int)
-        )
-        how, D = plan_of(n, max(self._left(), floor))
+        order = np.arange(m)
+        some = self._encoded_table(trial, table.take(order))
+        part: Any = fit_ridge(trial.kernel, trial.alpha, some, order)
+        plan, D = plan_of(n, max(self._left(), floor))
         # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
-        U = self._encoded(trial, X, "float32")
+        U = self._encoded(trial, table.X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
         left = self._left() - _AFTER_SHARE * self.time_limit
         until = self._clock() + max(left, floor)
@@ -686,16 +628,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         else:
             solver: Any = clone(SOLVER)
             solver.set_params(callback=stopping(until, self._clock))
-            if how == "factorise":  # more time is left than was planned
+            if plan == "factorise":  # more time is left than was planned
                 solver = "cholesky"
             whole = KernelRidgeRegressor(
                 trial.kernel, trial.alpha, None, solver=solver, **shared
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", IllConditionedWarning)
-            whole.fit(U, y, weight if self._weighted else None)
-        if how == "iterate":  # at its current state
+        quietly(whole, U, table.Y, table.weight if self._weighted else None)
+        if plan == "iterate":  # at its current state
             n_iter = max(int(whole.solution_.iterations), 1)
             whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
         errors = [
@@ -707,9 +646,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
         return Member(1.0, encoder, whole, trial.turn)
 
-    def _learning_factor(
-        self, trial: Trial, Y: np.ndarray, weight: np.ndarray
-    ) -> float:
+    def _learning_factor(self, trial: Trial, table: Table) -> float:
         """Return the factor by which residuals of unknown rows are larger.
 
         The kernel minimises leave-one-out residuals. If there are few rows, it is
@@ -717,7 +654,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         the lengthscales and the penalty, reduces the squares by a share of about 2p/n
         (Akaike 1974).
         """
-        n, encoder = len(Y), self._encoders[trial.numbers]
+        n, encoder = len(table), self._encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
@@ -725,18 +662,18 @@ class TabularRegressor(RegressorMixin, Tabular):
         few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and self._how == "factorise"
         if self._is_stopped or not few:
             return usual
-        given, U = (Y, weight), self._rows[trial.numbers]
-        Y, weight = Y[self._searched], weight[self._searched]
+        U, rows = self._rows[trial.numbers], self._searched
+        Y, weight = table.Y[rows], table.weight[rows]
         until, sizes = self._clock() + _RELEARNING_SHARE * self._left(), np.zeros(2)
         for fold in range(_RELEARNED):
             held = np.arange(n) % _RELEARNED == fold
-            learned = self._relearned(trial, *given, np.flatnonzero(~held), until)
+            learned = self._relearned(trial, table, np.flatnonzero(~held), until)
             if learned is None:
                 break
             for at, each in enumerate((trial, learned)):
                 V, order = each.turned(U), np.arange(n - held.sum())
-                rest = V[~held], Y[~held], weight[~held]
-                fit = fit_ridge(each.kernel, each.alpha, *rest, order)
+                rest = Table(V[~held], Y[~held], weight[~held])
+                fit = fit_ridge(each.kernel, each.alpha, rest, order)
                 residuals = np.abs(Y[held] - fit.predict(V[held]))
                 sizes[at] += (weight[held] @ residuals).sum()
         return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
@@ -844,35 +781,6 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def different_rows(
-    U: np.ndarray, Y: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the first copy of each row, and the sums of the copies' weights.
-
-    They are sorted, so that neither the order nor the repetition of rows matters. If
-    many equal rows of `U` have different targets, and so are not copies, return None.
-    """
-    keys = np.column_stack([U, Y])
-    _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    _, place, counts = np.unique(
-        U[rows], axis=0, return_inverse=True, return_counts=True
-    )
-    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
-        return None
-    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
-
-
-def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
-    """Return a callback that stops if another iteration would take too long."""
-    ends: list[float] = []
-
-    def over(_: Any) -> bool:
-        ends.append(clock())
-        return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
-
-    return over
 
 
 def normalised(members: list[Member]) -> list[Member]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,22 +32,6 @@ from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import temperature_of
 from randkern.solvers import mirror_upper
 
-__all__ = [
-    "LENGTHSCALES",
-    "PENALTIES",
-    "LeaveOneOut",
-    "Loss",
-    "OutOfTimeError",
-    "add_symmetric_gradient",
-    "directions_of",
-    "inverse",
-    "leave_one_out",
-    "log_loss",
-    "log_probabilities",
-    "log_squares",
-    "positive_inverse",
-]
-
 # Bounds of learned numbers.
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
@@ -58,24 +41,17 @@ _LEAST_DESCENT = 3e-5
 _BLOCK_ROWS = 64
 
 
-@dataclass(frozen=True)
-class Loss:
-    """The loss by which trials are evaluated.
+# Of predictions (n, k), targets and weights: a number, and its gradient in the first.
+Loss = Callable[[Any, Any, Any], tuple[float, np.ndarray]]
 
-    Attributes
-    ----------
-    of : function of predictions (n, k), targets and weights
-        Returns a number, and its gradient in the predictions.
-    is_noisy : bool
-        Whether single targets carry little information, like labels: directions are
-        then evaluated on rows outside any fit, and learned numbers are counted.
+
+def is_noisy(loss: Loss) -> bool:
+    """Return whether single targets carry little information, like labels.
+
+    Directions are then evaluated on rows outside any fit, and learned numbers are
+    counted.
     """
-
-    of: Callable[[Any, Any, Any], tuple[float, np.ndarray]]
-    is_noisy: bool = False
-
-    def __call__(self, F: Any, Y: Any, weight: Any) -> tuple[float, np.ndarray]:
-        return self.of(F, Y, weight)
+    return loss is log_loss
 
 
 def _operations(rows: int) -> float:
@@ -190,7 +166,6 @@ def _manhattan_slopes(X: np.ndarray, M: np.ndarray) -> np.ndarray:
     return out
 
 
-@Loss
 def log_squares(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:
@@ -216,7 +191,6 @@ def log_probabilities(
     return log_softmax(F / temperature, axis=1), labels, temperature
 
 
-@partial(Loss, is_noisy=True)
 def log_loss(
     F: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> tuple[float, np.ndarray]:

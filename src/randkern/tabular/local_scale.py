@@ -7,8 +7,6 @@ import numpy as np
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel
 
-__all__ = ["chosen_power", "local_sizes"]
-
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
 _POWERS = (1.0, 4.0, 16.0, 64.0)
@@ -30,18 +28,8 @@ def local_sizes(
     """Return weighted means (n, k) of the sizes (m, k) of residuals near rows X.
 
     The weight of a row is a power of its similarity, between 0 and 1 (Nadaraya &
-    Watson 1964); with power 0 all weights are equal.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    power : float
-    X : ndarray of shape (n, d)
-    rows : ndarray of shape (m, d)
-        The rows of the residuals.
-    sizes : ndarray of shape (m, k)
-    own : bool, default=False
-        Whether X are the rows: each is then excluded from its own mean.
+    Watson 1964); with power 0 all weights are equal. If `own`, X are the rows of the
+    residuals, and each is excluded from its own mean.
     """
     mean = sizes.mean(axis=0)
     out = np.tile(mean, (len(X), 1))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
 
 from randkern.backend.blas import factorise_upper
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks, rows_within
+from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import (
     KernelRidgeClassifier,
@@ -27,19 +31,6 @@ from randkern.solvers import PCG
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.leave_one_out import Loss, inverse, log_squares
 from randkern.tabular.search import turned
-
-__all__ = [
-    "ExactRidge",
-    "Member",
-    "TabularModel",
-    "adapted",
-    "code_of",
-    "fit_ridge",
-    "gram_seconds",
-    "operations_per_second",
-    "pass_seconds",
-    "plan_of",
-]
 
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
@@ -68,6 +59,28 @@ _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
 _LEAST_GAIN = 1e-3
+# If more than this share of the distinct rows differ only in their targets, equal rows
+# are not treated as copies.
+_MOST_MIXED = 0.1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
+
+    X: Any
+    Y: np.ndarray
+    weight: np.ndarray
+    labels: Any = None
+
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return some of the rows."""
+        labels = None if self.labels is None else self.labels[rows]
+        X = _safe_indexing(self.X, rows)
+        return Table(X, self.Y[rows], self.weight[rows], labels)
 
 
 @dataclass
@@ -146,23 +159,20 @@ def folds_of(n: int) -> np.ndarray:
 
 
 def fit_ridge(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
-    """Fit the exact kernel to all rows, and evaluate it on the last ones in `order`.
+    """Fit the exact kernel to encoded rows, and evaluate it on the last in `order`.
 
-    `Y` has shape (n, k), and weights have mean 1. The penalty is increased until the
-    matrix is numerically positive definite.
+    Weights have mean 1. The penalty is increased until the matrix is numerically
+    positive definite.
     """
-    fit = _fit_folds if len(X) <= MOST_FOLDED else _fit_tail
-    mean = np.average(Y, axis=0, weights=weight)  # a large one would cost accuracy
+    fit = _fit_folds if len(encoded) <= MOST_FOLDED else _fit_tail
+    mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
+    # A large mean would cost accuracy.
+    centred = replace(encoded, Y=encoded.Y - mean)
     while True:
         try:
-            found = fit(kernel, alpha, X, Y - mean, weight, order)
+            found = fit(kernel, alpha, centred, order)
         except np.linalg.LinAlgError:
             alpha *= 10.0
             continue
@@ -173,15 +183,10 @@ def fit_ridge(
 
 
 def _fit_tail(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
-    X, Y, penalty = X[order], Y[order], alpha / weight[order]
+    X, Y, penalty = encoded.X[order], encoded.Y[order], alpha / encoded.weight[order]
     n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
     gram = exact_gram(kernel, X)
     gram.flat[:: n + 1] += penalty
@@ -225,19 +230,15 @@ def _intercepts(
 
 
 def _fit_folds(
-    kernel: Kernel,
-    alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
-    order: np.ndarray,
+    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
     A fit without the rows S equals the fit to all rows with the residuals
     r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
     """
-    (n, k), penalty = Y.shape, alpha / weight
+    X, Y, penalty = encoded.X, encoded.Y, alpha / encoded.weight
+    n, k = Y.shape
     P = inverse(np.array(kernel._gram(X, None)), penalty)
     if P is None:
         raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
@@ -268,9 +269,7 @@ def _fit_folds(
 def adapted(
     kernel: Kernel,
     alpha: float,
-    X: np.ndarray,
-    Y: np.ndarray,
-    weight: np.ndarray,
+    encoded: Table,
     until: float,
     clock: Callable[[], float] = working_seconds,
     loss: Loss = log_squares,
@@ -281,12 +280,13 @@ def adapted(
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
     time remains.
     """
-    order = np.arange(len(X))
+    order = np.arange(len(encoded))
 
     def error(at: tuple[int, int]) -> float:
-        fit = _fit_tail(*_stepped(kernel, alpha, at), X, Y, weight, order)
-        judged = Y[fit.judged]
-        return loss(judged - fit.residuals, judged, weight[fit.judged])[0]
+        fit = _fit_tail(*_stepped(kernel, alpha, at), encoded, order)
+        judged = encoded.Y[fit.judged]
+        weight = encoded.weight[fit.judged]
+        return loss(judged - fit.residuals, judged, weight)[0]
 
     began = clock()
     best, done = (0, 0), set()
@@ -389,6 +389,43 @@ def _minute() -> int:
     return int(time.monotonic() // 60)
 
 
+def different_rows(
+    U: np.ndarray, Y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first copy of each row, and the sums of the copies' weights.
+
+    They are sorted, so that neither the order nor the repetition of rows matters. If
+    many equal rows of `U` have different targets, and so are not copies, return None.
+    """
+    keys = np.column_stack([U, Y])
+    _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    _, place, counts = np.unique(
+        U[rows], axis=0, return_inverse=True, return_counts=True
+    )
+    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
+        return None
+    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
+
+
+def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
+    """Return a callback that stops if another iteration would take too long."""
+    ends: list[float] = []
+
+    def over(_: Any) -> bool:
+        ends.append(clock())
+        return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
+
+    return over
+
+
+def quietly(model: Any, X: np.ndarray, y: np.ndarray, weight: Any) -> None:
+    """Fit a model without warnings of what is expected of its data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", IllConditionedWarning)
+        model.fit(X, y, weight)
+
+
 # -- code -------------------------------------------------------------------------
 
 
@@ -419,18 +456,9 @@ def _factor(kernel: Kernel) -> str:
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
-    Attributes
-    ----------
-    members : list of Member
-    held_out : tuple of (int, int, int) or None
-        The seed of the rows that evaluate the fit, their number, and how many of the
-        others are fitted.
-    weighted : bool
-        Whether rows have weights.
-    unit : float
-        The divisor of the weights.
-    temperature : float or None
-        The divisor of the logarithms of a classifier's probabilities.
+    `held_out` is the seed of the rows that evaluate the fit, their number, and how many
+    of the others are fitted. `unit` is the divisor of the weights, if rows have any,
+    and `temperature` that of the logarithms of a classifier's probabilities.
     """
 
     def __init__(
@@ -469,20 +497,21 @@ class TabularModel:
         if self.held_out is not None:
             lines += self._split_lines(*self.held_out)
         labels = hasattr(self.members[0].fit, "predict_proba")
+        several = len(self.members) > 1
+        many = several and not labels and self.members[0].n_targets > 1
         voting = "VotingClassifier" if labels else "VotingRegressor"
-        if len(self.members) > 1:
+        if several:
             lines.append(f"from sklearn.ensemble import {voting}")
-        many = voting == "VotingRegressor" and self.members[0].n_targets > 1
-        if len(self.members) > 1 and many:
+        if many:
             lines.append("from sklearn.multioutput import MultiOutputRegressor")
         names = []
         for at, member in enumerate(self.members, start=1):
-            names.append("model" if len(self.members) == 1 else f"model_{at}")
+            names.append(f"model_{at}" if several else "model")
             lines += self._member_lines(member, names[-1])
-        if len(self.members) > 1:
+        if several:
             pairs = ", ".join(f"({name!r}, {name})" for name in names)
             weights = [float(member.weight) for member in self.members]
-            how = ", voting='soft'" if voting == "VotingClassifier" else ""
+            how = ", voting='soft'" if labels else ""
             code = f"{voting}([{pairs}], weights={weights}{how})"
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
         given = ", sample_weight=sample_weight" if self.weighted else ""

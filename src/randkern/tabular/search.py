@@ -30,11 +30,10 @@ from randkern.tabular.leave_one_out import (
     Loss,
     OutOfTimeError,
     directions_of,
+    is_noisy,
     leave_one_out,
     log_squares,
 )
-
-__all__ = ["KernelSearch", "Trial", "blend", "turned"]
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
@@ -117,6 +116,11 @@ class Trial:
     objective: float
     turn: np.ndarray | None = None
 
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """The form, the scaling of numbers and the metric of what starts from it."""
+        return self.form, self.numbers, "diagonal" if self.turn is None else "full"
+
     def optimism(self, n: int) -> float:
         """Estimate by how much the leave-one-out log loss of n rows is too small.
 
@@ -138,23 +142,10 @@ def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
 class KernelSearch:
     """Descents from several kernels and column encodings, refining the best.
 
-    Parameters
-    ----------
-    rows : dict of str to ndarray of shape (n, ...)
-        Encoded rows, for each way of scaling numbers.
-    blocks : dict of str to ndarray
-        Blocks of columns that share a lengthscale.
-    Y : ndarray of shape (n, k)
-    weight : ndarray of shape (n,)
-    until : float
-        Time to stop, on `clock`.
-    stream : Stream
-    report : function of a Trial
-        Called with every trial; returns whether to stop.
-    clock : function
-        Returns seconds.
-    loss : Loss
-        Function of predictions, targets and weights by which trials are evaluated.
+    For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
+    blocks of columns that share a lengthscale. The search stops at the time `until`, in
+    seconds on `clock`, or if `report`, called with every trial, says so. Trials are
+    evaluated by the loss.
     """
 
     def __init__(
@@ -216,10 +207,24 @@ class KernelSearch:
             self.precision if precision is None else precision,
         )
 
-    def _record(self, goal: LeaveOneOut, like: dict[str, Any], began: float) -> Trial:
+    def _objective_of(
+        self, trial: Trial, rows: np.ndarray, precision: float | None = None
+    ) -> LeaveOneOut:
+        """Return the objective of a trial's kernel on some rows."""
+        kind = trial.kernel, trial.form, trial.numbers
+        return self._objective(*kind, rows, trial.turn, precision)
+
+    def _record(
+        self,
+        goal: LeaveOneOut,
+        kind: tuple[str, str, str],
+        began: float,
+        turn: np.ndarray | None = None,
+    ) -> Trial:
+        """Report the best point of an objective as a trial of this kind."""
         value, theta, error = goal.best
         trial = Trial(
-            **like,
+            *kind,
             kernel=goal.kernel(theta),
             alpha=math.exp(theta[-1]),
             error=error,
@@ -228,10 +233,8 @@ class KernelSearch:
             theta=theta,
             origin=goal.origin,
             objective=value,
+            turn=turn,
         )
-        return self._told(trial)
-
-    def _told(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self.stopped = self.report(trial) or self.stopped
         return trial
@@ -255,22 +258,20 @@ class KernelSearch:
             if self._over and best.best[1] is not None:
                 break
         best.origin = best.best[1][:-1]
-        like = {"form": form, "numbers": numbers, "metric": "none"}
-        return self._record(best, like, began)
+        return self._record(best, (form, numbers, "none"), began)
 
     def plain(self, n: int) -> Trial:
         """Learn one lengthscale for all columns, and the penalty."""
         began, trials = working_seconds(), self.trials
         isotropic = [trial for trial in trials if trial.metric == "none"]
         start = min(isotropic, key=lambda trial: trial.objective)
-        goal = self._objective(start.kernel, start.form, start.numbers, self.order[:n])
+        goal = self._objective_of(start, self.order[:n])
         ties, goal.ties = goal.ties, np.ones((len(goal.ties), 1))
         goal.descend(start.theta[-2:], _REFINED_STEPS)
         value, (lengthscale, penalty), error = goal.best
         goal.ties, goal.origin = ties, np.full(ties.shape[1], lengthscale)
         goal.best = value, np.append(goal.origin, penalty), error
-        like = {"form": start.form, "numbers": start.numbers, "metric": "none"}
-        return self._record(goal, like, began)
+        return self._record(goal, (start.form, start.numbers, "none"), began)
 
     def descend(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn a lengthscale per column, starting from another trial."""
@@ -285,14 +286,10 @@ class KernelSearch:
         precision: float | None = None,
     ) -> Trial:
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective(
-            *(start.kernel, start.form, start.numbers, rows, start.turn, precision)
-        )
+        goal = self._objective_of(start, rows, precision)
         goal.origin = start.origin
         goal.descend(start.theta, steps)
-        metric = "diagonal" if start.turn is None else "full"
-        like = {"form": start.form, "numbers": start.numbers, "metric": metric}
-        return self._record(goal, like | {"turn": start.turn}, began)
+        return self._record(goal, start.kind, began, start.turn)
 
     def _in_form(self, start: Trial, form: str) -> Trial:
         """Return a start for another form of kernel with the same lengthscales."""
@@ -324,9 +321,7 @@ class KernelSearch:
         low[-1], high[-1] = np.log(PENALTIES)
         for at in range(steps):
             rows = np.take(order, np.arange(at * n, (at + 1) * n), mode="wrap")
-            goal = self._objective(
-                *(start.kernel, start.form, start.numbers, rows, start.turn, 0.0)
-            )
+            goal = self._objective_of(start, rows, 0.0)
             _, gradient = goal(theta)
             slope += (1 - _KEPT_SLOPE) * (gradient - slope)
             square += (1 - _KEPT_SQUARE) * (gradient**2 - square)
@@ -344,18 +339,8 @@ class KernelSearch:
             return replace(start, objective=math.inf)
         objective, error = np.mean(values[half:], axis=0).tolist()
         theta = np.mean(thetas[half:], axis=0)
-        trial = replace(
-            start,
-            kernel=goal.kernel(theta),
-            alpha=math.exp(theta[-1]),
-            error=error,
-            n_rows=n,
-            seconds=working_seconds() - began,
-            theta=theta,
-            objective=objective,
-            metric="diagonal" if start.turn is None else "full",
-        )
-        return self._told(trial)
+        goal.best, goal.origin = (objective, theta, error), start.origin
+        return self._record(goal, start.kind, began, start.turn)
 
     def turn(self, start: Trial, n: int, steps: int) -> Trial | None:
         """Learn one lengthscale per direction in which a fit varies.
@@ -371,7 +356,7 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if self.loss.is_noisy:
+        if is_noisy(self.loss):
             n = len(rows)
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
@@ -392,8 +377,7 @@ class KernelSearch:
             return None
         best.origin = best.best[1][:-1]
         best.descend(best.best[1], steps)
-        like = {"form": start.form, "numbers": start.numbers, "metric": "full"}
-        return self._record(best, like | {"turn": turn}, began)
+        return self._record(best, (start.form, start.numbers, "full"), began, turn)
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
         """Learn the kernel and metric of a trial from these rows only."""
@@ -443,7 +427,7 @@ class KernelSearch:
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
         self._until = self.until
-        if self.loss.is_noisy and not self._over:  # many lengthscales overfit labels
+        if is_noisy(self.loss) and not self._over:  # many lengthscales overfit labels
             found.append(self.plain(found[0].n_rows))
             found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
         return self._restarted(found, n)
@@ -464,7 +448,7 @@ class KernelSearch:
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
             gain = _RESTART_GAIN * math.sqrt(2 / most)
-            if self.loss.is_noisy:
+            if is_noisy(self.loss):
                 gain *= min(least, 1.0)
             better = trial.objective < least - gain
             failed = 0 if better else failed + 1

@@ -11,25 +11,16 @@ from sklearn.base import clone
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.search import Trial
 
-__all__ = ["Candidates"]
-
 # The block of an encoded column, and its category; they do not change between fits.
 Column = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The trials of a model, and the encoded columns that their kernels read.
-
-    Attributes
-    ----------
-    trials : list of Trial
-    columns : dict of str to list of Column
-        The columns, for each scaling of numbers.
-    """
+    """The trials of a model, and the encoded columns that their kernels read."""
 
     trials: list[Trial]
-    columns: dict[str, list[Column]]
+    columns: dict[str, list[Column]]  # for each scaling of numbers
 
     @classmethod
     def of(
