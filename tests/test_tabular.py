@@ -1273,7 +1273,8 @@ def learned(monkeypatch):
     monkeypatch.setattr(rk.TabularRegressor, "_forget", lambda _: None)
     regressor(time_limit=8).fit(TABLE[:100], TARGET[:100])
     monkeypatch.undo()
-    return given[0]
+    fit, trial, table = given[0]
+    return fit, trial, table.Y, table.weight
 
 
 def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(

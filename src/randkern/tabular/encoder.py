@@ -297,7 +297,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         X = checked_table(self, X, reset)
         if hasattr(X, "iloc"):
             X = without_sparse_columns(X, dense=True)
-        return with_known_types(X)
+        return with_known_types(X) if is_table(X) else X
 
     def _name(self, j: int) -> str:
         names = getattr(self, "feature_names_in_", None)
