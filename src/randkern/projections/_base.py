@@ -258,7 +258,7 @@ class Projection(ABC):
     def phases(self, X: Rows, start: int, stop: int) -> Any:
         """Return X Ωᵀ for features: up to multiples of 2π for heavy-tailed laws.
 
-        Nothing but phases is made of the latter.
+        Only phases use such laws.
         """
         return self.project(X, start, stop)
 
