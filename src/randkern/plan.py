@@ -31,7 +31,10 @@ __all__ = ["Factor", "Group", "Output", "Plan", "evaluate"]
 Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
 # The nonlinearity of a single factor whose projection writes an output in one pass.
 _FUSED: dict[Output, type[Nonlinearity]] = {
-    **{"pair": Phase, "offset": Phase, "amplitude": Modulus, "centered": Modulus}
+    "pair": Phase,
+    "offset": Phase,
+    "amplitude": Modulus,
+    "centered": Modulus,
 }
 
 

@@ -117,7 +117,7 @@ class FactorDraws:
     def stream(self, dimensions: int = 0) -> Stream:
         """Return the stream of the next factor, for factors that draw by themselves.
 
-        So many dimensions of the low-discrepancy sequence are reserved for it.
+        It reserves this many dimensions of the low-discrepancy sequence.
         """
         self._n_factors += 1
         self._n_dimensions += dimensions

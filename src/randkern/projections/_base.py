@@ -256,9 +256,9 @@ class Projection(ABC):
         """
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
-        """Return X Ωᵀ, up to multiples of 2π if the law has heavy tails: for features.
+        """Return X Ωᵀ for features: up to multiples of 2π for heavy-tailed laws.
 
-        Only phases are projections onto rows of heavy-tailed laws.
+        Only phases use such laws.
         """
         return self.project(X, start, stop)
 

@@ -207,20 +207,6 @@ class Alphabet:
             continuous=(~self._discrete).astype(int),
         )
 
-    @property
-    def can_cancel(self) -> bool:
-        """Whether a draw that reaches inputs may still be constant."""
-        bases = self.graph.bases
-        if any(base.exponents == "cycle" for base in bases):
-            return True
-        once = all(len(law.probabilities) <= 2 for law in self.graph.laws)
-        return not once and any(base.merging in ("add", "cycle") for base in bases)
-
-    @property
-    def always_complex(self) -> bool:
-        """Whether a draw that is not constant is never real."""
-        return all(base.never_real for base in self.graph.bases)
-
     def slots(self, X: Any, used: np.ndarray, owner: object) -> tuple[Any, Any]:
         """Return rows, and the column in them of each slot in `used`.
 

@@ -205,12 +205,23 @@ _DRAWS_A_COLUMN = 50
 
 def least_columns(skeleton: Skeleton) -> int:
     """Return the smallest number of columns that :class:`SkeletonColumns` can fill."""
-    return 2 if skeleton.alphabet.always_complex or skeleton.is_real else 4
+    return 2 if _is_never_real(skeleton) or skeleton.is_real else 4
+
+
+def _is_never_real(skeleton: Skeleton) -> bool:
+    """Return whether no feature of a skeleton except the constant is real."""
+    return all(base.never_real for base in skeleton.graph.bases)
 
 
 def has_constant(skeleton: Skeleton) -> bool:
     """Return whether a feature of a skeleton can be constant."""
-    return skeleton.constant_probability() > 0 or skeleton.alphabet.can_cancel
+    bases, laws = skeleton.graph.bases, skeleton.graph.laws
+    if skeleton.constant_probability() > 0:
+        return True
+    # A draw that reaches inputs may cancel.
+    once = all(len(law.probabilities) <= 2 for law in laws)
+    merging = () if once else ("add", "cycle")
+    return any(b.exponents == "cycle" or b.merging in merging for b in bases)
 
 
 def _check_cost(skeleton: Skeleton) -> None:
@@ -363,7 +374,7 @@ class SkeletonColumns(SkeletonPaths):
         p0 = self.skeleton.constant_probability() if self.analytic else 0.0
         reserved = has_constant(self.skeleton)
         room = self.n_draws - reserved
-        if alphabet.always_complex:
+        if _is_never_real(self.skeleton):
             room += room % 2  # the last entry may show only one of its two columns
         if p0 > 1 - 1e-12:
             p0, room = 1.0, 0
