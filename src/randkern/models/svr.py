@@ -44,7 +44,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
     Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate
     descent in the dual); the features of the exact kernel are a factor of its Gram
-    matrix.
+    matrix. If `max_iter` passes are too few, Newton's method continues from there to
+    the optimum, unless more than 1,000 residuals are close to ±ε.
 
     Parameters
     ----------
