@@ -210,7 +210,8 @@ class _Problem:
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
         alpha, reach = at.alpha + weight * (self.target - values), weight * self.tube
-        alpha = alpha - alpha.clip(-reach, reach)
+        if reach:
+            alpha = alpha - alpha.clip(-reach, reach)
         return alpha.clip(self.lower).clip(max=self.upper)
 
     def _newton_step(

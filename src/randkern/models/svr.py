@@ -28,6 +28,7 @@ from randkern.models.feature_matrix import (
     combined,
     scores_of,
 )
+from randkern.models.memory import newton_bytes
 from randkern.plan import evaluate
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
@@ -44,7 +45,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
     Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate
     descent in the dual); the features of the exact kernel are a factor of its Gram
-    matrix.
+    matrix. If `max_iter` passes are too few, Newton's method continues from there to
+    the optimum, unless memory is short or more than 1,000 residuals are close to ±ε.
 
     Parameters
     ----------
@@ -187,9 +189,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         n = rows.n_rows
         exact = self.plan_ is None
         width = n if exact else self._plan.n_components
+        limit = self._memory_for(rows)
         check_memory(
             8 * n * width * (3 if exact else 2),
-            self._memory_for(rows),
+            limit,
             f"{n} x {width} features in float64",
             "Use fewer components, or random features",
         )
@@ -214,7 +217,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         self.n_iter_ = int(np.max(solver.n_iter_))
         upper = self.C * (np.ones(n) if weight is None else weight)
         # Where LIBLINEAR has converged, Newton's method would double the time.
-        gap = _GAP if self.n_iter_ >= self.max_iter else np.inf
+        fits = 8 * n * width + newton_bytes(n, width) <= limit
+        gap = _GAP if fits and self.n_iter_ >= self.max_iter else np.inf
         given = y - self.intercept_, upper, self.epsilon, gap
         coef = _polished(features, *given, solver.coef_)
         if not isinstance(features, GramFactor):
