@@ -27,8 +27,6 @@ from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import Member
 
-__all__ = ["export_onnx", "register"]
-
 _XP = TracedOps.xp
 
 

@@ -19,7 +19,6 @@ from randkern.report.scores import Evaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
 
 _INK, _ACCENT, _PALE = "#000000", "#0b6e99", "#9ec9dd"
 # The page's names of these colours, which differ in dark mode.

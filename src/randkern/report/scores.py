@@ -16,8 +16,6 @@ from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
 
-__all__ = ["COVERAGE", "Evaluation", "Judged", "baselines", "evaluate", "rmse_error"]
-
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
 

@@ -13,7 +13,6 @@ from randkern._validation import is_numeric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Column", "Summary", "summarise"]
 
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10

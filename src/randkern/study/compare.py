@@ -10,8 +10,6 @@ from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .selection import Selection, select_hyperparameters
 
-__all__ = ["compare"]
-
 
 def compare(
     dataset: Any,

@@ -19,8 +19,6 @@ import randkern.kernels
 from randkern.kernels.base import Leaf
 from randkern.kernels.stationary import Stationary
 
-__all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
-
 # Names in records, where `alpha` is the ridge penalty and `scale` that of features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 

@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Measurement", "peak_memory_method"]
-
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATM = Path("/proc/self/statm")

@@ -10,8 +10,6 @@ from sklearn.utils import _safe_indexing
 
 from ..tabular import TabularEncoder
 
-__all__ = ["TEST_SHARE", "PreparedData", "folds", "prepare", "split_rows"]
-
 TEST_SHARE = 0.25
 MIN_ROWS = 8
 

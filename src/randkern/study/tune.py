@@ -23,8 +23,6 @@ from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import folds, split_rows
 
-__all__ = ["Grid", "at_edge", "preference", "tune"]
-
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
 # Relative to lengthscale="scale", and to the mean squared norm of the rows.
