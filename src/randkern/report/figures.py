@@ -64,7 +64,7 @@ def quality(
     """Draw how predictions agree with the held-out rows."""
     if is_classifier(model):
         yield _calibration(model, evaluation, y)
-        yield _confusion(model, evaluation, y)
+        yield _confusion(evaluation, y)
         return
     few = np.linspace(0, len(y) - 1, min(len(y), _MOST_POINTS)).astype(int)
     predictions = evaluation.predictions[few]
@@ -154,7 +154,7 @@ def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     return _svg(figure), "Calibration", said
 
 
-def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+def _confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     labels, counts = np.unique(y, return_counts=True)
     labels = labels[np.argsort(-counts)][: 2 * _MOST_CLASSES]
     rows = np.array(
