@@ -53,17 +53,6 @@ def plot_compare(
     ``test_error``; others are ignored. `dataset` is the title, `metric` the label of
     the vertical axis; with `percent` the errors are labelled as percentages. No records
     raise a ValueError.
-
-    Examples
-    --------
-    >>> from randkern.plots import plot_compare
-    >>> figure = plot_compare([
-    ...     {"kernel": "gaussian", "n_components": 100, "test_error": 0.05},
-    ...     {"kernel": "gaussian", "n_components": 1000, "test_error": 0.03},
-    ...     {"kernel": "gaussian", "n_components": None, "test_error": 0.02},
-    ... ], dataset="digits")
-    >>> figure.axes[0].get_title()
-    'digits'
     """
     from matplotlib.figure import Figure
 
@@ -100,17 +89,6 @@ def plot_tune(
     `records` have the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``; the other arguments are those
     of :func:`plot_compare`.
-
-    Examples
-    --------
-    >>> from randkern.plots import plot_tune
-    >>> figure = plot_tune([
-    ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha * lengthscale,
-    ...      "hyperparameters": {"lengthscale": lengthscale, "scale": 1.0,
-    ...                          "alpha": alpha}}
-    ...     for alpha in (0.1, 1.0) for lengthscale in (1.0, 2.0)], dataset="digits")
-    >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
-    [0.01, 0.02]
     """
     from matplotlib.figure import Figure
 

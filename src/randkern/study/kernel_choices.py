@@ -85,12 +85,6 @@ class KernelChoice:
     `label` is the name as requested, such as ``"optical:4"``, `family` one of
     :data:`KERNEL_NAMES`; `parameters` are the others, by their names in the kernel's
     signature (depth is the number of layers of the compositional one).
-
-    Examples
-    --------
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> parse_kernel("matern:2.5").build(3.0)
-    Matern(lengthscale=3.0, nu=2.5)
     """
 
     label: str

@@ -29,17 +29,6 @@ class Measurement:
 
     Blocks must not be nested: entering one resets the operating system's counter that
     the outer one reads.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.study.measure import Measurement
-    >>> with Measurement() as measured:
-    ...     _ = np.ones((2000, 2000)).sum()  # 32 MB
-    >>> measured.peak_bytes >= measured.before_bytes > 0
-    True
-    >>> measured.seconds > 0
-    True
     """
 
     seconds: float

@@ -73,18 +73,6 @@ def tune(
     ``baselines`` (scores of a constant and of a linear model, by name), and, by
     ``kernel`` and ``hyperparameters``, ``skipped`` (``reason``) and ``warnings``
     (``message``).
-
-    Examples
-    --------
-    >>> from randkern.datasets import load_dataset
-    >>> from randkern.study.tune import tune
-    >>> results = tune(load_dataset("iris"), "gaussian", n_components=50,
-    ...                alphas=[0.01, 1.0], scales=[1.0], lengthscales=[1.0, 3.0])
-    >>> [record["hyperparameters"] for record in results["records"]][:2]
-    [{'lengthscale': 1.0, 'scale': 1.0, 'alpha': 0.01},
-     {'lengthscale': 1.0, 'scale': 1.0, 'alpha': 1.0}]
-    >>> results["best"]["gaussian"]["test_error"] < 0.1
-    True
     """
     choices = parse_kernels(kernels)
     grid = Grid(alphas, scales, lengthscales, biases)
