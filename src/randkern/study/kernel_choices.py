@@ -52,17 +52,12 @@ class _Family:
         }
 
 
-def _all_families() -> dict[str, _Family]:
-    public = {n: getattr(randkern.kernels, n) for n in randkern.kernels.__all__}
-    families = {
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
-        for name, kernel in public.items()
-        if issubclass(kernel, Leaf)
-    }
-    return families | {"compositional": _Family(_fully_connected)}
-
-
-_FAMILIES = _all_families()
+_FAMILIES = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
+    for name in randkern.kernels.__all__
+    for kernel in [getattr(randkern.kernels, name)]
+    if issubclass(kernel, Leaf)
+} | {"compositional": _Family(_fully_connected)}
 KERNEL_NAMES = tuple(name for name, f in _FAMILIES.items() if not f.required)
 _SYNTAX = ", ".join(
     "".join([name, *(f"[:{p.upper()}]" for p in _FAMILIES[name].parameters)])

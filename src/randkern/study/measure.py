@@ -50,10 +50,11 @@ class Measurement:
         self._start = time.perf_counter()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.seconds = time.perf_counter() - self._start
         if self._method == "VmHWM":
-            peak = _highest_resident_bytes()
+            # In kibibytes.
+            peak = int(_STATUS.read_text().partition("VmHWM:")[2].split()[0]) * 1024
         elif self._method == "sampled":
             self._finished.set()
             self._sampler.join()
@@ -90,12 +91,6 @@ def _return_freed_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # only glibc has it, and needs it
             trim(0)
-
-
-def _highest_resident_bytes() -> int:
-    """Return VmHWM of /proc/self/status, given there in kibibytes."""
-    _, _, rest = _STATUS.read_text().partition("VmHWM:")
-    return int(rest.split()[0]) * 1024
 
 
 def _resident_bytes() -> int:
