@@ -576,7 +576,9 @@ def test_summary_warns_of_columns_that_look_wrong():
             "fine": np.arange(n) % 7,
         }
     )
-    found = "\n".join(summarise(X, y, "regression").warnings)
+    summary = summarise(X, y, "regression")
+    assert summary.columns[1].values == "1 / 1 / 1"
+    found = "\n".join(summary.warnings)
     for name in ("id", "constant", "empty", "rare", "copy"):
         assert f"{name!r}" in found
     assert "fine" not in found

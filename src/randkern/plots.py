@@ -53,19 +53,9 @@ def plot_compare(
     ``test_error``; others are ignored. `dataset` is the title, `metric` the label of
     the vertical axis; with `percent` the errors are labelled as percentages. No records
     raise a ValueError.
-
-    Examples
-    --------
-    >>> from randkern.plots import plot_compare
-    >>> figure = plot_compare([
-    ...     {"kernel": "gaussian", "n_components": 100, "test_error": 0.05},
-    ...     {"kernel": "gaussian", "n_components": 1000, "test_error": 0.03},
-    ...     {"kernel": "gaussian", "n_components": None, "test_error": 0.02},
-    ... ], dataset="digits")
-    >>> figure.axes[0].get_title()
-    'digits'
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
@@ -76,10 +66,24 @@ def plot_compare(
     for position, kernel in enumerate(kernels):
         own = [record for record in records if record["kernel"] == kernel]
         _draw_kernel(axes, own, kernel, position, len(kernels))
-    _format_axes(axes, sizes, metric, percent)
+    ticks = _spaced_ticks(sizes)
+    axes.set(xscale="log", xlabel="number of random features D", ylabel=metric)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    if sizes:
+        axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    _format_frame(axes, percent)
     if dataset:
         axes.set_title(dataset)
-    _add_legend(figure, axes, records)
+    handles, labels = axes.get_legend_handles_labels()
+    if any(record["n_components"] is None for record in records):
+        handles.append(Line2D([], [], color="0.4", lw=1.0))
+        labels.append("level lines:\nexact kernels")
+    if any("standard_error" in record for record in records):
+        handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
+        labels.append("pale: test rows\nthin: seeds")
+    _legend(figure, handles, labels)
     return figure
 
 
@@ -100,17 +104,6 @@ def plot_tune(
     `records` have the keys ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``; the other arguments are those
     of :func:`plot_compare`.
-
-    Examples
-    --------
-    >>> from randkern.plots import plot_tune
-    >>> figure = plot_tune([
-    ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha * lengthscale,
-    ...      "hyperparameters": {"lengthscale": lengthscale, "scale": 1.0,
-    ...                          "alpha": alpha}}
-    ...     for alpha in (0.1, 1.0) for lengthscale in (1.0, 2.0)], dataset="digits")
-    >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
-    [0.01, 0.02]
     """
     from matplotlib.figure import Figure
 
@@ -277,23 +270,6 @@ def _draw_kernel(
     )
 
 
-def _format_axes(
-    axes: "Axes", sizes: Sequence[int], metric: str, percent: bool
-) -> None:
-    axes.set_xscale("log")
-    if sizes:
-        axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
-        ticks = _spaced_ticks(sizes)
-        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    else:
-        axes.set_xticks([])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("number of random features D")
-    axes.set_ylabel(metric)
-    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    _format_frame(axes, percent)
-
-
 def _format_frame(axes: "Axes", percent: bool) -> None:
     """Draw pale level lines and no frame; label fractions as percentages if wanted."""
     axes.grid(axis="y", color="0.9", lw=0.7)
@@ -305,6 +281,8 @@ def _format_frame(axes: "Axes", percent: bool) -> None:
 
 def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
     """Return the sizes whose labels do not touch, always including the last."""
+    if not sizes:
+        return []
     distance = max(_MIN_TICK_DISTANCE, 0.09 * float(np.log10(sizes[-1] / sizes[0])))
     ticks = [sizes[-1]]
     for _, size in pairwise(reversed([*sizes, sizes[-1]])):
@@ -313,23 +291,8 @@ def _spaced_ticks(sizes: Sequence[int]) -> list[int]:
     return ticks[::-1]
 
 
-def _add_legend(
-    figure: "Figure", axes: "Axes", records: Sequence[Mapping[str, Any]]
-) -> None:
-    """Put the legend beside the axes, where it covers nothing."""
-    from matplotlib.lines import Line2D
-
-    handles, labels = axes.get_legend_handles_labels()
-    if any(record["n_components"] is None for record in records):
-        handles.append(Line2D([], [], color="0.4", lw=1.0))
-        labels.append("level lines:\nexact kernels")
-    if any("standard_error" in record for record in records):
-        handles.append(Line2D([], [], color="0.4", alpha=0.4, lw=4.5))
-        labels.append("pale: test rows\nthin: seeds")
-    _legend(figure, handles, labels)
-
-
 def _legend(figure: "Figure", handles: Iterable[Any], labels: Iterable[str]) -> None:
+    """Put the legend beside the axes, where it covers nothing."""
     figure.legend(
         handles, labels, loc="outside right upper", frameon=False, handlelength=3.2
     )

@@ -199,8 +199,9 @@ def _checked_rows(x: Any, in_features: int) -> Any:
     if x.ndim == 0 or x.shape[-1] != in_features:
         found = x.shape[-1] if x.ndim else "no"
         raise ValueError(f"x has {found} columns, expected in_features={in_features}.")
-    if x.dtype.itemsize < 4 and torch.is_autocast_enabled(x.device.type):
-        x = x.float() if x.is_floating_point() else x
+    half = x.is_floating_point() and x.dtype.itemsize < 4
+    if half and torch.is_autocast_enabled(x.device.type):
+        x = x.float()
     if not x.is_floating_point() or x.dtype.itemsize < 4:
         raise ValueError(
             f"x must be float32 or float64, got {x.dtype}; convert it, and the "
@@ -244,7 +245,7 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
     if len(terms) == 1:
         return np.ones(1)
     points = np.stack([np.zeros(width), np.ones(width)])
-    diagonals = np.array([[term.weight] * 2 for term in terms])
+    diagonals = np.array([[term.weight] * 2 for term in terms], dtype=float)
     for out, term in zip(diagonals, terms, strict=True):
         for leaf in term.leaves:
             # The points need not lie on the base spaces of a skeleton.

@@ -22,9 +22,6 @@ from typer.core import TyperGroup
 
 import randkern
 
-__all__ = ["NamingGroup", "error_exit", "options", "output", "progress_bar"]
-__all__ += ["titled_table", "user_messages"]
-
 MAX_COLUMNS = 100
 
 

@@ -11,8 +11,6 @@ from .console import output, titled_table, user_messages
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
 
-__all__ = ["command"]
-
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8

@@ -7,8 +7,6 @@ import typer
 
 from .console import output, user_messages
 
-__all__ = ["command"]
-
 _MOST_NAMES = 20
 
 

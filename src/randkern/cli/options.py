@@ -5,9 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "DataDir", "Kernels", "MemoryLimit", "Save", "Target", "Task"]
-__all__ += ["Test", "TimeLimit", "parse_alpha", "parse_bytes", "parse_sizes"]
-
 Data = Annotated[
     str,
     typer.Option(

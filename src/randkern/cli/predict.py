@@ -12,8 +12,6 @@ from randkern._extras import import_extra
 from .console import output, progress_bar, user_messages
 from .tables import naming, read
 
-__all__ = ["command"]
-
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 # Rows predicted per step of the progress bar.
 _BLOCK = 10_000

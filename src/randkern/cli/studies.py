@@ -10,8 +10,6 @@ from rich.console import Console
 from .console import output, progress_bar
 from .tables import described, load
 
-__all__ = ["Source", "named_values", "run"]
-
 
 class Source(NamedTuple):
     """The arguments of :func:`.tables.load`."""

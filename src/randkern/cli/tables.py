@@ -14,8 +14,6 @@ from randkern._validation import is_numeric, no_numbers
 
 from .console import progress_bar
 
-__all__ = ["described", "load", "naming", "read", "trial_progress"]
-
 
 def load(
     data: str,

@@ -13,8 +13,6 @@ from . import options
 from .console import titled_table, user_messages
 from .studies import Source, named_values, run
 
-__all__ = ["command"]
-
 
 def command(
     data: options.Data = "digits",

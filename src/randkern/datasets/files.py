@@ -72,13 +72,7 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
 
 
 def guess_content(head: bytes) -> str:
-    r"""Return a clause for an error on what the first bytes look like, or "".
-
-    Examples
-    --------
-    >>> guess_content(b"PK\x03\x04...")
-    ' (it looks like a zip archive; unpack it first)'
-    """
+    r"""Return a clause for an error on what the first bytes look like, or ""."""
     for signature, name in _SIGNATURES.items():
         if head.startswith(signature):
             return f" (it looks like {name})"

@@ -188,11 +188,6 @@ def infer_task(y: np.ndarray) -> Task:
     regression targets, others classes: many is more than 20 (or half of the
     rows, if that is fewer) for values with fractions, and more than 100 for
     integers, which are more often codes of classes.
-
-    Examples
-    --------
-    >>> infer_task(np.linspace(0, 1, 50)), infer_task(np.arange(50) % 3)
-    ('regression', 'classification')
     """
     if y.dtype.kind not in "iuf":
         return "classification"

@@ -27,8 +27,6 @@ from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import Member
 
-__all__ = ["export_onnx", "register"]
-
 _XP = TracedOps.xp
 
 
@@ -244,7 +242,13 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
-        values, result = _result(model, inputs), operator.outputs[0]
+        result = operator.outputs[0]
+        if isinstance(model, TabularEncoder):
+            values = encoded(model, inputs)
+        elif isinstance(model, TabularRegressor):
+            values = _mean(model.model_.members, inputs)
+        else:
+            values = _values(model, _rows(inputs))
     single = type(result.type).__name__ == "FloatTensorType"
     values = values.astype(np.float32 if single else np.float64)
     graph.output(values, result.full_name)
@@ -269,15 +273,6 @@ def _rows(inputs: list[Traced]) -> Traced:
             "randkern.TabularEncoder in a pipeline."
         )
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
-
-
-def _result(model: Any, inputs: list[Traced]) -> Any:
-    """Return the predictions of a regressor or the output of a transformer."""
-    if isinstance(model, TabularEncoder):
-        return encoded(model, inputs)
-    if isinstance(model, TabularRegressor):
-        return _mean(model.model_.members, inputs)
-    return _values(model, _rows(inputs))
 
 
 def _mean(members: list[Member], inputs: list[Traced]) -> Any:

@@ -27,8 +27,6 @@ from randkern.tabular.array_encoding import (
     levels_of,
 )
 
-__all__ = ["encoded", "features", "gram", "solved"]
-
 _XP = TracedOps.xp
 
 

@@ -14,8 +14,6 @@ from randkern.onnx.traced import ComplexPair, Traced, TracedOps
 from randkern.skeletons import Skeleton
 from randkern.skeletons.paths import SkeletonColumns, SkeletonPaths
 
-__all__ = ["skeleton_columns", "skeleton_draws", "skeleton_gram"]
-
 _XP = TracedOps.xp
 
 

@@ -28,8 +28,6 @@ from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
 
-__all__ = ["ComplexPair", "Graph", "NoOperatorError", "Traced", "TracedOps"]
-
 # With at most so many columns, distances come from differences, as in the backends.
 _FEW_COLUMNS = 16
 # Intervals per unit of a logarithm, and coefficients per interval.

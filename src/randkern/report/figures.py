@@ -19,7 +19,6 @@ from randkern.report.scores import Evaluation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "effects", "importances", "learning_curve", "quality"]
 
 _INK, _ACCENT, _PALE = "#000000", "#0b6e99", "#9ec9dd"
 # The page's names of these colours, which differ in dark mode.
@@ -65,7 +64,7 @@ def quality(
     """Draw how predictions agree with the held-out rows."""
     if is_classifier(model):
         yield _calibration(model, evaluation, y)
-        yield _confusion(model, evaluation, y)
+        yield _confusion(evaluation, y)
         return
     few = np.linspace(0, len(y) - 1, min(len(y), _MOST_POINTS)).astype(int)
     predictions = evaluation.predictions[few]
@@ -155,7 +154,7 @@ def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     return _svg(figure), "Calibration", said
 
 
-def _confusion(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+def _confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     labels, counts = np.unique(y, return_counts=True)
     labels = labels[np.argsort(-counts)][: 2 * _MOST_CLASSES]
     rows = np.array(

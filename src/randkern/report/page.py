@@ -20,7 +20,6 @@ from randkern.report.summary import summarise
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["learning_curve", "render", "score_rows"]
 
 # Rows of the largest fit of a learning curve, and how often they are halved.
 _MOST_ROWS = 4000

@@ -13,7 +13,6 @@ from randkern._validation import is_numeric
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Column", "Summary", "summarise"]
 
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
@@ -43,19 +42,7 @@ class Summary:
 
 
 def summarise(X: pd.DataFrame, y: np.ndarray, task: str) -> Summary:
-    """Describe a table and its target.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd
-    >>> from randkern.report import summarise
-    >>> table = pd.DataFrame({"size": [1.0, 2.0, None], "unit": ["m", "m", "m"]})
-    >>> found = summarise(table, np.array([1.0, 2.0, 3.0]), "regression")
-    >>> found.columns[0].values
-    '1 / 1.5 / 2'
-    >>> found.warnings
-    ["'unit' has one value in all rows."]
-    """
+    """Describe a table and its target."""
     columns = [_column(str(name), X[name]) for name in X.columns]
     return Summary(len(X), columns, list(_warnings(X, y, task, columns)))
 

@@ -10,8 +10,6 @@ from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .selection import Selection, select_hyperparameters
 
-__all__ = ["compare"]
-
 
 def compare(
     dataset: Any,
@@ -50,15 +48,6 @@ def compare(
     ``fit_seconds`` and ``predict_seconds``; ``peak_memory_bytes`` of the process in
     both, with interpreter and data, and ``memory_before_bytes`` just before; and the
     kernel's ``hyperparameters`` with ``alpha``.
-
-    Examples
-    --------
-    >>> from randkern.datasets import load_dataset
-    >>> from randkern.study.compare import compare
-    >>> results = compare(load_dataset("breast-cancer"), "gaussian", [10, 100],
-    ...                   n_seeds=2)
-    >>> [(r["n_components"], r["seed"]) for r in results["records"]]
-    [(None, 0), (10, 0), (10, 1), (100, 0), (100, 1)]
     """
     choices = parse_kernels(kernels)
     sizes = sorted({check_count("n_components", size) for size in n_components})

@@ -21,8 +21,6 @@ from .measure import Measurement
 from .preparation import prepare
 from .records import describe_machine, installed_versions
 
-__all__ = ["Fits", "Progress", "fit_winner", "test_error", "winner"]
-
 _METRICS = {
     "classification": ("misclassified share", "1 - accuracy on the test rows"),
     "regression": (

@@ -19,8 +19,6 @@ import randkern.kernels
 from randkern.kernels.base import Leaf
 from randkern.kernels.stationary import Stationary
 
-__all__ = ["KERNEL_NAMES", "KernelChoice", "parse_kernel", "parse_kernels"]
-
 # Names in records, where `alpha` is the ridge penalty and `scale` that of features.
 _RECORDED = {"alpha": "kernel_alpha", "scale": "lengthscale"}
 
@@ -54,17 +52,12 @@ class _Family:
         }
 
 
-def _all_families() -> dict[str, _Family]:
-    public = {n: getattr(randkern.kernels, n) for n in randkern.kernels.__all__}
-    families = {
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
-        for name, kernel in public.items()
-        if issubclass(kernel, Leaf)
-    }
-    return families | {"compositional": _Family(_fully_connected)}
-
-
-_FAMILIES = _all_families()
+_FAMILIES = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): _Family(kernel)
+    for name in randkern.kernels.__all__
+    for kernel in [getattr(randkern.kernels, name)]
+    if issubclass(kernel, Leaf)
+} | {"compositional": _Family(_fully_connected)}
 KERNEL_NAMES = tuple(name for name, f in _FAMILIES.items() if not f.required)
 _SYNTAX = ", ".join(
     "".join([name, *(f"[:{p.upper()}]" for p in _FAMILIES[name].parameters)])
@@ -87,12 +80,6 @@ class KernelChoice:
     `label` is the name as requested, such as ``"optical:4"``, `family` one of
     :data:`KERNEL_NAMES`; `parameters` are the others, by their names in the kernel's
     signature (depth is the number of layers of the compositional one).
-
-    Examples
-    --------
-    >>> from randkern.study.kernel_choices import parse_kernel
-    >>> parse_kernel("matern:2.5").build(3.0)
-    Matern(lengthscale=3.0, nu=2.5)
     """
 
     label: str

@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Measurement", "peak_memory_method"]
-
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATM = Path("/proc/self/statm")
@@ -31,17 +29,6 @@ class Measurement:
 
     Blocks must not be nested: entering one resets the operating system's counter that
     the outer one reads.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.study.measure import Measurement
-    >>> with Measurement() as measured:
-    ...     _ = np.ones((2000, 2000)).sum()  # 32 MB
-    >>> measured.peak_bytes >= measured.before_bytes > 0
-    True
-    >>> measured.seconds > 0
-    True
     """
 
     seconds: float
@@ -63,10 +50,11 @@ class Measurement:
         self._start = time.perf_counter()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.seconds = time.perf_counter() - self._start
         if self._method == "VmHWM":
-            peak = _highest_resident_bytes()
+            # In kibibytes.
+            peak = int(_STATUS.read_text().partition("VmHWM:")[2].split()[0]) * 1024
         elif self._method == "sampled":
             self._finished.set()
             self._sampler.join()
@@ -103,12 +91,6 @@ def _return_freed_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # only glibc has it, and needs it
             trim(0)
-
-
-def _highest_resident_bytes() -> int:
-    """Return VmHWM of /proc/self/status, given there in kibibytes."""
-    _, _, rest = _STATUS.read_text().partition("VmHWM:")
-    return int(rest.split()[0]) * 1024
 
 
 def _resident_bytes() -> int:

@@ -10,8 +10,6 @@ from sklearn.utils import _safe_indexing
 
 from ..tabular import TabularEncoder
 
-__all__ = ["TEST_SHARE", "PreparedData", "folds", "prepare", "split_rows"]
-
 TEST_SHARE = 0.25
 MIN_ROWS = 8
 
@@ -47,14 +45,6 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
 
     Fewer than 8 rows, no columns, missing or infinite targets, and a single class raise
     a ValueError.
-
-    Examples
-    --------
-    >>> from randkern.datasets import load_dataset
-    >>> from randkern.study.preparation import prepare
-    >>> data = prepare(load_dataset("breast-cancer"))
-    >>> data.X_train.shape, data.X_test.shape
-    ((426, 30), (143, 30))
     """
     y_train = _checked_target(dataset.y_train, dataset.task)
     X_train, X_test = dataset.X_train, dataset.X_test

@@ -12,8 +12,6 @@ from randkern._files import atomic_write
 
 from .measure import peak_memory_method
 
-__all__ = ["describe_machine", "installed_versions", "write_results"]
-
 _RECORDED_PACKAGES = ("randkern", "numpy", "scipy", "scikit-learn", "numba")
 
 

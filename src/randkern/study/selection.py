@@ -18,8 +18,6 @@ from randkern.models.ridge_path import DualPath, PrimalPath
 from .kernel_choices import KernelChoice
 from .preparation import folds, split_rows
 
-__all__ = ["Selection", "select_hyperparameters"]
-
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
 # with a number of features whose decomposition takes seconds.
 MAX_EXACT_ROWS = 5_000

@@ -23,8 +23,6 @@ from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
 from .preparation import folds, split_rows
 
-__all__ = ["Grid", "at_edge", "preference", "tune"]
-
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
 # Relative to lengthscale="scale", and to the mean squared norm of the rows.
@@ -75,18 +73,6 @@ def tune(
     ``baselines`` (scores of a constant and of a linear model, by name), and, by
     ``kernel`` and ``hyperparameters``, ``skipped`` (``reason``) and ``warnings``
     (``message``).
-
-    Examples
-    --------
-    >>> from randkern.datasets import load_dataset
-    >>> from randkern.study.tune import tune
-    >>> results = tune(load_dataset("iris"), "gaussian", n_components=50,
-    ...                alphas=[0.01, 1.0], scales=[1.0], lengthscales=[1.0, 3.0])
-    >>> [record["hyperparameters"] for record in results["records"]][:2]
-    [{'lengthscale': 1.0, 'scale': 1.0, 'alpha': 0.01},
-     {'lengthscale': 1.0, 'scale': 1.0, 'alpha': 1.0}]
-    >>> results["best"]["gaussian"]["test_error"] < 0.1
-    True
     """
     choices = parse_kernels(kernels)
     grid = Grid(alphas, scales, lengthscales, biases)
