@@ -78,8 +78,9 @@ class Panel:
         The logarithmic axes: "xy", "x", "y" or "". By default those of the quantities.
     bars : str
         A column of half-lengths of error bars.
-    ticks : sequence of float
-        Ticks of a logarithmic x axis; by default the values of `x`.
+    ticks : sequence of float, optional
+        Ticks of a logarithmic x axis; by default the values of `x`; if None, 1, 2 and
+        5 times powers of ten.
     extra : callable, optional
         Called as ``extra(axes, results)`` at the end, to draw anything else; the
         records of the panel are the results' ``shown``.
@@ -96,7 +97,7 @@ class Panel:
     log: str | None = None
     scale: float | None = None
     bars: str = ""
-    ticks: Sequence[float] = ()
+    ticks: Sequence[float] | None = ()
     extra: Callable[..., None] | None = None
     records: Source = "records"
     each: str = ""
@@ -243,7 +244,8 @@ def _draw_curves(
     if table[x.key].isna().any() and not axes.get_legend_handles_labels()[1] == []:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     if "x" in log:
-        logarithmic(axes, "x", list(panel.ticks) or sorted(set(table[x.key].dropna())))
+        values = sorted(set(table[x.key].dropna()))
+        logarithmic(axes, "x", () if panel.ticks is None else panel.ticks or values)
     if "y" in log:
         logarithmic(axes, "y")
 
