@@ -126,8 +126,8 @@ class CompositionalCost(Experiment):
             ylabel="processor ns per entry",
         ),
         Panel(
-            *(_SIDE, "nanoseconds", "method", METHODS, _DRAW),
-            title="drawing",
+            *(_SIDE, "nanoseconds", "method", METHODS, "drawing"),
+            where=_DRAW,
             ylabel="ns per draw",
         ),
         Panel(
