@@ -202,7 +202,7 @@ def test_listings_leave_out_what_no_record_has():
 
 def test_titles_are_of_the_results_and_of_the_first_record():
     title = Fitted("{dataset[name]}: {kernel}, D = {n_components:count}")
-    listed = Listing(title, ["kernel", "{e:.1f}"], where={"kernel": "a"})
+    listed = Listing(title, "kernel | e", "{kernel} | {e}", where={"kernel": "a"})
     table = table_of(listed, dataset={"name": "digits"})
     assert table.title == "digits: a, D = 30"
     assert isinstance(table.title, Fitted)
@@ -210,17 +210,17 @@ def test_titles_are_of_the_results_and_of_the_first_record():
 
 
 def test_records_are_chosen_by_values_and_by_functions_of_them():
-    most = Listing("", ["e"], where={"n_components": max, "seed": 0})
+    most = Listing("", "e", "{e}", where={"n_components": max, "seed": 0})
     assert table_of(most).rows == [("30",), ("30",)]
-    derived = Listing("", ["d"], records=lambda results: [{"d": len(results)}])
+    derived = Listing("", "d", "{d}", records=lambda results: [{"d": len(results)}])
     assert table_of(derived).rows == [("1",)]
-    nothing = Listing("", ["e"], where={"kernel": "c"})
+    nothing = Listing("", "e", "{e}", where={"kernel": "c"})
     assert render({"records": RECORDS}, [nothing]) == []
 
 
 def test_tables_of_each_value_are_together():
-    listed = [Listing(f"{{kernel}} {i}", ["e"], each="kernel") for i in (1, 2)]
-    tables = render({"records": RECORDS}, [*listed, Listing("all", ["e"])])
+    listed = [Listing(f"{{kernel}} {i}", "e", "{e}", each="kernel") for i in (1, 2)]
+    tables = render({"records": RECORDS}, [*listed, Listing("all", "e", "{e}")])
     assert [t.title for t in tables] == ["b 1", "b 2", "a 1", "a 2", "all"]
 
 
@@ -235,7 +235,9 @@ def test_tables_are_plain_where_redirected():
 
 def test_curves_are_means_and_records_without_x_are_levels():
     pytest.importorskip("matplotlib")
-    panel = Panel("n_components", "e", "kernel", {"a": Style("a")}, {"kernel": "a"})
+    panel = Panel(
+        "n_components", "e", "kernel", {"a": Style("a")}, where={"kernel": "a"}
+    )
     (axes,) = draw({"records": RECORDS}, [panel]).axes
     curve = axes.lines[0]
     assert curve.get_xydata().tolist() == [[4, 4.5], [30, 30.5]]

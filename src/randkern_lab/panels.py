@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .tables import Quantity, Selection, Source, laid_out, quantity, text
+from .tables import Quantity, Selection, laid_out, quantity, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Selection):
     """Curves of one quantity against another; points are means over records.
 
     Attributes
@@ -68,8 +68,6 @@ class Panel:
         The keys whose values define the curves.
     styles : mapping of object to Style
         The curves, in the order of the legend.
-    where, records, each
-        See :class:`.tables.Selection`.
     title : str
         A template of the results, and of the first record shown.
     xlabel, ylabel, scale
@@ -90,7 +88,6 @@ class Panel:
     y: Quantity | str = ""
     by: str | tuple[str, ...] = "method"
     styles: Mapping[Any, Style] = field(default_factory=dict)
-    where: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     xlabel: str = ""
     ylabel: str = ""
@@ -99,13 +96,10 @@ class Panel:
     bars: str = ""
     ticks: Sequence[float] | None = ()
     extra: Callable[..., None] | None = None
-    records: Source = "records"
-    each: str = ""
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each panel; a panel may have none."""
-        chosen = Selection(records=self.records, where=self.where, each=self.each)
-        return chosen.of(results) or [[]]
+        return super().of(results) or [[]]
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:

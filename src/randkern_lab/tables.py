@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import t as student
 
 __all__ = [
-    *("Column", "Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
+    *("Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
     *("aggregated", "at_edges", "count", "edge_notes", "fitted_power"),
     *("fitted_powers", "groups", "laid_out", "mean_interval", "of", "paired"),
     *("paired_ratio", "percent", "quantity", "render", "sentences", "skip_notes"),
@@ -61,8 +61,8 @@ class Quantity:
     log: bool = True
 
 
-#: A quantity, its key, a template of the record, or a function of it.
-Column = Quantity | str | Callable[[Any], str]
+#: A quantity, its key, a template of means, or a function of a dataframe.
+Cell = Quantity | str | Callable[[Any], str]
 #: A key of the results, or a function of them that returns records.
 Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
 
@@ -138,7 +138,7 @@ class Pivot(Selection):
     title: str
     row: str | Sequence[str]
     column: str
-    cell: Column
+    cell: Cell
     headings: Mapping[Any, str] | tuple[Any, ...] | None = None
     corner: str | None = None
     label: Callable[..., str] | None = None
@@ -153,7 +153,7 @@ class Pivot(Selection):
         if not isinstance(headings, Mapping):
             headings = {value: str(value) for value in headings or found}
         shown = {value: name for value, name in headings.items() if value in found}
-        corner = self.corner or ", ".join(map(_heading, keys))
+        corner = self.corner or ", ".join(quantity(k).heading or k for k in keys)
         rows = []
         places = dict.fromkeys(tuple(r[key] for key in keys) for r in records)
         for place in sorted(places, key=_position):
@@ -172,27 +172,19 @@ class Listing(Selection):
     ----------
     title, caption : str
         Templates of the results, and of the first record shown.
-    columns : str, sequence of (Quantity or str), or mapping
-        Headings, separated as in ``"kernel | D"``; or quantities, their keys, or
-        templates; or headings, each with what is below it.
-    row : str
-        Templates of what is below the headings, separated as they are.
+    headings, row : str
+        Headings, and templates of what is below them, separated as in ``"kernel | D"``.
     """
 
     title: str
-    columns: str | Sequence[Quantity | str] | Mapping[str, Column]
-    row: str = ""
+    headings: str
+    row: str
     caption: str = ""
 
     def table(self, title: str, records: Records) -> TextTable:
         """Return the table of some records."""
-        columns = self.columns
-        if isinstance(columns, str):
-            pairs = zip(columns.split(" | "), self.row.split(" | "), strict=True)
-            columns = dict(pairs)
-        elif not isinstance(columns, Mapping):
-            columns = {_heading(column): column for column in columns}
-        texts = {name: [_text(r, c) for r in records] for name, c in columns.items()}
+        pairs = zip(self.headings.split(" | "), self.row.split(" | "), strict=True)
+        texts = {name: [text(cell, r) for r in records] for name, cell in pairs}
         texts = {name: column for name, column in texts.items() if any(column)}
         rows = list(zip(*texts.values(), strict=True))
         return TextTable(title, tuple(texts), rows, self.caption)
@@ -234,28 +226,7 @@ def laid_out(
         yield from pairs
 
 
-def _heading(column: Quantity | str) -> str:
-    """Return the heading of a quantity, its key, or a template."""
-    if isinstance(column, str) and "{" in column:
-        return _keys(column)[0]
-    return quantity(column).heading or quantity(column).key
-
-
-def _keys(template: str) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(template) if name]
-
-
-def _text(record: Record, shown: Column) -> str:
-    """Return what is shown of a record."""
-    if isinstance(shown, str) and "{" in shown:
-        return text(shown, record)
-    if isinstance(shown, Quantity | str):
-        shown = quantity(shown)
-        return written(record.get(shown.key), shown.form)
-    return shown(record)
-
-
-def _cell(records: Records, shown: Column) -> str:
+def _cell(records: Records, shown: Cell) -> str:
     """Return what is shown of the means of some records."""
     if not records:
         return ""
@@ -263,13 +234,16 @@ def _cell(records: Records, shown: Column) -> str:
         import pandas as pd
 
         return shown(pd.DataFrame(records))
-    is_template = isinstance(shown, str) and "{" in shown
-    keys = _keys(str(shown)) if is_template else [quantity(shown).key]
+    keys = [quantity(shown).key]
+    if isinstance(shown, str) and "{" in shown:
+        keys = [name for _, name, _, _ in Formatter().parse(shown) if name]
     means: dict[str, float | None] = {}
     for key in keys:
         values = [r[key] for r in records if r.get(key) is not None]
         means[key] = float(np.mean(values)) if values else None
-    return _text(means, shown)
+    if isinstance(shown, str) and "{" in shown:
+        return text(shown, means)
+    return written(means[keys[0]], quantity(shown).form)
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:

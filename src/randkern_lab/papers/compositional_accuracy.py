@@ -67,14 +67,11 @@ class Problem:
     def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
         """Return a method's features of all rows."""
         kernel: Any = randkern.Gaussian(self.lengthscale)
-        X, projection = self.X, "auto"
+        X, projection = self.X, FOURIER.get(method, "auto")
         if method in FOURIER:
-            X, projection = embed(X), FOURIER[method]
+            X = embed(X)
         else:
-            merged, constant = VARIANTS[method]
-            kernel = randkern.Compositional(
-                self.skeleton, deduplicate=merged, constant=constant
-            )
+            kernel = randkern.Compositional(self.skeleton, **VARIANTS[method])
         features = randkern.RandomFeatures(
             kernel, size, projection=projection, random_state=seed
         )
@@ -90,12 +87,11 @@ METHODS = {
     "rahimi-recht": Style("Rahimi-Recht, dense", "black", "X"),
     "structured": Style("Fourier, structured", "red", "^", LONG),
 }
-# Whether equal draws are merged, and the constant feature.
-VARIANTS: Mapping[str, tuple[Any, str]] = {
-    "skeleton": ("auto", "analytic"),
-    "not-merged": (False, "analytic"),
-    "constant-drawn": ("auto", "sampled"),
-    "plain": (False, "sampled"),
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "skeleton": {"deduplicate": "auto", "constant": "analytic"},
+    "not-merged": {"deduplicate": False, "constant": "analytic"},
+    "constant-drawn": {"deduplicate": "auto", "constant": "sampled"},
+    "plain": {"deduplicate": False, "constant": "sampled"},
 }
 FOURIER = {"rahimi-recht": "dense", "structured": "structured"}
 # Variants compared with the default features.
@@ -136,17 +132,15 @@ def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, P
     n = X.shape[1]
     shallow = fully_connected(n, activation=Exponential(1.0))
     # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    kinds = {
-        "shallow": (shallow, float(np.sqrt(n))),
-        "deep": (build_skeleton("deep", shape), None),
-    }
-    return {
-        name: Problem(
-            *(skeleton, X, lengthscale),
-            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
-        )
-        for name, (skeleton, lengthscale) in kinds.items()
-    }
+    kinds = (
+        ("shallow", shallow, float(np.sqrt(n))),
+        ("deep", build_skeleton("deep", shape), None),
+    )
+    found = {}
+    for name, skeleton, lengthscale in kinds:
+        exact = np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64)))
+        found[name] = Problem(skeleton, X, lengthscale, exact)
+    return found
 
 
 def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
@@ -214,8 +208,8 @@ class CompositionalAccuracy(Experiment):
     panels = (
         *(
             Panel(
-                *("n_components", _MEAN_ERROR, "method", METHODS, {"kernel": kernel}),
-                title=title,
+                *("n_components", _MEAN_ERROR, "method", METHODS, title),
+                where={"kernel": kernel},
                 records="medians",
             )
             for kernel, title in KERNELS.items()

@@ -41,7 +41,7 @@ from ..panels import DASHED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
 from ..tables import Pivot, Quantity, groups, of, sentences, skip_notes
-from .compositional_accuracy import embed
+from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
 
 __all__ = ["METHODS", "CompositionalCost", "Options"]
@@ -94,6 +94,7 @@ def _cell(group: Any) -> str:
 
 _SIDE = Quantity("side", label="side of the image")
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
+_LARGEST = {**_EVALUATE, "n_components": max}
 
 
 class CompositionalCost(Experiment):
@@ -121,20 +122,17 @@ class CompositionalCost(Experiment):
     panels = (
         Panel(
             *(_SIDE, "cpu_nanoseconds", "method", METHODS),
-            where={**_EVALUATE, "n_components": max},
-            title="evaluating, D = {n_components:,}",
-            ylabel="processor ns per entry",
+            *("evaluating, D = {n_components:,}", "", "processor ns per entry"),
+            where=_LARGEST,
         ),
         Panel(
-            *(_SIDE, "nanoseconds", "method", METHODS, _DRAW),
-            title="drawing",
-            ylabel="ns per draw",
+            *(_SIDE, "nanoseconds", "method", METHODS, "drawing", "", "ns per draw"),
+            where=_DRAW,
         ),
         Panel(
             *(_SIDE, "pixels", "method", METHODS),
-            where={**_EVALUATE, "n_components": max},
-            title="what grows",
-            ylabel="different pixels read",
+            *("what grows", "", "different pixels read"),
+            where=_LARGEST,
         ),
     )
     layout: ClassVar = {"size": (3.8, 3.9)}
@@ -194,12 +192,9 @@ class CompositionalCost(Experiment):
         X: Any = _images(rows, side, self.options.seed)
         if method not in _SKELETONS:
             X = embed(X)
-        kernel = self._kernel(method, side, merged=True)
-        projection = {"rahimi-recht": "dense", "structured": "structured"}
         features = randkern.RandomFeatures(
-            kernel,
-            size,
-            projection=projection.get(method, "auto"),
+            *(self._kernel(method, side, merged=True), size),
+            projection=FOURIER.get(method, "auto"),
             random_state=self.options.seed,
         )
         plan = features.fit(X[:1]).plan_
@@ -235,11 +230,9 @@ class CompositionalCost(Experiment):
             first, last = own[0], own[-1]
             grown = {k: last[k] / first[k] for k in ("nanoseconds", "cpu_nanoseconds")}
             pixels = (last["side"] / first["side"]) ** 2
-            read = (
-                f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
-                if "pixels" in last
-                else ""
-            )
+            read = ""
+            if "pixels" in last:
+                read = f", pixels read {last['pixels'] / first['pixels']:.1f}-fold"
             yield (
                 f"{named['method']}, D = {named['n_components']:,}: from side "
                 f"{first['side']} to side {last['side']} ({pixels:.0f} times as many "
@@ -269,10 +262,8 @@ def _least(calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
         watch = Stopwatch()
         call()
         laps.append(watch.lap())
-    return {
-        "seconds": min(lap.seconds for lap in laps),
-        "cpu_seconds": min(lap.cpu_seconds for lap in laps),
-    }
+    seconds, cpu_seconds = map(min, zip(*laps, strict=True))
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def _pixels_read(plan: Any, out: Any) -> dict[str, Any]:

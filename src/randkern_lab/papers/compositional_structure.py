@@ -188,8 +188,7 @@ class CompositionalStructure(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve", CURVES),
-            title="{data}: ridge",
+            *("n_components", "test_error", "curve", CURVES, "{data}: ridge"),
             records=by_size,
             log="x",
         ),
@@ -202,7 +201,7 @@ class CompositionalStructure(Experiment):
                 for curve in GROWING
                 for regime, *marker_and_dashes in _REGIMES.values()
             },
-            title="{loss}: D as a function of n",
+            "{loss}: D as a function of n",
             records=growing,
             each="loss",
             log="x",

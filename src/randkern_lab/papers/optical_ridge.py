@@ -198,9 +198,9 @@ class OpticalRidge(Experiment):
         Panel(
             *("n_components", "test_error", "curve"),
             {curve: style for curve, (*_, style) in CURVES.items()},
-            {"rule": itemgetter(0)},
             "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
             records=ruled,
+            where={"rule": itemgetter(0)},
         ),
     )
     layout: ClassVar = {"size": (7.6, 4.6), "legend": "right"}
@@ -248,19 +248,19 @@ class OpticalRidge(Experiment):
         curve, size = case["curve"], case["n_components"]
         setting = self._setting(curve)
         if curve in MEASURED:
+            degree = setting.build().degree
             stored = self._acquired(int(setting.value or 0))
-            train, test = (
-                stored.blocks(part, size, setting.build().degree) for part in (0, 1)
+            train, test = (stored.blocks(part, size, degree) for part in (0, 1))
+            tests = [block.X for block in test]
+            return self._trial(
+                randkern.Linear(), setting.alpha, case, train, None, tests
             )
-            model = self._model(randkern.Linear(), setting.alpha, case)
-            return self._trial(model, train, None, [block.X for block in test])
         rows = np.arange(len(self.X_train))
         if size is None and self.options.exact_rows < len(rows):
             rng = np.random.default_rng(case["seed"])
             rows = np.sort(rng.permutation(len(rows))[: self.options.exact_rows])
-        model = self._model(setting.build(), setting.alpha, case)
-        y = self.images.y_train[rows]
-        return self._trial(model, self.X_train[rows], y, self.X_test)
+        X, y = self.X_train[rows], self.images.y_train[rows]
+        return self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
 
     def _setting(self, curve: str) -> KernelSetting:
         setting = self.settings[CURVES[curve][0]]
@@ -269,32 +269,27 @@ class OpticalRidge(Experiment):
         alpha = DEVICE_PENALTIES[setting.kernel] * setting.alpha
         return replace(setting, value=0.0, alpha=alpha)
 
-    def _model(self, kernel: Any, alpha: float, case: Case) -> Any:
+    def _compile(self) -> None:
+        """Fit the models to be timed on a few rows, so that all code is compiled."""
+        X, y = self.X_train[:400], self.images.y_train[:400]
+        for rule in sorted({case["rule"] for case in self.cases()}):
+            for setting in (self.settings["gaussian"], self.settings["optical:2"]):
+                case = {"n_components": 64, "seed": 0, "rule": rule}
+                # Models that exceed the limit on a few rows will be skipped on all.
+                with suppress(MemoryLimitError):
+                    self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
+
+    def _trial(
+        self, kernel: Any, alpha: float, case: Case, X: Any, y: Any, X_test: Any
+    ) -> dict[str, Any]:
         solved = PCG(tol=_TOL, max_iter=2000)
-        return randkern.KernelRidgeClassifier(
-            kernel,
-            alpha=alpha,
-            n_components=case["n_components"],
+        model = randkern.KernelRidgeClassifier(
+            *(kernel, alpha, case["n_components"]),
             solver=solved if case["rule"] == "solved" else "auto",
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=case["seed"],
         )
-
-    def _compile(self) -> None:
-        """Fit the models to be timed on a few rows, so that all code is compiled."""
-        few = slice(0, 400)
-        for rule in sorted({case["rule"] for case in self.cases()}):
-            for kernel in ("gaussian", "optical:2"):
-                setting = self.settings[kernel]
-                case = _case("", 64, 0, rule)
-                model = self._model(setting.build(), setting.alpha, case)
-                # Models that exceed the limit on a few rows will be skipped on all.
-                with suppress(MemoryLimitError):
-                    model.fit(self.X_train[few], self.images.y_train[few])
-                    model.predict(self.X_test[:2])
-
-    def _trial(self, model: Any, X: Any, y: Any, X_test: Any) -> dict[str, Any]:
         trial = fit_and_score(model, X, y, X_test, self.images.y_test)
         n = X.n_rows if y is None else len(y)
         return {"n_train": n, **trial.record(), **solution(model)}
@@ -349,8 +344,7 @@ class OpticalRidge(Experiment):
 
 
 def _case(curve: str, size: int | None, seed: int, rule: str) -> Case:
-    kernel = CURVES[curve][0] if curve else ""
-    named = {"curve": curve, "kernel": kernel, "n_components": size}
+    named = {"curve": curve, "kernel": CURVES[curve][0], "n_components": size}
     return {**named, "seed": seed, "rule": rule}
 
 
@@ -380,17 +374,12 @@ def _device_loss(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _published(sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Return the published test errors on Fashion-MNIST at these D, and exact."""
     curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
-    features = [
-        (curve_of[row["features"]], row["n_components"], row["test_accuracy"])
-        for row in published_rows("fashion-mnist-features")
-        if row["features"] in curve_of and row["n_components"] in sizes
-    ]
-    exact = [
-        (curve_of[row["kernel"]], None, row["test_accuracy"])
-        for row in published_rows("fashion-mnist-kernels")
-        if row["kernel"] in curve_of
-    ]
-    return [
-        {"curve": curve, "n_components": size, "test_error": 1 - accuracy}
-        for curve, size, accuracy in [*features, *exact]
-    ]
+    rows = published_rows("fashion-mnist-features")
+    found = []
+    for row in (*rows, *published_rows("fashion-mnist-kernels")):
+        name, size = row.get("features") or row["kernel"], row.get("n_components")
+        if name in curve_of and size in (None, *sizes):
+            error = 1 - row["test_accuracy"]
+            named = {"curve": curve_of[name], "n_components": size}
+            found.append(named | {"test_error": error})
+    return found
