@@ -98,8 +98,8 @@ class Panel(Selection):
     extra: Callable[..., None] | None = None
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
-        """Return the records of each panel; a panel may have none."""
-        return super().of(results) or [[]]
+        """Return the records of each panel; a single panel may have none."""
+        return super().of(results) or ([] if self.each else [[]])
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
