@@ -240,11 +240,10 @@ class CompositionalStructure(Experiment):
         """Return features by D, the kernels, and the growth with n."""
         options, rows = self.options, len(self.images.X_train)
         n = min(options.n, rows)
+        sizes = sorted(set(options.n_components))
         for curve in CURVES:
-            for size in sorted(set(options.n_components)):
+            for size in [*sizes, None] if curve in EXACT else sizes:
                 yield self._case("features", curve, size, n)
-            if curve in EXACT:
-                yield self._case("features", curve, None, n)
         for n in sorted({min(n, rows) for n in options.growth}):
             for curve in GROWING:
                 for ratio, of_rows in RATIOS.items():
