@@ -259,7 +259,9 @@ def test_tables_are_plain_where_redirected():
 
 def test_curves_are_means_and_records_without_x_are_levels():
     pytest.importorskip("matplotlib")
-    panel = Panel("n_components", "e", "kernel", {"a": Style("a")}, {"kernel": "a"})
+    panel = Panel(
+        "n_components", "e", "kernel", {"a": Style("a")}, where={"kernel": "a"}
+    )
     (axes,) = draw({"records": RECORDS}, [panel]).axes
     curve = axes.lines[0]
     assert curve.get_xydata().tolist() == [[4, 4.5], [30, 30.5]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .tables import Quantity, Selection, Source, laid_out, quantity, text
+from .tables import Quantity, Selection, laid_out, quantity, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Selection):
     """Curves of one quantity against another; points are means over records.
 
     Attributes
@@ -68,8 +68,6 @@ class Panel:
         The keys whose values define the curves.
     styles : mapping of object to Style
         The curves, in the order of the legend.
-    where, records, each
-        See :class:`.tables.Selection`.
     title : str
         A template of the results, and of the first record shown.
     xlabel, ylabel, scale
@@ -78,8 +76,9 @@ class Panel:
         The logarithmic axes: "xy", "x", "y" or "". By default those of the quantities.
     bars : str
         A column of half-lengths of error bars.
-    ticks : sequence of float
-        Ticks of a logarithmic x axis; by default the values of `x`.
+    ticks : sequence of float, optional
+        Ticks of a logarithmic x axis; by default the values of `x`; if None, 1, 2 and
+        5 times powers of ten.
     extra : callable, optional
         Called as ``extra(axes, results)`` at the end, to draw anything else; the
         records of the panel are the results' ``shown``.
@@ -89,22 +88,18 @@ class Panel:
     y: Quantity | str = ""
     by: str | tuple[str, ...] = "method"
     styles: Mapping[Any, Style] = field(default_factory=dict)
-    where: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     xlabel: str = ""
     ylabel: str = ""
     log: str | None = None
     scale: float | None = None
     bars: str = ""
-    ticks: Sequence[float] = ()
+    ticks: Sequence[float] | None = ()
     extra: Callable[..., None] | None = None
-    records: Source = "records"
-    each: str = ""
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
-        """Return the records of each panel; a panel may have none."""
-        chosen = Selection(records=self.records, where=self.where, each=self.each)
-        return chosen.of(results) or [[]]
+        """Return the records of each panel; a single panel may have none."""
+        return super().of(results) or ([] if self.each else [[]])
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
@@ -243,7 +238,8 @@ def _draw_curves(
     if table[x.key].isna().any() and not axes.get_legend_handles_labels()[1] == []:
         axes.plot([], [], color="0.4", lw=1.0, linestyle=":", label="exact kernels")
     if "x" in log:
-        logarithmic(axes, "x", list(panel.ticks) or sorted(set(table[x.key].dropna())))
+        values = sorted(set(table[x.key].dropna()))
+        logarithmic(axes, "x", () if panel.ticks is None else panel.ticks or values)
     if "y" in log:
         logarithmic(axes, "y")
 

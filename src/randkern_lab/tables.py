@@ -234,16 +234,15 @@ def _cell(records: Records, shown: Cell) -> str:
         import pandas as pd
 
         return shown(pd.DataFrame(records))
-    keys = [quantity(shown).key]
-    if isinstance(shown, str) and "{" in shown:
-        keys = [name for _, name, _, _ in Formatter().parse(shown) if name]
+    is_template = isinstance(shown, str) and "{" in shown
+    template = str(shown) if is_template else f"{{{quantity(shown).key}}}"
     means: dict[str, float | None] = {}
-    for key in keys:
-        values = [r[key] for r in records if r.get(key) is not None]
-        means[key] = float(np.mean(values)) if values else None
-    if isinstance(shown, str) and "{" in shown:
-        return text(shown, means)
-    return written(means[keys[0]], quantity(shown).form)
+    for _, key, _, _ in Formatter().parse(template):
+        values = [r[key] for r in records if key and r.get(key) is not None]
+        means[str(key)] = float(np.mean(values)) if values else None
+    if is_template:
+        return text(template, means)
+    return written(means[quantity(shown).key], quantity(shown).form)
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:

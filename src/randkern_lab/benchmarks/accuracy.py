@@ -139,14 +139,16 @@ class Accuracy(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "gram_error", "method", STYLES, _GAUSSIAN, "gaussian"),
+            *("n_components", "gram_error", "method", STYLES, "gaussian"),
+            where=_GAUSSIAN,
             ylabel="relative error of the Gram matrix (%)",
             scale=100.0,
             extra=_inverse_root,
             records="summary",
         ),
         Panel(
-            *("n_components", "test_error", "method", STYLES, _GAUSSIAN, "gaussian"),
+            *("n_components", "test_error", "method", STYLES, "gaussian"),
+            where=_GAUSSIAN,
             extra=_exact_level,
             records="summary",
         ),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from randkern._memory import resolve_memory_limit
 
 from ..contenders import Contender, known_names, some_records
-from ..panels import Panel, logarithmic
+from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
 from ..scoring import Trial, misclassified
@@ -96,6 +96,7 @@ def cost_panel(
         *("train_seconds", "test_error", "method", styles),
         title=title,
         xlabel="seconds: features of the training rows, and fit",
+        ticks=None,
         records=records,
         extra=_label_sizes,
     )
@@ -111,7 +112,6 @@ def _label_sizes(axes: Any, results: Mapping[str, Any]) -> None:
                 textcoords="offset points",
                 fontsize=8,
             )
-    logarithmic(axes, "x")
     axes.margins(x=0.15, y=0.15)
 
 

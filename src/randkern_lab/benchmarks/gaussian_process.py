@@ -29,7 +29,7 @@ from randkern.study.preparation import prepare
 
 from ..contenders import Contender, known_names, versions_of
 from ..options import DataOptions, option
-from ..panels import Panel, logarithmic
+from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Listing, sentences, skip_notes, text
@@ -170,19 +170,13 @@ def _noise(axes: Any, results: Mapping[str, Any]) -> None:
     rmse = results["shown"][0]["data"]["noise_rmse"]
     if rmse is not None:
         axes.axhline(rmse, color="0.4", ls=":", label="noise alone")
-    _wide(axes, results)
-
-
-def _wide(axes: Any, results: Mapping[str, Any]) -> None:
-    logarithmic(axes, "x")
-    axes.margins(x=0.15, y=0.12)
 
 
 _COMMON: dict[str, Any] = {
     "styles": METHODS,
     "title": "{data[name]}, {data[n_train]:,} rows",
     "xlabel": "seconds to learn and predict",
-    "log": "x",
+    **{"log": "x", "ticks": None},
     "records": _described,
     "each": "dataset",
 }
@@ -220,7 +214,7 @@ class GaussianProcesses(Experiment):
             extra=_noise,
             **_COMMON,
         ),
-        Panel("seconds", "nlpd", ylabel="negative log density", extra=_wide, **_COMMON),
+        Panel("seconds", "nlpd", ylabel="negative log density", **_COMMON),
     )
     layout: ClassVar = {"columns": 2, "size": (4.8, 3.6)}
 

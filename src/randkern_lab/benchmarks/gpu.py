@@ -129,12 +129,8 @@ class OnGPU(Experiment):
         yield from grid(measurement=self.measurements)
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        measured = {
-            "features": self._features,
-            "product": self._products,
-            "ridge": self._ridge,
-        }
-        return measured[case["measurement"]]()
+        named = (self._features, self._products, self._ridge)
+        return dict(zip(MEASUREMENTS, named, strict=True))[case["measurement"]]()
 
     def _features(self) -> list[dict[str, Any]]:
         """Measure structured features, the bound of writing them, and plain PyTorch."""
@@ -332,13 +328,7 @@ def _rates(
 
 
 def why_not(device: str) -> str | None:
-    """Return why nothing can be measured, or None if it can.
-
-    Raises
-    ------
-    ValueError
-        If there is no such kind of device.
-    """
+    """Return why nothing can be measured on a device, or None if it can."""
     if importlib.util.find_spec("torch") is None:
         return 'PyTorch is not installed; pip install "randkern[gpu]"'
     torch = import_extra("torch", "bench gpu", "gpu")

@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,10 +93,8 @@ def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
 def resolved_lengthscale(text: str, X: NDArray[Any]) -> float:
     """Return a number, or the lengthscale that ``scale`` or ``median`` is for rows."""
     given: float | str = text
-    try:
+    with suppress(ValueError):  # of a name, or of what the kernel refuses
         given = float(text)
-    except ValueError:
-        pass  # a name, or an error of the kernel
     return float(randkern.Gaussian(given).resolve(X, random_state=0).lengthscale)
 
 

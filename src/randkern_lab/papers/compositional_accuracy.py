@@ -208,8 +208,8 @@ class CompositionalAccuracy(Experiment):
     panels = (
         *(
             Panel(
-                *("n_components", _MEAN_ERROR, "method", METHODS, {"kernel": kernel}),
-                title=title,
+                *("n_components", _MEAN_ERROR, "method", METHODS, title),
+                where={"kernel": kernel},
                 records="medians",
             )
             for kernel, title in KERNELS.items()

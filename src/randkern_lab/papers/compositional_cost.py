@@ -94,6 +94,7 @@ def _cell(group: Any) -> str:
 
 _SIDE = Quantity("side", label="side of the image")
 _DRAW, _EVALUATE = {"measure": "draw"}, {"measure": "evaluate"}
+_LARGEST = {**_EVALUATE, "n_components": max}
 
 
 class CompositionalCost(Experiment):
@@ -121,20 +122,17 @@ class CompositionalCost(Experiment):
     panels = (
         Panel(
             *(_SIDE, "cpu_nanoseconds", "method", METHODS),
-            where={**_EVALUATE, "n_components": max},
-            title="evaluating, D = {n_components:,}",
-            ylabel="processor ns per entry",
+            *("evaluating, D = {n_components:,}", "", "processor ns per entry"),
+            where=_LARGEST,
         ),
         Panel(
-            *(_SIDE, "nanoseconds", "method", METHODS, _DRAW),
-            title="drawing",
-            ylabel="ns per draw",
+            *(_SIDE, "nanoseconds", "method", METHODS, "drawing", "", "ns per draw"),
+            where=_DRAW,
         ),
         Panel(
             *(_SIDE, "pixels", "method", METHODS),
-            where={**_EVALUATE, "n_components": max},
-            title="what grows",
-            ylabel="different pixels read",
+            *("what grows", "", "different pixels read"),
+            where=_LARGEST,
         ),
     )
     layout: ClassVar = {"size": (3.8, 3.9)}

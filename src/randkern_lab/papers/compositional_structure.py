@@ -188,8 +188,7 @@ class CompositionalStructure(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve", CURVES),
-            title="{data}: ridge",
+            *("n_components", "test_error", "curve", CURVES, "{data}: ridge"),
             records=by_size,
             log="x",
         ),
@@ -202,7 +201,7 @@ class CompositionalStructure(Experiment):
                 for curve in GROWING
                 for regime, *marker_and_dashes in _REGIMES.values()
             },
-            title="{loss}: D as a function of n",
+            "{loss}: D as a function of n",
             records=growing,
             each="loss",
             log="x",
@@ -241,11 +240,10 @@ class CompositionalStructure(Experiment):
         """Return features by D, the kernels, and the growth with n."""
         options, rows = self.options, len(self.images.X_train)
         n = min(options.n, rows)
+        sizes = sorted(set(options.n_components))
         for curve in CURVES:
-            for size in sorted(set(options.n_components)):
+            for size in [*sizes, None] if curve in EXACT else sizes:
                 yield self._case("features", curve, size, n)
-            if curve in EXACT:
-                yield self._case("features", curve, None, n)
         for n in sorted({min(n, rows) for n in options.growth}):
             for curve in GROWING:
                 for ratio, of_rows in RATIOS.items():

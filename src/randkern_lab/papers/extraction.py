@@ -1,7 +1,7 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -309,7 +309,9 @@ def _extracted(
         raise ValueError(f"{data.name} has no test images")
     module = load_network(wanted.network)
     found = []
-    with _folder(scratch) as folder:
+    with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         for part, rows in (("train", data.X_train), ("test", data.X_test)):
             images = np.asarray(rows[:1000] if quick else rows)
             images = images.reshape(-1, *data.image_shape)
@@ -319,17 +321,7 @@ def _extracted(
                 size = wanted.image_size
                 extract_features(module, wanted.module, images, path, image_size=size)
             # A temporary folder is deleted, so its files are read, not mapped.
-            found.append(np.load(path, mmap_mode=None if scratch is None else "r"))
-    name = f"{data.name} {wanted.architecture} {wanted.layer}"
-    named = name, wanted.architecture, wanted.layer
+            found.append(np.load(path, mmap_mode="r" if scratch else None))
+    place = wanted.architecture, wanted.layer
+    named = " ".join((data.name, *place)), *place
     return _labelled(named, found, (data.y_train, data.y_test))
-
-
-@contextmanager
-def _folder(scratch: Path | None) -> Iterator[Path]:
-    if scratch is None:
-        with TemporaryDirectory() as folder:
-            yield Path(folder)
-    else:
-        scratch.mkdir(parents=True, exist_ok=True)
-        yield scratch

@@ -137,7 +137,7 @@ class KitchenSinks(Experiment):
         ),
         Panel(
             *("n_components", _SQUARE, ("convention", "what"), _STYLES),
-            title="against the exact process",
+            "against the exact process",
             records=squares,
         ),
     )

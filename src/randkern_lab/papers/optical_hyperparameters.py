@@ -155,7 +155,6 @@ class OpticalHyperparameters(Experiment):
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
-        """Return the choices at an edge, and what was skipped."""
         for kernel, best in results["best"].items():
             yield from edge_notes(kernel, best["at_edge"])
         yield from skip_notes(results, "kernel", "value")

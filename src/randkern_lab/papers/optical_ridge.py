@@ -198,9 +198,9 @@ class OpticalRidge(Experiment):
         Panel(
             *("n_components", "test_error", "curve"),
             {curve: style for curve, (*_, style) in CURVES.items()},
-            {"rule": itemgetter(0)},
             "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
             records=ruled,
+            where={"rule": itemgetter(0)},
         ),
     )
     layout: ClassVar = {"size": (7.6, 4.6), "legend": "right"}

@@ -119,8 +119,7 @@ class ProjectionCost(Experiment):
     )
     panels = tuple(
         Panel(
-            *("n_components", "cost", "method", _STYLES),
-            title=title,
+            *("n_components", "cost", "method", _STYLES, title),
             ylabel=f"{quantity} for 1,000 rows",
             ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
             records=partial(costs, quantity=quantity),
