@@ -24,7 +24,7 @@ class Rows:
 
     Z: Any
     Y: Any
-    center: Any = None
+    center: bool = False
     read: list[int] = field(default_factory=list)
 
     @property
@@ -65,21 +65,12 @@ class Rows:
         for start in range(0, len(order), n_rows):
             self.read.append(epoch)
             rows = order[start : start + n_rows]
-            yield Batch(self.Z[rows], self.Y[rows])
+            yield self.Z[rows], self.Y[rows]
 
-
-@dataclass
-class Batch:
-    Z: Any
-    Y: Any
-
-    @property
-    def weight(self):
-        return float(len(self.Z))
-
-    def gradient(self, W):
-        residual = self.Z @ W - self.Y
-        return self.Z.T @ residual, (residual**2).sum(axis=0)
+    def gradient(self, batch, W):
+        Z, Y = batch
+        residual = Z @ W - Y
+        return Z.T @ residual, (residual**2).sum(axis=0), float(len(Z))
 
 
 # A solver, what it takes as the system and as the right-hand sides, and how near to a

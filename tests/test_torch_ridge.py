@@ -177,7 +177,7 @@ COPIES = {
     "exact": set(),
     "pcg": {*SURVEY, "leading_eigenpairs", *ITERATIONS},
     "exact-pcg": {*SURVEY, "leading_eigenpairs", *ITERATIONS},
-    "sgd": {*SURVEY, "leading_eigenpairs", "_peaks", "step", "_run_epoch"},
+    "sgd": {*SURVEY, "leading_eigenpairs", "_peaks", "step", "advance"},
 }
 
 
