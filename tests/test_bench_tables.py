@@ -14,6 +14,7 @@ import pandas as pd
 from _lab import COMMON, here
 from randkern_lab.benchmarks import tables
 from randkern_lab.benchmarks.tables import METHODS, Tables, mean_ranks, read_table
+from randkern_lab.source_hash import definitions_of
 
 RECORD = {
     *("table", "kind", "fold", "method", "label", "n_train", "n_test", "n_columns"),
@@ -121,6 +122,13 @@ def test_ranks_are_those_of_the_friedman_test():
         for j, method in enumerate(methods[1:], 1)
     }
     assert mean_ranks(records, "classification", "test_error") is None
+
+
+def test_a_record_rests_on_the_code_of_our_models():
+    """Of them by name: what is looked up by a text is not followed."""
+    named = {name for _, name in definitions_of("randkern_lab.benchmarks.tables")}
+    models = {"TabularRegressor", "TabularClassifier", "MetricLearner"}
+    assert models | {"KernelRidgeRegressorCV", "KernelRidgeClassifierCV"} <= named
 
 
 def test_whole_numbers_of_few_values_are_classes():

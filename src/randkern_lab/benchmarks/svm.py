@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
@@ -24,7 +25,6 @@ from ..runner import Case
 from ..scoring import Trial
 from ..tables import Listing
 from .classifiers import ClassifierExperiment, classifier_record, cost_panel
-from .feature_maps import FeatureMap
 from .rows import RowOptions
 
 __all__ = ["METHODS", "Machines", "Options"]
@@ -41,11 +41,12 @@ def _own(request: Mapping[str, Any]) -> Any:
 
 
 def _linear_svc(request: Mapping[str, Any]) -> Any:
-    C, ell, seed = (request[key] for key in ("penalty", "lengthscale", "seed"))
-    features = FeatureMap("gaussian", "RBFSampler", lengthscale=ell)
+    size, seed = request["n_components"], request["seed"]
     return make_pipeline(
-        features.build(request["n_components"], seed),
-        LinearSVC(C=C, loss="hinge", fit_intercept=False, random_state=seed),
+        RBFSampler(gamma=_gamma(request), n_components=size, random_state=seed),
+        LinearSVC(
+            C=request["penalty"], loss="hinge", fit_intercept=False, random_state=seed
+        ),
     )
 
 
@@ -55,7 +56,11 @@ def _linear_bytes(n: int, d: int, n_components: int) -> int:
 
 
 def _svc(request: Mapping[str, Any]) -> Any:
-    return SVC(C=request["penalty"], gamma=1 / (2 * request["lengthscale"] ** 2))
+    return SVC(C=request["penalty"], gamma=_gamma(request))
+
+
+def _gamma(request: Mapping[str, Any]) -> float:
+    return 1.0 / (2 * request["lengthscale"] ** 2)
 
 
 METHODS: Mapping[str, Contender] = {

@@ -64,7 +64,6 @@ _MOST_KERNEL_ROWS = 20_000
 
 # Their modules, the beginnings of their names, and what they are asked.
 _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "tabular": ("randkern", "Tabular", {}),
     "hgb": (
         *("sklearn.ensemble", "HistGradientBoosting"),
         {"categorical_features": "from_dtype"},
@@ -81,10 +80,11 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
     method, seed = request["method"], request["seed"]
     if method == "xrfm":
         return _XRFM(seed, regression)
+    if method == "tabular":
+        tabular = rk.TabularRegressor if regression else rk.TabularClassifier
+        return tabular(request["time_limit"], random_state=seed)
     if method in _LIBRARIES:
         module, name, options = _LIBRARIES[method]
-        if method == "tabular":
-            options = {"time_limit": request["time_limit"]}
         if method == "catboost":
             options = {**options, "cat_features": texts}
         ending = "Regressor" if regression else "Classifier"
