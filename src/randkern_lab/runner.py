@@ -209,16 +209,14 @@ class Experiment:
         """
         start = time.perf_counter()
         results = cls._begin(options)
-        experiment = cls(options)
-        if progress is not None:
-            experiment.say = lambda doing: progress(0, 1, doing)
+        experiment, report = cls(options), progress or (lambda *_: None)
+        experiment.say = lambda doing: report(0, 1, doing)
         with experiment.resources:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
             kept = Journal(journal, cls._key(options) if journal else "")
             for done, case in enumerate(cases):
-                if progress is not None:
-                    progress(done, max(1, len(cases)), _described(case))
+                report(done, len(cases), _described(case))
                 entry = kept.recall(case)
                 if entry is None:
                     entry = experiment.entry(case)
@@ -228,8 +226,7 @@ class Experiment:
                 results["records"] += entry["records"]
                 results["skipped"] += entry["skipped"]
             results |= experiment.conclude(results)
-        if progress is not None:
-            progress(max(1, len(cases)), max(1, len(cases)), "done")
+        report(max(1, len(cases)), max(1, len(cases)), "done")
         results["provenance"] = provenance(
             cls.__module__, cls.command_line(options), results["records"]
         )

@@ -20,7 +20,7 @@ Deviations.
   randkern has one per class.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -34,6 +34,7 @@ import randkern
 from randkern.datasets import load_dataset
 from randkern.exceptions import NotSeparableError
 
+from ..contenders import Contender
 from ..options import DataOptions, option
 from ..panels import DASHED, Panel, Style
 from ..runner import Case, Experiment, SkippedCase
@@ -50,23 +51,19 @@ from ..tables import (
 
 __all__ = ["FOURIER", "KERNELS", "FourierSVM", "Options", "make_classifier"]
 
-KERNELS: Mapping[str, Callable[..., Any]] = {
-    "gaussian": randkern.Gaussian,
-    "laplacian": randkern.Laplacian,
-    "cauchy": randkern.Cauchy,
+METHODS = {
+    "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
+    "laplacian": Contender("Laplacian", "red", "s", make=randkern.Laplacian),
+    "cauchy": Contender("Cauchy", "green", "^", make=randkern.Cauchy),
+    "SVC": Contender("scikit-learn's SVC", "black", "X", "--"),
 }
+KERNELS = {name: each.make for name, each in METHODS.items() if each.make is not None}
 FOURIER = ("pair", "offset")
-_STYLES = {
-    "gaussian": Style("Gaussian", "blue"),
-    "laplacian": Style("Laplacian", "red", "s"),
-    "cauchy": Style("Cauchy", "green", "^"),
-    "SVC": Style("scikit-learn's SVC", "black", "X", "--"),
-}
-_MAP_STYLES = {
+_MAPS = {
     (kernel, fourier): Style(
         f"{style.label}, {fourier}", style.colour, style.marker, dashes, filled
     )
-    for kernel, style in _STYLES.items()
+    for kernel, style in METHODS.items()
     for fourier, dashes, filled in (("pair", "-", True), ("offset", DASHED, False))
 }
 _ACCURACY = Quantity("accuracy", ".4f", "test accuracy", log=False)
@@ -174,11 +171,11 @@ class FourierSVM(Experiment):
         ),
     )
     panels = (
-        Panel("n_train", "cpu_seconds", "method", _STYLES, title="{dataset}", **_ROWS),
-        Panel("n_train", _ACCURACY, "method", _STYLES, title="{dataset}", **_ROWS),
+        Panel("n_train", "cpu_seconds", "method", METHODS, "{dataset}", **_ROWS),
+        Panel("n_train", _ACCURACY, "method", METHODS, "{dataset}", **_ROWS),
         Panel(
-            *("n_components", _ACCURACY, ("kernel", "map"), _MAP_STYLES),
-            title="{dataset}: features",
+            *("n_components", _ACCURACY, ("kernel", "map"), _MAPS),
+            "{dataset}: features",
             **_SOFT,
         ),
     )
@@ -231,7 +228,7 @@ class FourierSVM(Experiment):
         options = self.options
         soft = {name: task for name, task in self.tasks.items() if task.sizes}
         for name, task in soft.items():
-            for n, method in product(task.sizes, (*KERNELS, "SVC")):
+            for n, method in product(task.sizes, METHODS):
                 size = None if method == "SVC" else options.components
                 named = {"measure": "rows", "dataset": name, "method": method}
                 yield named | {"n_train": n, "n_components": size}
