@@ -27,6 +27,7 @@ from ..options import option
 from ..panels import Panel
 from ..process import Stopwatch
 from ..runner import Case, Experiment, SkippedCase
+from ..scoring import misclassified
 from ..tables import (
     Listing,
     aggregated,
@@ -203,10 +204,11 @@ class Accuracy(Experiment):
 
     def cases(self) -> Iterator[Case]:
         """Return methods, the reference of ratios first, and their sizes."""
-        own, optical = self.projections, self.options.optical
+        own = self.projections
+        optical = own if self.options.optical else []
         methods = [
             *(("gaussian", m, False) for m in (*own, *PEERS["gaussian"], "landmarks")),
-            *(("optical", m, c) for m in own * optical for c in (False, True)),
+            *(("optical", m, c) for m in optical for c in (False, True)),
             *(("polynomial", m, False) for m in (*own, *PEERS["polynomial"])),
         ]
         sizes = sorted(set(self.options.n_components))
@@ -215,14 +217,9 @@ class Accuracy(Experiment):
             yield {**named, "n_components": size}
 
     def measure(self, case: Case) -> list[dict[str, Any]]:
-        family, size = case["family"], case["n_components"]
-        contender = FeatureMap(
-            family,
-            case["method"],
-            lengthscale=self.lengthscale,
-            centered=case["centered"],
-        )
-        X = self.rows.X
+        family, size, X = case["family"], case["n_components"], self.rows.X
+        drawn = {"lengthscale": self.lengthscale, "centered": case["centered"]}
+        contender = FeatureMap(family, case["method"], **drawn)
         contender.check(len(X), size)
         if family not in self.references:
             exact = contender.kernel(X.astype(np.float64))
@@ -279,9 +276,7 @@ class Accuracy(Experiment):
         }
 
     def _error(self, scores: NDArray[Any]) -> float:
-        """Return the share of misclassified test rows."""
-        predicted = self.classes[scores.argmax(axis=1)]
-        return float(np.mean(predicted != self.rows.y_test))
+        return misclassified(self.rows.y_test, self.classes[scores.argmax(axis=1)])
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         named = {"alphas": list(self.options.alpha), "n_seeds": self.options.seeds}
