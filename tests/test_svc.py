@@ -1,6 +1,7 @@
 """Support vector machines: optima, certificates, streams, bad input."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -407,7 +408,8 @@ def test_narrow_margins(gap, d, n_components, recwarn):
     if n_components is None and gap == 1e-6:
         with pytest.warns(ConvergenceWarning, match="gap of the hard margin") as caught:
             model.fit(X, signs)
-        assert [each.filename for each in caught] == [__file__]  # the call of fit
+        package = Path(rk.__file__).parent  # the warning points to who called fit
+        assert not any(package in Path(each.filename).parents for each in caught)
         return
     model.fit(X, signs)
     assert n_components is None or not recwarn.list
