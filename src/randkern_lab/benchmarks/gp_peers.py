@@ -53,7 +53,7 @@ class GPyTorchProcess:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.torch = importlib.import_module("torch")
-        self.library = importlib.import_module("gpytorch")
+        self.gpytorch = importlib.import_module("gpytorch")
         self.request = request
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "GPyTorchProcess":
@@ -62,7 +62,7 @@ class GPyTorchProcess:
         rows, targets = self._tensor(X), self._tensor(y)
         n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
         held, kept = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
-        self.likelihood = self.library.likelihoods.GaussianLikelihood()
+        self.likelihood = self.gpytorch.likelihoods.GaussianLikelihood()
         loss = self.prepare(rows[kept], targets[kept])
         self.kernel.base_kernel.lengthscale = X.shape[1] ** 0.5
         self.kernel.outputscale = 1.0
@@ -81,33 +81,33 @@ class GPyTorchProcess:
     def prepare(self, rows: Any, targets: Any) -> Callable[[], Any]:
         """Make the model; return the loss of a step."""
         given = rows, targets, self.likelihood
-        model = self.process(self.library.models.ExactGP, rows, lambda model: given)
+        model = self.process(self.gpytorch.models.ExactGP, rows, lambda model: given)
         model.to(rows.dtype)  # it includes the likelihood
-        mlls = self.library.mlls
+        mlls = self.gpytorch.mlls
         evidence = mlls.ExactMarginalLogLikelihood(self.likelihood, model)
         return lambda: -evidence(model(rows), targets)
 
     def process(self, base: Any, rows: Any, given: Callable[[Any], Any]) -> Any:
         """Make a process of a kind of GPyTorch, from what it is given."""
-        library = self.library
-        kernel = self.kernel = library.kernels.ScaleKernel(self.base(rows.shape[1]))
+        gpytorch = self.gpytorch
+        kernel = self.kernel = gpytorch.kernels.ScaleKernel(self.base(rows.shape[1]))
 
         class Model(base):
             def __init__(self) -> None:
                 super().__init__(*given(self))
-                self.mean_module = library.means.ZeroMean()
+                self.mean_module = gpytorch.means.ZeroMean()
                 self.covar_module = kernel
 
             def forward(self, x: Any) -> Any:
                 mean, cov = self.mean_module(x), self.covar_module(x)
-                return library.distributions.MultivariateNormal(mean, cov)
+                return gpytorch.distributions.MultivariateNormal(mean, cov)
 
         self.model = Model()
         return self.model
 
     def base(self, d: int) -> Any:
         """Return a kernel with a lengthscale per column."""
-        return self.library.kernels.RBFKernel(ard_num_dims=d)
+        return self.gpytorch.kernels.RBFKernel(ard_num_dims=d)
 
     def condition(self, rows: Any, targets: Any) -> None:
         """Condition on all rows, including those held out for stopping."""
@@ -145,7 +145,7 @@ class FourierProcess(GPyTorchProcess):
 
     def base(self, d: int) -> Any:
         samples = max(1, self.request["n_components"] // 2)
-        return self.library.kernels.RFFKernel(
+        return self.gpytorch.kernels.RFFKernel(
             num_samples=samples, num_dims=d, ard_num_dims=d
         )
 
@@ -177,11 +177,11 @@ class SparseProcess(GPyTorchProcess):
     rate, every = 0.05, 20
 
     def prepare(self, rows: Any, targets: Any) -> Callable[[], Any]:
-        library, torch, n = self.library, self.torch, len(rows)
+        gpytorch, torch, n = self.gpytorch, self.torch, len(rows)
         points = rows[torch.randperm(n)[: self.request["n_components"]]].clone()
 
         def strategy(model: Any) -> Any:
-            variational = library.variational
+            variational = gpytorch.variational
             posterior = variational.CholeskyVariationalDistribution(len(points))
             return [
                 variational.VariationalStrategy(
@@ -189,8 +189,8 @@ class SparseProcess(GPyTorchProcess):
                 )
             ]
 
-        model = self.process(library.models.ApproximateGP, rows, strategy)
-        bound = library.mlls.VariationalELBO(self.likelihood, model, num_data=n)
+        model = self.process(gpytorch.models.ApproximateGP, rows, strategy)
+        bound = gpytorch.mlls.VariationalELBO(self.likelihood, model, num_data=n)
 
         passes = (torch.randperm(n).split(_BATCH) for _ in itertools.count())
         batch = itertools.chain.from_iterable(passes)
@@ -255,12 +255,12 @@ class XGPRProcess:
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
-        self.library = importlib.import_module("xGPR")
+        self.xgpr = importlib.import_module("xGPR")
         self.size, self.seed = request["n_components"], request["seed"]
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "XGPRProcess":
-        data = self.library.build_regression_dataset(X, y)
-        self.model = self.library.xGPRegression(
+        data = self.xgpr.build_regression_dataset(X, y)
+        self.model = self.xgpr.xGPRegression(
             self.size, self.size - 2, verbose=False, random_seed=self.seed
         )
         self.model.set_hyperparams(None, data)
