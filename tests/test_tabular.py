@@ -1747,14 +1747,14 @@ def test_the_variance_of_fits_is_no_importance():
 def test_effects_no_larger_than_a_negative_one_are_noise(monkeypatch):
     given = np.array([5.0, 0.2, -0.3, 0.4])
 
-    def predict(self, m, half, duals, moved=None):
+    def predict(self, m, half, moved=None):
         change = 0.0 if moved is None else given[moved]
         return np.full(
             (m, 1), np.sqrt(abs(change)) * (-1 if change < 0 < half.sign else 1)
         )
 
     monkeypatch.setattr(ColumnEffects, "_predict", predict)
-    monkeypatch.setattr(ColumnEffects, "_duals", lambda self, half: [])
+    monkeypatch.setattr(ColumnEffects, "_fitted", lambda self, half: half)
     effects = effects_of([], np.zeros((40, 4)), np.zeros((40, 1)))
     for sign, half in zip((-1, 1), effects.pairs[0], strict=True):
         half.sign = sign
@@ -1836,6 +1836,12 @@ def test_dates_and_numbers_of_any_dtype_are_no_categories(days):
     shown = np.arange(120) != 3
     assert abs(np.corrcoef(rows[shown, place], expected[shown])[0, 1]) > 1 - 1e-4
     assert np.isclose(np.ptp(rows[shown, place]), 238 / (2 * np.sqrt(1200)), rtol=0.01)
+
+
+def test_columns_of_any_name_are_read():
+    table = pd.DataFrame({0: pd.Series([1.0, 2.0, 4.0], dtype=object), 1: list("aba")})
+    rows = rk.TabularEncoder().fit_transform(table)
+    np.testing.assert_allclose(np.diff(rows[:, 0])[1] / np.diff(rows[:, 0])[0], 2.0)
 
 
 def test_times_of_the_day_are_numbers():

@@ -83,13 +83,11 @@ def with_known_types(X: Any) -> Any:
         }
         times = [name for name, dtype in types.items() if dtype == "Time"]
         return X.with_columns(X[name].cast(int) for name in times) if times else X
-    found = {}
+    typed = X.copy(deep=False)
     for name in X.columns:
-        column = X[name]
-        typed = _typed(column)
-        if typed is not column:
-            found[name] = typed
-    return X.assign(**found) if found else X
+        if X[name].dtype != (column := _typed(X[name])).dtype:
+            typed[name] = column
+    return typed
 
 
 def _typed(column: Any) -> Any:
@@ -100,7 +98,7 @@ def _typed(column: Any) -> Any:
     if name.startswith("period"):
         return column.dt.to_timestamp()
     if name != "object" and not name.startswith(
-        ("timestamp", "date32", "date64", "time")
+        ("timestamp", "date32", "date64", "time32", "time64")
     ):
         return column
     column = column.astype(object)  # of Arrow's times, too

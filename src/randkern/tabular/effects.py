@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,10 @@ __all__ = ["ColumnEffects", "Half"]
 # Most rows whose columns are changed, and least for tables so wide that they would take
 # more than this number of operations.
 _MOST_CHANGED, _LEAST_CHANGED, _OPERATIONS = 200, 20, 4e10
+
+
+# The weight of a kernel, the rows that it is fitted to, and their coefficients.
+_Fit = tuple[float, Trial, np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -61,10 +66,10 @@ class ColumnEffects:
         most = _OPERATIONS / (len(self.pairs) * len(self.Y) * n_columns**2)
         m = int(np.clip(most, _LEAST_CHANGED, _MOST_CHANGED))
         for at, pair in enumerate(self.pairs):
-            fits = [(half, self._duals(half)) for half in pair]
-            unchanged = [self._predict(m, *fit) for fit in fits]
+            fits = [self._fitted(half) for half in pair]
+            unchanged = [self._predict(m, fit) for fit in fits]
             for j in range(n_columns):
-                changed = (self._predict(m, *fit, moved=j) for fit in fits)
+                changed = (self._predict(m, fit, moved=j) for fit in fits)
                 differences = zip(changed, unchanged, strict=True)
                 first, second = (after - before for after, before in differences)
                 effects[at, j] = (first * second).sum()
@@ -74,42 +79,29 @@ class ColumnEffects:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
 
-    def _duals(self, half: Half) -> list[np.ndarray]:
-        """Return the coefficients of least squares with each kernel, on half the rows.
-
-        They are those of fits with an intercept.
-        """
+    def _fitted(self, half: Half) -> list[_Fit]:
+        """Fit least squares with an intercept and each kernel to half of the rows."""
         Y, weight = self.Y[half.positions], self.weight[half.positions]
-        found: list[np.ndarray] = []
-        for _, trial in half.parts:
-            U, penalty = self._rows_of(trial, half.positions), trial.alpha
-            P = None
+        fits = []
+        for share, trial in half.parts:
+            U = trial.turned(self.rows[trial.numbers][half.positions])
+            P, penalty = None, trial.alpha
             while P is None:  # rounding errors may need a larger penalty
                 P = inverse(np.array(trial.kernel._gram(U, None)), penalty / weight)
                 penalty *= 10.0
-            found.append(P @ Y)
-        return found
+            fits.append((share, trial, U, P @ Y))
+        return fits
 
-    def _rows_of(self, trial: Trial, positions: np.ndarray) -> np.ndarray:
-        return trial.turned(self.rows[trial.numbers][positions])
-
-    def _predict(
-        self,
-        m: int,
-        half: Half,
-        duals: Sequence[np.ndarray],
-        moved: int | None = None,
-    ) -> np.ndarray:
+    def _predict(self, m: int, fits: list[_Fit], moved: int | None = None) -> Any:
         """Return predictions for the first m rows, but for their intercepts.
 
         Column `moved` is replaced by that of other rows.
         """
-        total = np.zeros((min(m, len(self.Y)), self.Y.shape[1]))
-        for (weight, trial), dual in zip(half.parts, duals, strict=True):
+        total: Any = 0.0
+        for share, trial, U, dual in fits:
             rows = self.rows[trial.numbers][:m]
             if moved is not None:
                 others = np.roll(rows, len(rows) // 2, axis=0)
                 rows = np.where(self.columns[trial.numbers] == moved, others, rows)
-            fitted = self._rows_of(trial, half.positions)
-            total += weight * (trial.kernel._gram(trial.turned(rows), fitted) @ dual)
+            total = total + share * (trial.kernel._gram(trial.turned(rows), U) @ dual)
         return total
