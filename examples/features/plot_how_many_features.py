@@ -2,9 +2,9 @@ r"""
 How many features?
 ==================
 
-The number of random features is the one knob that trades accuracy for cost. This
-example fits kernel ridge classifiers on the digits with more and more features, beside
-the exact kernel, which is the same class with ``n_components=None``.
+The number of random features trades accuracy for cost. This example fits kernel ridge
+classifiers to the digits with more and more features, and compares them with the exact
+kernel, which is the same class with ``n_components=None``.
 """
 
 from time import perf_counter
@@ -50,7 +50,7 @@ print(f"exact    : {exact:5.2f} %, {exact_seconds:.3f} s")
 # What the kernel itself says
 # ---------------------------
 # :func:`randkern.suggest_n_components` needs no labels and fits nothing: it returns the
-# number of features at which the Gram matrix is off by a given relative error.
+# number of features at which the Gram matrix has a given relative error.
 suggested = rk.suggest_n_components(
     kernel.resolve(X_train, random_state=0), X_train, relative_error=0.05
 )

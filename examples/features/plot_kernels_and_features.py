@@ -5,7 +5,7 @@ Gram error against the number of features
 Every kernel of the library can draw random features :math:`\phi` of itself, with
 :math:`\mathbb E[\phi(x)\cdot\phi(y)] = K(x, y)`. How close is
 :math:`\phi(x)\cdot\phi(y)` for a given number of features :math:`D`? The closed-form
-variance says it beforehand, and a few draws confirm it.
+variance predicts it, and a few draws confirm it.
 """
 
 import matplotlib.pyplot as plt
@@ -26,9 +26,9 @@ kernels = {
 }
 
 # %%
-# The error is the relative Frobenius norm over pairs of different rows: one number for
-# a whole Gram matrix. Markers are the root mean square over six independent draws;
-# lines are what the variance of :math:`\phi(x)\cdot\phi(y)` predicts.
+# The error is the relative Frobenius norm over pairs of different rows: one number per
+# Gram matrix. Markers are the root mean square over six independent draws; lines are
+# predicted by the variance of :math:`\phi(x)\cdot\phi(y)`.
 n_components = [10, 30, 100, 300, 1000, 3000]
 markers = dict(zip(kernels, "os^Dv", strict=True))
 
@@ -62,11 +62,11 @@ axes.legend()
 plt.show()
 
 # %%
-# All fall as :math:`1/\sqrt D`; the kernels differ by a factor that the variance knows.
-# An optical kernel of higher degree starts further up: the distribution of
-# :math:`|u\cdot x|^m` has a heavier tail, so that its error also varies more from one
-# draw to the next. (``projection="dense"`` draws the rows independently, as the
-# formulas assume; the default couples them where it can, for a lower error.)
+# All errors fall as :math:`1/\sqrt D`; the kernels differ by a factor that the
+# variance predicts. An optical kernel of higher degree starts higher: the distribution
+# of :math:`|u\cdot x|^m` has a heavier tail, so its error also varies more between
+# draws. (``projection="dense"`` draws the rows independently, as the formulas assume;
+# the default couples them where it can, for a lower error.)
 #
 # Two feature maps
 # ----------------

@@ -3,8 +3,8 @@ Random features or landmarks?
 =============================
 
 Landmarks spend columns where the rows are, random features where the kernel's spectrum
-is. At equal numbers landmarks are the more accurate where few directions carry most of
-the kernel; random features cost less to make and need no stored rows.
+is. For the same number of columns, landmarks are more accurate if few directions carry
+most of the kernel; random features cost less to compute and need no stored rows.
 """
 
 from time import perf_counter
@@ -24,7 +24,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 # %%
 # A smooth kernel and a rough one
 # -------------------------------
-# The eigenvalues of the first fall faster.
+# The eigenvalues of the smooth kernel fall faster.
 sizes = [20, 50, 100, 200, 500, 1000]
 ways = {"random features": "random", "landmarks": "nystrom"}
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")

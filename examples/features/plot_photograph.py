@@ -3,8 +3,8 @@ A photograph as a function of two coordinates
 =============================================
 
 Colours are learned from positions: 6,000 of 27,200 pixels are known. The lengthscale of
-the random Fourier features sets which frequencies the model can draw. Neural networks
-on coordinates have the same difficulty, and the same remedy [1]_.
+the random Fourier features determines which frequencies the model can represent. Neural
+networks on coordinates have the same difficulty, and the same remedy [1]_.
 
 .. [1] Tancik et al. 2020, "Fourier features let networks learn high frequency functions
    in low dimensional domains", NeurIPS.
@@ -26,8 +26,8 @@ known = np.random.default_rng(0).choice(len(X), 6_000, replace=False)
 # %%
 # Too smooth, right, and too rough
 # --------------------------------
-# Lengthscales are in pixels. The peak signal-to-noise ratio is that of the pixels that
-# were not known.
+# Lengthscales are in pixels. The peak signal-to-noise ratio is computed on the unknown
+# pixels.
 holes = np.ones(len(X), dtype=bool)
 holes[known] = False
 masked = np.where(holes[:, None], 0.0, colours)
@@ -52,7 +52,7 @@ plt.show()
 # %%
 # Which lengthscale, which kernel?
 # --------------------------------
-# Short lengthscales need many features: 300 waves draw a smooth picture, or a bad one.
+# Short lengthscales need many features: 300 waves give a smooth picture or a bad one.
 # At the right lengthscale the kernel hardly matters; a Matérn kernel has some
 # frequencies of every size.
 lengthscales = np.geomspace(1, 32, 6)

@@ -15,8 +15,8 @@ import randkern as rk
 # %%
 # Few waves, and many
 # -------------------
-# Two features a wave, its cosine and its sine, make :math:`\phi(x)\cdot\phi(0)` the
-# mean of the cosines that were drawn.
+# With two features per wave, its cosine and its sine, :math:`\phi(x)\cdot\phi(0)`
+# is the mean of the cosines that were drawn.
 x = np.linspace(-5, 5, 400)[:, None]
 origin = np.zeros((1, 1))
 kernel = rk.Gaussian(lengthscale=1.0)
@@ -42,8 +42,8 @@ plt.show()
 # %%
 # A kernel is a law of frequencies
 # --------------------------------
-# The smoother the kernel, the lighter the tails of its law. The lengthscale divides the
-# frequencies.
+# The smoother the kernel, the lighter the tails of its spectral density. The
+# lengthscale divides the frequencies.
 kernels = {
     "Gaussian": rk.Gaussian(),
     "Matérn, ν = 3/2": rk.Matern(nu=1.5),

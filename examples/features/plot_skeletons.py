@@ -2,9 +2,9 @@ r"""
 Kernels of convolutional networks
 =================================
 
-A skeleton composes kernels as the layers of a network compose functions. Here a
-convolutional one and a fully connected one meet on the digits, with random features and
-with the exact kernel.
+A skeleton composes kernels as the layers of a network compose functions. This example
+compares a convolutional and a fully connected skeleton on the digits, with random
+features and with the exact kernel.
 """
 
 import matplotlib.pyplot as plt
@@ -36,8 +36,8 @@ print(f"mean number of pixels in a feature: {deep.complexity():.0f}")
 # %%
 # Error of the kernel
 # -------------------
-# Merging equal draws and putting the constant feature in exactly, as is the default,
-# against independent draws.
+# Merging equal draws and adding the constant feature exactly (the default), compared
+# with independent draws.
 exact = deep.kernel(X_test[:100])
 n_components = [100, 300, 1000, 3000, 10_000]
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")

@@ -2,10 +2,11 @@ r"""
 Attention in linear time, by positive features
 ==============================================
 
-Attention weighs values by the softmax kernel :math:`\exp(q\cdot k/\sqrt d)`. With
-random features of it the sums over keys are taken once, for all queries: the time grows
-with the length of the sequence, not with its square [1]_. Features that are positive
-keep every weight positive, whichever are drawn; pairs of opposite draws vary less.
+Attention weights values by the softmax kernel :math:`\exp(q\cdot k/\sqrt d)`. With
+random features of this kernel, the sums over keys are computed once, for all
+queries: the time grows linearly with the length of the sequence, not quadratically
+[1]_. Positive features keep every weight positive, whichever are drawn; pairs of
+opposite draws vary less.
 
 .. [1] Choromanski et al. 2021, "Rethinking attention with Performers", ICLR.
 """

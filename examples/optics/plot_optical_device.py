@@ -4,8 +4,8 @@ An optical processing unit
 
 Micromirrors show the bits of a row, a scattering medium mixes their light with a
 complex Gaussian matrix, and a camera counts :math:`|Ux|^2`.
-:class:`randkern.optics.SimulatedOPU` simulates all three, with the limits of a camera
-of eight bits. What does that cost the kernel?
+:class:`randkern.optics.SimulatedOPU` simulates all three, including the limits of an
+eight-bit camera. How much does this affect the kernel?
 """
 
 import matplotlib.pyplot as plt
@@ -53,8 +53,8 @@ print(f"standard deviation between reads: {difference.std() / np.sqrt(2):.2f} co
 # ----------
 # Products of calibrated features approximate :class:`randkern.Optical`, of any degree.
 # The error is that of the same number of computed features: eight bits suffice here.
-# Curves are medians over five devices, since one output of an unusual brightness, to
-# the power of the degree, may outshine all others.
+# Curves are medians over five devices, since one unusually bright output, raised to the
+# power of the degree, may dominate all others.
 rows = bits[:100].astype(float)
 off_diagonal = ~np.eye(len(rows), dtype=bool)
 n_components = [100, 300, 1000, 3000, 10_000]

@@ -4,7 +4,7 @@ An optical reservoir foresees a chaotic series
 
 A reservoir computer is a large random network that is driven by a series and never
 trained: :math:`r_{t+1} = |W r_t + U x_t|` is one pass of light through a scattering
-medium, with the last state shown beside the new value. Only a ridge regression from the
+medium that receives the last state and the new value. Only a ridge regression from the
 state to the next value is learned.
 """
 
@@ -37,10 +37,10 @@ n_train, n_ahead = 2_500, 600
 # %%
 # The reservoir
 # -------------
-# A state has 500 numbers. What is scattered is the state, which is remembered for some
-# ten steps, beside the new value and a constant; features of degree 1 are moduli of
-# complex normal projections, as a camera sees them. Moduli are closer than what they
-# are made of, so that the state forgets how it began.
+# A state has 500 numbers. The medium scatters the state, which is remembered for some
+# ten steps, together with the new value and a constant; features of degree 1 are
+# moduli of complex normal projections, as a camera sees them. Moduli are closer to
+# each other than the projections, so the state forgets how it began.
 size, memory, drive = 500, 0.9, 1.0
 medium = rk.RandomFeatures(
     rk.Optical(degree=1.0), n_components=size, projection="dense", random_state=0
@@ -62,7 +62,7 @@ readout.fit(inputs[warm:-1], series[warm + 1 : n_train])
 # %%
 # The reservoir by itself
 # -----------------------
-# Each prediction is its next input.
+# Each prediction becomes the next input.
 state, value = states[-1], series[n_train - 1]
 predicted = np.empty(n_ahead)
 for t in range(n_ahead):

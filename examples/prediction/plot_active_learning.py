@@ -2,9 +2,9 @@
 Which digits are worth a label?
 ===============================
 
-Labels cost time. A model that has seen few of them can name the images about which it
-is least sure, and ask for those: here the ten with the smallest lead of the likeliest
-class over the second, in each round.
+Labels cost time. A model that has seen few of them can select the images about which
+it is least certain, and ask for their labels: here, in each round, the ten with the
+smallest difference between the probabilities of the two most likely classes.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ n_rounds, n_asked = 18, 10
 
 
 # %%
-# Each round fits a logistic regression on 300 features to the labels so far.
+# Each round fits a logistic regression on 300 features to the labels known so far.
 def learn(active, seed):
     rng = np.random.default_rng(seed)
     known = rng.choice(len(X_pool), 20, replace=False)

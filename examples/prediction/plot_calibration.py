@@ -2,9 +2,9 @@
 Probabilities that can be believed
 ==================================
 
-Of all forecasts of 80 %, 80 % should come true. Five ways to probabilities on the same
-kernel: is a tumour malignant, by the area and the texture of its cells? Few rows train,
-those of one patient in five.
+Of all forecasts of 80 %, 80 % should come true. Five ways to compute probabilities
+with the same kernel: is a tumour malignant, given the area and the texture of its
+cells? Few rows are used for training: one patient in five.
 """
 
 import matplotlib.pyplot as plt
@@ -24,11 +24,11 @@ y = 1 - data.target.to_numpy()  # 1: malignant
 # %%
 # The models
 # ----------
-# A support vector machine decides and knows no probabilities: ``probability=True``
-# divides its decisions by a temperature that five more fits tell. Ridge regression
-# finds its temperature from rows left out, in closed form. Logistic regression has the
-# probabilities in its loss; a Gaussian process averages over what it does not know, and
-# learns the lengthscale by itself.
+# A support vector machine has decisions but no probabilities: ``probability=True``
+# divides them by a temperature learned from five more fits. Ridge regression computes
+# its temperature from leave-one-out predictions, in closed form. Logistic regression
+# has the probabilities in its loss; a Gaussian process averages over what is unknown,
+# and also learns the lengthscale.
 kernel = rk.Gaussian(0.5)
 options = {"n_components": 300, "random_state": 0}
 models = {
@@ -38,7 +38,7 @@ models = {
     "ridge": rk.KernelRidgeClassifier(kernel, alpha=1.0, **options),
     "Gaussian process": rk.GaussianProcessClassifier(1.0 * kernel, **options),
 }
-# A fifth trains, the others test: five times.
+# Train on one fifth and test on the others, five times.
 splits = [split[::-1] for split in KFold(5, shuffle=True, random_state=0).split(X)]
 side = np.linspace(-3, 3, 120)
 grid = np.stack(np.meshgrid(side, side), axis=-1)
@@ -75,5 +75,5 @@ panels[1, 0].set_ylabel("came true")
 plt.show()
 
 # %%
-# Bars are the shares of forecasts: where a model is sure without reason, they stand at
-# both ends, and the curve is flatter than the diagonal.
+# Bars are the shares of forecasts: an overconfident model has them at both ends, and
+# a curve flatter than the diagonal.

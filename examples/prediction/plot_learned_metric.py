@@ -2,9 +2,10 @@
 A metric learned from the labels
 ================================
 
-Where few of many columns matter, a kernel with one lengthscale sees mostly noise.
-``MetricLearner`` finds the columns, or the directions, on which the target depends, by
-the average gradient of fitted models, and any model takes the rows that it transforms.
+If only few of many columns matter, a kernel with one lengthscale sees mostly noise.
+``MetricLearner`` finds the columns, or the directions, on which the target depends,
+from the average gradients of fitted models; any model can use the rows that it
+transforms.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ import randkern as rk
 # %%
 # Columns that know nothing
 # -------------------------
-# Twenty columns are added to the ten of the diabetes study: its own, shuffled twice.
+# Twenty columns are added to the ten of the diabetes study: its own, shuffled, twice.
 X, y = load_diabetes(return_X_y=True, as_frame=True)
 names, X = list(X.columns), X.to_numpy()
 rng = np.random.default_rng(0)
@@ -44,8 +45,9 @@ plt.show()
 # %%
 # Directions, not columns
 # -----------------------
-# Thirty measures of the cells of a tumour, most of which say the same: the full metric
-# turns them, and half of the patients show which directions matter for the others.
+# Thirty measurements of the cells of a tumour, most of which are redundant: the full
+# metric rotates them, and half of the patients show which directions matter for the
+# others.
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 seen, new = slice(None, None, 2), slice(1, None, 2)

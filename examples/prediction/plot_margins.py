@@ -4,7 +4,7 @@ Margins in the space of features
 
 Hard and soft margins of a support vector machine on 300 random features of a Gaussian
 kernel, between wines of two cultivars that differ in colour and in proline. The solid
-line is where decisions change, the dashed ones the margins.
+line is the decision boundary, the dashed lines are the margins.
 """
 
 import matplotlib.pyplot as plt

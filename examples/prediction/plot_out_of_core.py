@@ -2,9 +2,9 @@
 A stream without end
 ====================
 
-Digits that are turned, shifted and stretched at random never repeat. A stream makes
-them when they are read; models sum over it block by block, and what they keep has the
-size of the features, whatever the number of rows.
+Digits that are rotated, shifted and stretched at random never repeat. A stream
+generates them as they are read; models sum over it block by block, and what they store
+has the size of the features, whatever the number of rows.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 # %%
 # The stream
 # ----------
-# The first pass over the digits leaves them as they are. The seed is that of the block:
-# a stream that is read again gives the same rows, as iterative solvers need.
+# The first pass over the digits leaves them unchanged. Each block has its own seed:
+# reading the stream again gives the same rows, as iterative solvers need.
 def distorted(block):
     rng = np.random.default_rng(block)
     rows = np.empty_like(X_train)
@@ -58,9 +58,9 @@ plt.show()
 # %%
 # The more rows, the better
 # -------------------------
-# ``fit`` reads the stream; the normal equations of 1,000 features take 8 MB. One model
-# can also be taken further as blocks arrive, by ``partial_fit``, with the same result.
-# It takes enough features to make use of more rows: 100 are at their limit soon.
+# ``fit`` reads the stream; the normal equations of 1,000 features take 8 MB. A model
+# can also be updated as blocks arrive, by ``partial_fit``, with the same result. Only
+# with enough features do more rows help: 100 features soon reach their limit.
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 marks = [1, 2, 4, 8, 16, 32]
 for D in (100, 300, 1_000):

@@ -2,8 +2,8 @@
 Penalty and lengthscale, by leaving rows out
 ============================================
 
-One decomposition tells the leave-one-out error at every penalty. Lengthscales take one
-each: a map of both, for three kernels on a data set that everybody knows.
+One decomposition gives the leave-one-out error for every penalty; each lengthscale
+needs its own. A map of both, for three kernels on a well-known data set.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ lengthscales = np.geomspace(1, 100, 17)
 # %%
 # The map
 # -------
-# Along the valley a longer lengthscale goes with a smaller penalty: what is left there
-# is a polynomial of low degree, with the same complexity.
+# Along the valley, longer lengthscales go with smaller penalties: there the model is a
+# polynomial of low degree, with the same complexity.
 figure, panels = plt.subplots(
     1, 3, figsize=(12, 3.8), sharex=True, sharey=True, layout="constrained"
 )

@@ -2,10 +2,10 @@
 Text: kernels of character n-grams, by landmarks
 ================================================
 
-Which part of SciPy does a function belong to, by its documentation? A text becomes a
-sparse row of thousands of weighted n-grams of characters: a string kernel is a kernel
-of such rows. Random features would need a matrix as wide; landmarks only need products
-of rows, whatever the kernel.
+Which part of SciPy does a function belong to, judging by its documentation? A text
+becomes a sparse row of thousands of weighted character n-grams: a string kernel is a
+kernel of such rows. Random features would need a matrix as wide; landmarks only need
+inner products of rows, whatever the kernel.
 """
 
 import inspect
@@ -23,8 +23,8 @@ import randkern as rk
 # %%
 # The texts
 # ---------
-# Docstrings as they are installed, without examples and the names of modules, which
-# would tell.
+# Installed docstrings, without examples and without module names, which would give the
+# answer away.
 MODULES = (
     "fft integrate interpolate linalg ndimage optimize signal sparse spatial special"
 )
@@ -58,7 +58,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 # %%
 # Landmarks, fewer and more
 # -------------------------
-# Rows have norm 1, and kernels of their products are functions of one angle.
+# Rows have norm 1, so kernels of their inner products are functions of one angle.
 kernels = {
     "Gaussian": rk.Gaussian(1.0),
     "linear": rk.Linear(),

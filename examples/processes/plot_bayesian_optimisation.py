@@ -2,9 +2,9 @@ r"""
 Bayesian optimisation by Thompson sampling
 ==========================================
 
-Where each evaluation is dear, a Gaussian process says where the next one is worth it.
-Thompson sampling draws one path from the posterior and evaluates where that path is
-least: places are tried as often as they are likely to be the best. Paths that are
+If evaluations are expensive, a Gaussian process tells which one to make next. Thompson
+sampling draws one path from the posterior and evaluates the function at the minimum of
+that path: points are tried as often as they are likely to be the best. Paths that are
 functions (``sample_paths``) can be searched anywhere, not just on a grid [1]_.
 
 .. [1] Wilson et al. 2020, "Efficiently sampling functions from Gaussian process
@@ -19,8 +19,8 @@ import randkern as rk
 # %%
 # Two standard functions
 # ----------------------
-# Both on the unit cube; Branin's has three minima of 0.398, Hartmann's of six arguments
-# one minimum of -3.322 among several.
+# Both are on the unit cube; Branin's has three minima of 0.398, Hartmann's, of six
+# arguments, a global minimum of -3.322 among several local ones.
 
 
 def branin(X):
@@ -42,7 +42,7 @@ def hartmann(X):
 # The loop
 # --------
 # Hyperparameters are learned after every fifth evaluation. The minimum of a path is
-# searched for among random places, and then among places close to the best of them.
+# searched among random points, and then among points close to the best of them.
 def least(path, d, rng):
     X = rng.random((500, d))
     for spread in (0.1, 0.02, 0.004):

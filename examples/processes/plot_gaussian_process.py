@@ -3,7 +3,7 @@ Gaussian processes on random features
 =====================================
 
 The mean and two standard deviations of a Gaussian process, exact and on random
-features: few features know too much away from the data, many are the process.
+features: few features are overconfident away from the data, many match the process.
 """
 
 import matplotlib.pyplot as plt
@@ -39,7 +39,7 @@ plt.show()
 # Learning
 # --------
 # By default `fit` learns lengthscale, variance and noise by maximising the marginal
-# likelihood, from wherever the kernel starts.
+# likelihood, starting from the given kernel.
 learned = rk.GaussianProcessRegressor(
     1.0 * rk.Gaussian(lengthscale=5.0), noise=1.0, n_components=200, random_state=0
 ).fit(X, y)

@@ -2,10 +2,10 @@
 Paths of a Gaussian process, and what is asked of them
 ======================================================
 
-A ridge in the Appalachians is sounded at 24 places. A Gaussian process tells the height
-in between with its deviation, but a question about the whole ridge (where is the
-summit?) needs functions: ``sample_paths`` draws them from the posterior, to be
-evaluated anywhere.
+The height of a ridge in the Appalachians is measured at 24 places. A Gaussian process
+gives the height in between with its deviation, but a question about the whole ridge
+(where is the summit?) needs functions: ``sample_paths`` draws them from the posterior,
+to be evaluated anywhere.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ sounded = np.sort(rng.choice(len(heights), 24, replace=False))
 # The process
 # -----------
 # Hills are rough: a Matérn kernel, whose lengthscale and scale are learned. The
-# soundings are exact but for two metres.
+# soundings are exact to two metres.
 model = rk.GaussianProcessRegressor(
     1.0 * rk.Matern(1.5, lengthscale=1.0),
     noise=(2.0 / heights[sounded].std()) ** 2,
@@ -44,8 +44,8 @@ paths = model.sample_paths(2_000, random_state=0)(kilometres[:, None])
 # %%
 # Where is the summit?
 # --------------------
-# Each path has one. The histogram of theirs is the probability of the answer, which
-# neither the mean nor the deviation tells.
+# Each path has one. Their histogram is the distribution of the answer, which neither
+# the mean nor the deviation gives.
 figure, (above, below) = plt.subplots(
     2, 1, figsize=(9, 5.5), sharex=True, height_ratios=(3, 1), layout="constrained"
 )

@@ -2,8 +2,8 @@
 A map from scattered heights
 ============================
 
-Geostatisticians call it kriging: the heights of 600 places, a Gaussian process whose
-lengthscales are learned one per direction, and a map with its deviation at 35,000
+Geostatisticians call it kriging: from the heights of 600 places, a Gaussian process
+with one learned lengthscale per direction gives a map with its deviation at 35,000
 others.
 """
 
@@ -25,7 +25,7 @@ known = np.random.default_rng(0).choice(len(X), 600, replace=False)
 # %%
 # Learning
 # --------
-# The exact process, since 600 rows are few; ``n_components=2_000`` would serve many.
+# The exact process, since 600 rows are few; for many, use ``n_components=2_000``.
 model = rk.GaussianProcessRegressor(
     1.0 * rk.Matern(1.5, lengthscale=np.ones(2)),
     n_components=None,
@@ -62,7 +62,7 @@ plt.show()
 # %%
 # Does the deviation tell the truth?
 # ----------------------------------
-# Of all places that were left out, by how many deviations is the mean off?
+# Over all places that were left out, by how many deviations is the mean off?
 left_out = np.setdiff1d(np.arange(len(X)), known)
 z = ((y - mean) / deviation)[left_out]
 grid = np.linspace(-4, 4, 200)

@@ -2,11 +2,12 @@ r"""
 Change points in a stream, by optical features
 ==============================================
 
-NEWMA [1]_ watches a stream for changes of its law without keeping any of it. Each row
-becomes random features :math:`\phi(x)`; two exponentially weighted means of these
-forget at different rates, and their distance grows where the recent law differs from
-the older one. An optical processing unit computes such features at the speed of light,
-which is why the paper on optical random features names this use.
+NEWMA [1]_ detects changes in the distribution of a stream without storing any of
+it. Each row becomes random features :math:`\phi(x)`; two exponentially weighted
+means of these forget at different rates, and their distance grows when the recent
+distribution differs from the older one. An optical processing unit computes such
+features at the speed of light, which is why the paper on optical random features names
+this use.
 
 .. [1] Keriven, Garreau & Poli 2020, "NEWMA: a new method for scalable model-free online
    change-point detection", IEEE Transactions on Signal Processing 68.
@@ -21,7 +22,7 @@ import randkern as rk
 # A stream whose mean never changes
 # ---------------------------------
 # Every 400 rows another Gaussian mixture begins. Its rows are centred and scaled, so
-# that neither means nor variances of columns tell when.
+# neither means nor variances of columns reveal the change.
 rng = np.random.default_rng(0)
 d, length, n_laws = 20, 400, 8
 
@@ -38,8 +39,8 @@ changes = length * np.arange(1, n_laws)
 # %%
 # Features of rows as they come
 # -----------------------------
-# The kernel of degree 2 sees second moments, that of a Gaussian kernel all of them:
-# here correlations change, and intensities of scattered light suffice.
+# The kernel of degree 2 sees second moments, a Gaussian kernel all of them: here
+# correlations change, and intensities of scattered light suffice.
 kernels = {
     "optical, degree 2": rk.Optical(degree=2, bias=1.0),
     "Gaussian": rk.Gaussian(5.0),

@@ -5,7 +5,7 @@ Kernel PCA and clustering by features
 What is linear in a kernel's features is nonlinear in the rows: ``PCA`` on random
 features is kernel PCA, and ``KMeans`` on their leading components is spectral
 clustering. Both take time linear in the number of rows, where the kernel matrix takes
-its square.
+quadratic time.
 """
 
 from time import perf_counter
@@ -23,12 +23,12 @@ import randkern as rk
 # %%
 # Two rings
 # ---------
-# Spectral clustering takes the leading eigenvectors of the kernel matrix whose rows and
-# columns are divided by the roots of their sums. With features Z that is Z, divided by
-# the roots of Z(Zᵀ1), and its singular vectors.
+# Spectral clustering uses the leading eigenvectors of the kernel matrix whose rows and
+# columns are divided by the roots of their sums. With features Z, these are singular
+# vectors of Z divided by the roots of Z(Zᵀ1).
 X, y = make_circles(1_500, factor=0.4, noise=0.06, random_state=0)
-# The kernel is short, and its values between the rings, which matter here, are smaller
-# than the error of random features: landmarks have them.
+# The lengthscale is short, and the kernel's values between the rings, which matter
+# here, are smaller than the error of random features: landmarks represent them.
 landmarks = rk.NystromFeatures(rk.Gaussian(0.15), n_components=200, random_state=0)
 Z = landmarks.fit_transform(X)
 sums = np.maximum(Z @ Z.sum(axis=0), 1e-3)

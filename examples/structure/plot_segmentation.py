@@ -2,10 +2,10 @@ r"""
 A photograph in six parts: spectral clustering by landmarks
 ===========================================================
 
-Spectral clustering [1]_ of the pixels of a photograph by colour and place. The affinity
-of all pairs of 30,000 pixels would take 7 GB; landmarks give it as :math:`ZZ^\top`, and
-its normalised eigenvectors are the singular vectors of :math:`D^{-1/2}Z`, with :math:`D
-= \mathrm{diag}(Z(Z^\top 1))`.
+Spectral clustering [1]_ of the pixels of a photograph by colour and position. The
+affinities of all pairs of 30,000 pixels would take 7 GB; landmarks give them as
+:math:`ZZ^\top`, and the normalised eigenvectors are the singular vectors of
+:math:`D^{-1/2}Z`, with :math:`D = \mathrm{diag}(Z(Z^\top 1))`.
 
 .. [1] Fowlkes, Belongie, Chung & Malik 2004, "Spectral grouping using the Nyström
    method", IEEE Transactions on Pattern Analysis and Machine Intelligence 26.
@@ -29,14 +29,14 @@ print(f"{len(pixels):,} pixels; all affinities: {len(pixels) ** 2 * 8 / 1e9:.0f}
 # %%
 # Affinities
 # ----------
-# Pixels are alike if their colours are, and if they are not far apart: a product of two
-# kernels on different columns.
+# Pixels are similar if their colours are, and if they are not far apart: a product of
+# two kernels on different columns.
 kernel = rk.Gaussian(60.0, columns=[0, 1]) * rk.Gaussian(0.12, columns=[2, 3, 4])
 start = perf_counter()
 Z = rk.NystromFeatures(kernel, 300, random_state=0).fit_transform(pixels)
 degrees = np.maximum(Z @ Z.sum(axis=0), 1e-3)
 scaled = Z / np.sqrt(degrees)[:, None]
-# Singular vectors of a tall matrix, by the eigenvectors of a small one.
+# Singular vectors of a tall matrix, from the eigenvectors of a small one.
 values, vectors = np.linalg.eigh(scaled.T @ scaled)
 components = scaled @ (vectors[:, :-9:-1] / np.sqrt(values[:-9:-1]))
 print(f"eight eigenvectors in {perf_counter() - start:.1f} s")
@@ -64,7 +64,7 @@ plt.show()
 # %%
 # The eigenvectors
 # ----------------
-# The first is nearly constant; each of the others parts the image once more.
+# The first is nearly constant; each of the others divides the image once more.
 figure, panels = plt.subplots(1, 4, figsize=(12, 2.4), layout="constrained")
 for number, axes in enumerate(panels, start=1):
     image = (components[:, number] / np.sqrt(degrees)).reshape(height, width)

@@ -2,10 +2,10 @@ r"""
 Do two samples come from one law?
 =================================
 
-The maximum mean discrepancy of two samples is the distance of the means of their
-features, :math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert`. On exact kernels it takes all
-pairs of rows; on random features one pass, and the permutations of a test cost a
-product each.
+The maximum mean discrepancy of two samples is the distance between the means of their
+features, :math:`\lVert \bar\phi(X) - \bar\phi(Y)\rVert`. With exact kernels it takes
+all pairs of rows; with random features it takes one pass, and each permutation of a
+test costs one product.
 """
 
 from time import perf_counter
@@ -19,14 +19,14 @@ import randkern as rk
 X, y = load_digits(return_X_y=True)
 X = X / 16
 rng = np.random.default_rng(0)
-# In a random order: the set lists the digits writer by writer.
+# In a random order: the data set is ordered by writer.
 threes, eights = rng.permutation(X[y == 3]), rng.permutation(X[y == 8])
 
 # %%
 # The statistic, and its law under exchange
 # -----------------------------------------
-# If both samples have one law, rows may be exchanged: the share of permutations with a
-# larger distance is a p-value, whatever the kernel.
+# If both samples have the same distribution, rows may be exchanged: the share of
+# permutations with a larger distance is a p-value, whatever the kernel.
 
 
 def p_value(A, B, n_components=500, n_permutations=500, seed=0):
@@ -41,7 +41,7 @@ def p_value(A, B, n_components=500, n_permutations=500, seed=0):
 
 
 # %%
-# Threes beside threes, and threes beside a mixture with a few eights.
+# Threes against threes, and threes against a mixture with a few eights.
 half = len(threes) // 2
 mixed = np.concatenate([threes[half + 15 :], eights[:15]])
 cases = {
@@ -62,7 +62,7 @@ plt.show()
 # %%
 # The power, and the cost
 # -----------------------
-# How often a sample with a share of eights is told from one without, at 5 %.
+# How often a sample with a share of eights is distinguished from one without, at 5 %.
 shares, n_trials = [0, 5, 10, 20, 30], 40
 for n_components in (30, 300):
     power = []
