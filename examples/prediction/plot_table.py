@@ -26,8 +26,8 @@ print(model.leaderboard_.head())
 # %%
 # Intervals
 # ---------
-# The jackknife+ needs the fits without each row, which ridge regression has in closed
-# form.
+# CV+ needs fits without each of 20 parts of the rows, which ridge regression has in
+# closed form.
 low, high = model.predict_interval(X_test, coverage=0.8).T
 order = np.argsort(model.predict(X_test))
 at = np.arange(len(order))

@@ -306,8 +306,8 @@ class PCG(BaseEstimator):
         Σ_{i≥j} Δ_i/Δ_j over all j so far (after Meurant, Papež and Tichý 2021,
         "Accurate error estimation in CG"), raised a little towards the bound.
         None: 0.02 if `tol` is also None, otherwise only the residual counts. At 0.02
-        predictions differ from the minimiser's by a seventh of the residuals'
-        standard deviation. For classifiers it is a share of the labels' variance.
+        predictions differ from the minimiser's by about a seventh of the
+        residuals' standard deviation at most. For classifiers it is a share of the labels' variance.
     max_iter : int
         Maximum number of iterations.
     rank : int or None
@@ -315,7 +315,8 @@ class PCG(BaseEstimator):
         size of A, from 64 (or a quarter of it) to 600. 0 uses none.
     validation_fraction : float or None
         Share of the rows that a model holds out for early stopping: when their error
-        has not decreased for `patience` iterations, the best weights so far are taken.
+        has not decreased for `patience` iterations, the last weights whose error is
+        within 1 % of the smallest are taken.
         The loss then does not stop the iteration, unless `loss_tol` is given.
     patience : int
         Number of iterations without a new lowest validation error before stopping.
