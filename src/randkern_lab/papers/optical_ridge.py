@@ -123,11 +123,6 @@ class Options(DataOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
-def ruled(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records with their rule, which older ones do not name."""
-    return [{"rule": "stopped", **r} for r in results["records"]]
-
-
 def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[Any, float]:
     """Return mean test errors by D, for the first available rule."""
     own = of(records, curve=curve)
@@ -179,7 +174,6 @@ class OpticalRidge(Experiment):
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
             "{rule}",
             *("n_components", "curve", "test_error", tuple(CURVES)),
-            records=ruled,
             each="rule",
         ),
         Pivot(
@@ -199,7 +193,6 @@ class OpticalRidge(Experiment):
             *("n_components", "test_error", "curve"),
             {curve: style for curve, (*_, style) in CURVES.items()},
             "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
-            records=ruled,
             where={"rule": itemgetter(0)},
         ),
     )
