@@ -151,12 +151,6 @@ class _Choice(NamedTuple):
         }
 
 
-def by_size(results: Mapping[str, Any]) -> list[Any]:
-    """Return errors against D; older records have a separate part for kernels."""
-    exact = of(results["records"], measure="subset", n_components=None)
-    return [*of(results["records"], measure="features"), *exact]
-
-
 def growing(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the records of the growth; older ones use ridge and D = n/2."""
     records = [
@@ -177,7 +171,7 @@ class CompositionalStructure(Experiment):
             "{data}, {n_train:,} training rows: test error in % (s of fit)",
             *(("n_components", "n_train"), "curve"),
             "{test_error:.2p} ({fit_seconds:.1f})",
-            records=by_size,
+            where={"measure": "features"},
         ),
         Pivot(
             "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
@@ -189,7 +183,7 @@ class CompositionalStructure(Experiment):
     panels = (
         Panel(
             *("n_components", "test_error", "curve", CURVES, "{data}: ridge"),
-            records=by_size,
+            where={"measure": "features"},
             log="x",
         ),
         Panel(
