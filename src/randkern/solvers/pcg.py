@@ -307,7 +307,8 @@ class PCG(BaseEstimator):
         "Accurate error estimation in CG"), raised a little towards the bound.
         None: 0.02 if `tol` is also None, otherwise only the residual counts. At 0.02
         predictions differ from the minimiser's by about a seventh of the
-        residuals' standard deviation at most. For classifiers it is a share of the labels' variance.
+        residuals' standard deviation at most. For classifiers it is a share of the
+        labels' variance.
     max_iter : int
         Maximum number of iterations.
     rank : int or None
