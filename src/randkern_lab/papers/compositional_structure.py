@@ -152,11 +152,8 @@ class _Choice(NamedTuple):
 
 
 def growing(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records of the growth; older ones use ridge and D = n/2."""
-    records = [
-        {"loss": "ridge", "ratio": r["n_components"] and "1/2", **r}
-        for r in of(results["records"], measure="growth")
-    ]
+    """Return the records of the growth, with their regime."""
+    records = of(results["records"], measure="growth")
     return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
 
 

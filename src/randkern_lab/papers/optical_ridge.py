@@ -126,7 +126,7 @@ class Options(DataOptions):
 def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[Any, float]:
     """Return mean test errors by D, for the first available rule."""
     own = of(records, curve=curve)
-    own = [r for r in own if r.get("rule") == own[0].get("rule")]
+    own = [r for r in own if r["rule"] == own[0]["rule"]]
     return {
         named["n_components"]: float(np.mean([r["test_error"] for r in same]))
         for named, same in groups(own, "n_components")
