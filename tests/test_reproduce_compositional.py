@@ -398,6 +398,7 @@ def test_gaps_are_of_the_same_rows():
     def record(size, n, error):
         return {
             **{"measure": "growth", "data": "digits", "curve": "deep"},
+            **{"loss": "ridge", "ratio": size and "1/2"},
             **{"n_components": size, "n_train": n, "test_error": error},
         }
 
