@@ -262,6 +262,29 @@ def test_what_single_precision_cannot_reach_is_told(tol, table):
     np.testing.assert_allclose(model.predict(X), y, atol=1e-3)
 
 
+def test_a_kernel_that_is_nearly_constant_in_single_precision(rng):
+    """Rounding errors of products exceed the penalty: jitter is added, with a warning.
+
+    Without it the iterates are worse than weights of 0, whose error is .5 here.
+    """
+    X = rng.normal(size=(600, 20)).astype(np.float32)
+    labels = X[:, 0] + 0.3 * X[:, 1] > 0
+    kernel = rk.Optical(degree=4, bias=3000.0)
+    model = rk.KernelRidgeClassifier(kernel, 1e-6, n_components=None, solver="pcg")
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X[:400], labels[:400])
+    assert model.solution_.jitter > 0
+    assert model.score(X[400:], labels[400:]) > 0.85
+
+
+def test_an_early_stop_by_the_user_adds_no_jitter(table):
+    X, y = table
+    model = regressor(solver=PCG(tol=1e-10, max_iter=2), alpha=0.5)
+    with pytest.warns(ConvergenceWarning, match="limit of iterations"):
+        model.fit(X, y)
+    assert model.solution_.jitter == 0
+
+
 def test_constant_rows_and_targets(table):
     X, y = table
     for rows, targets in ((np.ones((30, 2)), y[:30]), (X, np.zeros(N))):

@@ -410,3 +410,26 @@ def test_error_on_diabetes_approaches_the_exact_kernel(kernel):
     assert distances[0] > 1.8 * distances[1] > 3.24 * distances[2]
     assert distances[2] < 0.1
     assert abs(scores[-1] - r2_score(y_test, exact)) < 0.01
+
+
+# -- targets far from 0 -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cls", "fits"),
+    [
+        (rk.KernelRidgeRegressor, "fit"),
+        (rk.KernelRidgeRegressor, "partial_fit"),
+        (rk.KernelRidgeRegressorCV, "fit"),
+    ],
+)
+def test_targets_far_from_zero_need_an_intercept(cls, fits, rows):
+    """Without one, a fit warns; with one, near 0, and for a constant it does not."""
+    X, y = rows
+    with pytest.warns(UserWarning, match="fit_intercept=True"):
+        getattr(cls(n_components=20), fits)(X, y + 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        getattr(cls(n_components=20, fit_intercept=True), fits)(X, y + 100)
+        getattr(cls(n_components=20), fits)(X, y + 2)
+        getattr(cls(n_components=20), fits)(X, np.full(60, 100.0))

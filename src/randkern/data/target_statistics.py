@@ -70,6 +70,12 @@ class Moments:
         """Weighted sum of the squares of targets."""
         return self.squares + self.weight_sum * self.mean**2
 
+    @property
+    def are_far(self) -> np.ndarray:
+        """Whether the means are many standard deviations from 0, (k,)."""
+        with np.errstate(over="ignore"):
+            return self.weight_sum * self.mean**2 > _FAR**2 * self.squares
+
 
 @dataclass(frozen=True)
 class TargetStatistics:
@@ -185,7 +191,10 @@ class TargetStatistics:
 
         Subtracting them before summation saves digits; the intercept adds them back.
         """
-        mean, total = self.target_mean, self.weight_sum
-        with np.errstate(over="ignore"):
-            far = total * mean**2 > _FAR**2 * self.target_squares
-        return np.where(far & np.isfinite(mean), mean, 0.0)
+        far = self.moments.are_far & np.isfinite(self.target_mean)
+        return np.where(far, self.target_mean, 0.0)
+
+    @property
+    def are_far(self) -> bool:
+        """Whether targets that vary are far from 0, whatever their weights."""
+        return bool(np.any(self.even.are_far & (self.spread > 0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -141,8 +142,18 @@ class KernelRidge(IterativeRidge):
     def _shifted(self, rows: Any) -> Any:
         """Return the rows with targets shifted near 0, if an intercept is fitted."""
         self._shift = (0.0,) * rows.n_targets
-        if self.fit_intercept and not self._labelled:
+        if self._labelled:
+            return rows
+        if self.fit_intercept:
             rows, self._shift = rows.near_zero()
+        elif rows.survey().are_far:
+            warnings.warn(
+                "the mean of y is many times its standard deviation, so that the "
+                "penalty pulls predictions away from it: pass fit_intercept=True, or "
+                "subtract the mean.",
+                UserWarning,
+                stacklevel=2,
+            )
         return rows
 
     def _intercepts(self, fitted: Any) -> Any:

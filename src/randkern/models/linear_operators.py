@@ -217,6 +217,9 @@ class KernelOperator:
         mean = statistics.target_mean
         self.means = ops.float64_like(mean if center else 0.0 * mean, X)
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
+        # Of products with rows of the uncentred matrix.
+        trace = weight @ ops.as_float64(kernel._diag(X))
+        self.noise = self.rounding / 2 * float(trace)
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
         self.size = X.shape[0]

@@ -443,7 +443,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     fit_intercept : bool, default=False
-        Whether to fit an unpenalised constant.
+        Whether to fit an unpenalised constant. Without it, targets far from 0 raise a
+        warning: the penalty pulls predictions towards 0.
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
         decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory

@@ -202,7 +202,14 @@ _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # Recomputed residuals must decrease by this factor from one to the next.
 _PROGRESS = 0.5
-_FAILURES = (Outcome.ITERATION_LIMIT, Outcome.ILL_CONDITIONED, Outcome.ROUNDED)
+# A larger residual of a dual system leaves predictions useless.
+_LOST = 0.25
+_FAILURES = (
+    Outcome.ITERATION_LIMIT,
+    Outcome.ILL_CONDITIONED,
+    Outcome.ROUNDED,
+    Outcome.JITTERED,
+)
 
 
 class Operator(Protocol):
@@ -278,6 +285,11 @@ class PCGState:
         """The relative rounding error of products with A."""
         return float(getattr(self.operator, "rounding", np.finfo(float).eps))
 
+    @property
+    def noise(self) -> float:
+        """The size of the rounding errors of A: smaller shifts are lost in them."""
+        return float(getattr(self.operator, "noise", 0.0))
+
 
 class PCG(BaseEstimator):
     """Solve (A + shift·I)X = B by block conjugate gradients.
@@ -287,6 +299,9 @@ class PCG(BaseEstimator):
     algorithm"), and each block is orthonormalised so that dependent columns do
     no harm (Dubrulle 2001). Blocks of directions are arrays or tensors on the device
     of the right-hand sides; k × k matrices are decomposed on the host.
+
+    Where A is the exact kernel and the iteration fails with a shift below the rounding
+    errors of A, it starts again with these as the shift (``Outcome.JITTERED``).
 
     Parameters
     ----------
@@ -420,7 +435,15 @@ class PCG(BaseEstimator):
         B = ops_of(rhs).as_float64(rhs.reshape(len(rhs), -1))
         best = EarlyStopping(self.patience, validate)
         run = _Run(self, state, B, start, sizes, loss, best, checkpoint)
-        seconds = iterate(run, self.max_iter, (self.callback, callback))
+        callbacks = (self.callback, callback)
+        seconds = iterate(run, self.max_iter, callbacks)
+        run.finish()
+        if run.is_lost and state.shift < state.noise:
+            # A is not positive definite in floating point.
+            jittered = replace(state, shift=state.noise)
+            run = _Run(self, jittered, B, start, sizes, loss, best, None)
+            seconds += iterate(run, self.max_iter, callbacks)
+            run.finish(jitter=state.noise - state.shift)
         return run.solution(rhs.shape, seconds)
 
 
@@ -451,6 +474,7 @@ class _Run:
             resumed = self._resumed(checkpoint)
         self.now = self.least = self._begin(start) if resumed is None else resumed
         self.outcome = self._judge(self.residual)
+        self.jitter = 0.0
 
     def _begin(self, start: Any) -> Iterate:
         B, ops = self.B, ops_of(self.B)
@@ -514,18 +538,37 @@ class _Run:
             self.outcome = Outcome.VALIDATED
         return True
 
-    def solution(self, shape: tuple[int, ...], seconds: float) -> Solution:
-        """Return the solution; warn unless it is near the minimum."""
+    def finish(self, jitter: float = 0.0) -> None:
+        """Set the outcome, and the solution at the limit of iterations.
+
+        With `jitter`, a part of the shift, the residual is that of the system without.
+        """
         if self.outcome is None:
             if self.loss is None:
                 # The residual may have increased: in a dual system it is the error.
                 self.now = replace(self.now, X=self.least.X)
             R = self.B - self._product(self.now.X)
             self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
+        self.jitter = jitter
+        if jitter > 0:
+            self.now = replace(self.now, R=self.now.R + jitter * self.now.X)
+            if self.outcome is Outcome.CONVERGED:
+                self.outcome = Outcome.JITTERED
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a finished run on a dual system is far from its solution."""
+        failed = self.outcome in _FAILURES and self.loss is None
+        return failed and self.residual > _LOST
+
+    def solution(self, shape: tuple[int, ...], seconds: float) -> Solution:
+        """Return the solution of a finished run; warn unless it is near the minimum."""
+        assert self.outcome is not None
         if self.outcome in _FAILURES:
+            added = f", jitter {self.jitter:.3g}" if self.jitter > 0 else ""
             warnings.warn(
                 f"{self.outcome.value} (residual {self.residual:.2g} after "
-                f"{self.count} iterations of {self.solver}).",
+                f"{self.count} iterations of {self.solver}{added}).",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -535,7 +578,8 @@ class _Run:
             self.residual,
             self.count,
             self.outcome,
-            seconds=seconds,
+            self.jitter,
+            seconds,
         )
 
     def _step(self) -> Iterate | None:
