@@ -118,6 +118,10 @@ KERNELS: dict[str, Case] = {
     "linear*optical": Case(
         rk.Linear() * rk.Optical(1, 0.5), phases=False, light_tailed=False
     ),
+    "mixture*mixture": Case(
+        rk.SpectralMixture([1.0], [[0.1, 0.2, 0.0, -0.1]], [[0.1] * 4])
+        * rk.SpectralMixture([1.0], [[0.2, -0.1, 0.3, 0.1]], [[0.05] * 4])
+    ),
     "(a+b)*c": Case((rk.Gaussian() + 0.5 * rk.Cauchy()) * rk.Matern(1.5, 2.0)),
 }
 

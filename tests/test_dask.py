@@ -225,6 +225,13 @@ def test_partitions_without_rows(client, table):
     kept = da.from_array(keep, chunks=80)
     model = regressor().fit(distant[kept], targets[kept])
     assert_alike(model, regressor().fit(X[keep], y[keep]))
+    predictions = model.predict(distant[kept]).compute()
+    np.testing.assert_allclose(predictions, model.predict(X[keep]))
+    rows = pd.DataFrame(X[np.argsort(X[:, 0])], columns=list("abcde"))
+    frame = dd.from_pandas(rows, npartitions=3)
+    features = rk.RandomFeatures(KERNEL, 20, random_state=0).fit(frame)
+    Z = features.transform(frame[frame["a"] < -1]).compute()
+    np.testing.assert_allclose(Z, features.transform(rows[rows["a"] < -1]))
 
 
 def test_lengthscales_come_from_all_partitions(client, table):

@@ -346,6 +346,13 @@ def test_huge_rows_are_an_error_or_right():
     )
 
 
+def test_a_later_term_that_overflows():
+    transformer = features(rk.Gaussian() + 1e-6 * rk.Optical(4), 300).fit(X)
+    assert transformer.plan_.groups[0].width > 100
+    with pytest.raises(ValueError, match="features overflow"):
+        transformer.transform(1e100 * X)
+
+
 def test_small_degrees_of_huge_and_tiny_rows():
     """k(x, x) = ‖x‖·Γ(1.5) is an ordinary number where ‖x‖² is none."""
     for scale, dtype in ((1e25, np.float32), (1e-25, np.float32), (1e200, np.float64)):

@@ -790,3 +790,18 @@ def test_robust_units_of_targets_that_are_mostly_equal():
         ).fit(X, y)
         assert np.isfinite(model.predict(X)).all()
         assert abs(np.median(model.predict(X)) - 7.0) < 2.0
+
+
+def test_parameters_set_after_a_fit_change_no_prediction(rng):
+    X = rng.normal(size=(60, 2))
+    options = {"n_components": 20, "optimizer": None, "random_state": 0}
+    model = rk.GaussianProcessRegressor(**options).fit(X, X[:, 0])
+    before = model.predict(X, return_std=True), model.sample_y(X)
+    model.set_params(features="nystrom", n_components=None)
+    after = model.predict(X, return_std=True), model.sample_y(X)
+    np.testing.assert_array_equal(after[0], before[0])
+    np.testing.assert_array_equal(after[1], before[1])
+    classes = rk.GaussianProcessClassifier(**options).fit(X, rng.integers(3, size=60))
+    before = classes.predict_proba(X)
+    classes.set_params(multi_class="softmax")
+    np.testing.assert_array_equal(classes.predict_proba(X), before)

@@ -181,6 +181,13 @@ def test_tensors():
     )
 
 
+def test_landmarks_of_sparse_rows_on_tensors():
+    torch = pytest.importorskip("torch")
+    features = nystrom(rk.Gaussian(2.0)).fit(sp.csr_array(X))
+    Z = rk.to_torch(features)(torch.from_numpy(NEW))
+    np.testing.assert_allclose(Z.numpy(), features.transform(NEW), atol=1e-9)
+
+
 def test_dask_collections():
     array = pytest.importorskip("dask.array")
     rows = array.from_array(X, chunks=(20, 4))
@@ -199,6 +206,9 @@ def test_bad_arguments():
         nystrom(landmarks=X[:3, :2]).fit(X)
     with pytest.raises(ValueError, match="n_components"):
         nystrom(n_components=0).fit(X)
+    for how in ("uniform", "rpcholesky"):
+        with pytest.raises(ValueError, match=r"Linear.* is 0 on all rows"):
+            nystrom(rk.Linear(), landmarks=how).fit(0 * X)
     with pytest.raises(MemoryLimitError, match="landmarks"):
         landmark_plan(rk.Gaussian(1.0), X, None, 50, Stream(0), memory_limit=10_000)
 
@@ -319,6 +329,18 @@ def test_single_precision_is_as_good(solver):
     double = rk.KernelRidgeRegressor(**options).fit(rows.astype(float), y)
     difference = single.predict(new) - double.predict(new.astype(float))
     assert np.sqrt(np.mean(difference**2)) < 2e-3  # a fiftieth of the noise
+
+
+def test_predictions_of_rows_in_single_precision():
+    """They have the weights of a fit in double precision, which cancel."""
+    rows = RNG.normal(size=(1000, 3))
+    y = np.sin(rows[:, 0]) + 0.1 * RNG.normal(size=1000)
+    new = RNG.normal(size=(50, 3)).astype(np.float32)
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(3.0), 1e-6, 300, features="nystrom", random_state=0
+    ).fit(rows, y)
+    expected = model.predict(new.astype(float))
+    np.testing.assert_allclose(model.predict(new), expected, atol=1e-5)
 
 
 def test_features_that_do_not_exist():

@@ -73,6 +73,17 @@ def test_default_limit_is_at_most_two_gigabytes():
     assert free is None or default <= 0.5 * free
 
 
+@pytest.mark.parametrize(("limit", "free"), [("5000\n", 1500), ("max\n", None)])
+def test_memory_of_a_container(limit, free, monkeypatch, tmp_path):
+    monkeypatch.setattr("randkern._memory._CGROUP", tmp_path)
+    before = available_memory()
+    (tmp_path / "memory.max").write_text(limit)
+    (tmp_path / "memory.current").write_text("4000\n")
+    (tmp_path / "memory.stat").write_text("anon 3500\ninactive_file 500\n")
+    after = available_memory()
+    assert after == free if free else after > 0.5 * before
+
+
 @given(st.integers(1, 10**15))
 def test_a_formatted_size_reads_back(n_bytes):
     text = format_bytes(n_bytes)

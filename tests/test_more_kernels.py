@@ -35,6 +35,18 @@ def uniform(n, d, generator):
     return generator.uniform(-1, 1, size=(n, d))
 
 
+def one_sided(columns):
+    """A kernel whose frequencies are positive, on one column."""
+
+    def sampler(n, d, generator):
+        return generator.uniform(0, 2, size=(n, d))
+
+    def value(differences):
+        return np.sinc(2 * differences[..., 0] / np.pi)
+
+    return rk.Spectral(sampler, value, columns=columns)
+
+
 # -- exact values -------------------------------------------------------------
 
 
@@ -144,6 +156,8 @@ UNBIASED = {
     "softmax-positive": rk.Softmax(2.0, features="positive"),
     "product": rk.Polynomial(2, 1.0) * rk.Gaussian() * rk.ArcCosine(1),
     "mixture*softmax": MIXTURE * rk.Softmax(3.0),
+    "sampled*sampled": one_sided([0]) * one_sided([1]),
+    "sampled*mixture": one_sided([2]) * MIXTURE,
 }
 
 
@@ -207,6 +221,8 @@ LEARNABLE = {
     "periodic": rk.Periodic(2.0, 1.2),
     "periodic*gaussian": rk.Periodic(2.0, 0.9) * rk.Gaussian(2.0) + 0.5 * MIXTURE,
     "sampled*periodic": rk.Spectral(uniform) * rk.Periodic(3.0),
+    "mixture*mixture": MIXTURE
+    * rk.SpectralMixture([1.0], [[0.3, 0.1, 0.2]], [[0.2, 0.1, 0.1]]),
 }
 
 
@@ -321,6 +337,16 @@ def test_bad_numbers(kernel, message):
         kernel(X)
     with pytest.raises(ValueError, match=message):
         rk.RandomFeatures(kernel, 4).fit(X)
+
+
+def test_what_features_cannot_do():
+    with pytest.raises(ValueError, match="lengthscale of at least 1e-4"):
+        rk.RandomFeatures(rk.Periodic(1.0, 1e-5), 10).fit(X)
+    with pytest.raises(ValueError, match="no term of Softmax"):
+        rk.RandomFeatures(rk.Softmax(), 10, centered=True).fit(X)
+    kernel = rk.Softmax() * rk.Optical()  # its draws are independent
+    features = rk.RandomFeatures(kernel, 10, centered=True).fit(X)
+    assert [group.output for group in features.plan_.groups] == ["mean", "centered"]
 
 
 def test_samplers_must_return_rows():

@@ -41,12 +41,15 @@ KINDS = [
     ("sum-optical", "pair", True),
     ("sum", "offset", False),
     ("(a+b)*c", "pair", False),
+    ("mixture*mixture", "pair", False),
 ]
 PLANS = [
     pytest.param(*kind, projection, id="-".join((*map(str, kind), projection)))
     for kind in KINDS
     for projection in PROJECTIONS
     if admits(projection, KERNELS[kind[0]])
+    # Products of mixtures have a product by BLAS, whose bits depend on the rows.
+    and (kind[0], projection) != ("mixture*mixture", "structured")
 ]
 EVERY_PLAN = pytest.mark.parametrize(
     ("name", "fourier", "centered", "projection"), PLANS

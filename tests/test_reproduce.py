@@ -309,20 +309,38 @@ def test_errors_of_exact_kernels_are_those_of_the_dense_formula(quick):
 
 
 def test_overtaking_is_where_degree_four_stays_ahead():
-    def record(curve, size, error):
-        named = {"curve": curve, "n_components": size, "rule": "solved"}
-        return {**named, "test_error": error}
+    low, high = {10: 0.5, 20: 0.3, 30: 0.2}, {10: 0.4, 20: 0.35, 30: 0.1, None: 0.1}
+    assert optical_ridge._overtaking(low, high) == 30
+    assert optical_ridge._overtaking(high, low) is None
+    assert optical_ridge._overtaking({}, {}) is None
 
+
+def test_published_degree_four_overtakes_sooner_on_the_device():
+    published = {
+        kind: optical_ridge._overtaking(*map(optical_ridge._published_errors, pair))
+        for kind, pair in optical_ridge._PAIRS.items()
+    }
+    # Section 4.1 says "from D = 2·10⁴", of the simulation.
+    assert published == {"optical": 20_000, "device": 900}
+
+
+def test_what_is_concluded_of_a_device_is_of_that_without_a_bias():
+    """And its frames are told of by records, which outlive an interruption."""
+    errors = {"optical-2": 0.2, "device-2": 0.3, "device-2-own": 0.25, "device-4": 0.1}
     records = [
-        record(curve, size, error)
-        for curve, errors in {
-            "optical-2": (0.5, 0.3, 0.2),
-            "optical-4": (0.4, 0.35, 0.1),
-        }.items()
-        for size, error in zip((10, 20, 30), errors, strict=True)
+        {"curve": curve, "n_components": 10, "rule": "solved", "test_error": error}
+        for curve, error in errors.items()
     ]
-    assert optical_ridge._overtaking(records, "optical") == 30
-    assert optical_ridge._overtaking(records, "device") is None
+    for record in records[1:]:
+        record["described"] = {"bias": 0 if "own" in record["curve"] else 4}
+    experiment = optical_ridge.OpticalRidge(optical_ridge.Options(quick=True))
+    experiment.sizes, experiment.settings = [10], {}
+    found = experiment.conclude({"records": records})
+    assert found["device"] == [{"bias": 4}, {"bias": 0}]
+    (loss,) = found["device_loss"]
+    assert loss == {"degree": 2, "n_components": 10, "loss": pytest.approx(0.05)}
+    assert found["overtaking"] == {"optical": None, "device": None}
+    assert not any("described" in record for record in records)
 
 
 def test_draws_and_rules_by_the_number_of_features():

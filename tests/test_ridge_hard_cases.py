@@ -111,10 +111,13 @@ def test_float32_rows_keep_large_targets(rows, n_components):
 @SYSTEMS
 @pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e30, 1e200])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_scale_of_the_targets(rows, n_components, factor, dtype):
+@pytest.mark.parametrize("fit_intercept", [False, True], ids=["origin", "intercept"])
+def test_scale_of_the_targets(rows, n_components, factor, dtype, fit_intercept):
     X, y = rows
     model = rk.KernelRidgeRegressor(
-        rk.Gaussian(2.0), 0.1, n_components, fit_intercept=True, random_state=0
+        *(rk.Gaussian(2.0), 0.1, n_components),
+        fit_intercept=fit_intercept,
+        random_state=0,
     )
     X_typed = X.astype(dtype)
     expected = model.fit(X_typed, y).predict(X)

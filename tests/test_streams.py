@@ -237,6 +237,8 @@ def test_predictions_of_no_blocks(table):
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="no rows"):
         model.predict(rk.RowBlocks(lambda: iter([])))
+    with pytest.raises(ValueError, match="no rows to compare"):
+        model.score(rk.RowBlocks(lambda: iter([])))
 
 
 # Errors.

@@ -88,3 +88,12 @@ def test_the_seed_decides(cls, rows):
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@EVERY_MODEL
+def test_another_fit_keeps_nothing_of_the_last_one(cls, rows):
+    X, y = rows
+    model = cls(n_components=None).fit(X, y)
+    assert hasattr(model, "X_fit_")
+    model.set_params(n_components=20).fit(X, y)
+    assert not hasattr(model, "X_fit_") and not hasattr(model, "dual_coef_")

@@ -295,6 +295,39 @@ def test_values_that_were_not_there_and_missing_ones():
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
 
 
+def test_unknown_values_of_two_known_ones_lie_halfway():
+    train = pd.DataFrame({"a": ["yes", "no"] * 5, "b": np.arange(10.0)})
+    encoder = rk.TabularEncoder().fit(train)
+    new = pd.DataFrame({"a": ["no", "yes", None, "maybe"], "b": 0.0})
+    assert encoder.transform(new)[:, 1].tolist() == [0.0, 1.0, 0.5, 0.5]
+
+
+def test_columns_that_have_become_of_another_kind():
+    days = pd.DataFrame({"day": pd.date_range("2020", periods=9)})
+    numbers = pd.DataFrame({"day": np.arange(9)})
+    with pytest.raises(ValueError, match="'day' held dates .* but numbers here"):
+        rk.TabularEncoder().fit(days).transform(numbers)
+    empty = pd.DataFrame({"day": [None, None]})
+    assert rk.TabularEncoder().fit(days).transform(empty).tolist() == [[0.0], [0.0]]
+    letters = pd.DataFrame({"a": ["x", "y"] * 3, "b": np.arange(6)})
+    with pytest.raises(ValueError, match="must be a dataframe"):
+        rk.TabularEncoder().fit(letters).transform(np.ones((3, 2)))
+
+
+def test_numbers_whose_squares_overflow_are_refused_by_name():
+    table = pd.DataFrame({"a": np.arange(9.0), "b": np.geomspace(1, 1e200, 9)})
+    with pytest.raises(ValueError, match="'b' holds numbers beyond 1e\\+150"):
+        rk.TabularEncoder().fit(table)
+
+
+@pytest.mark.parametrize("numbers", ["standard", "quantile"])
+def test_tiny_numbers_are_encoded_like_usual_ones(numbers):
+    x = np.random.default_rng(0).gamma(1.0, size=(50, 1))
+    encoded = rk.TabularEncoder(numbers).fit_transform(x)
+    tiny = rk.TabularEncoder(numbers).fit_transform(x * 2.0**-30)
+    np.testing.assert_allclose(tiny, encoded, rtol=1e-12)
+
+
 def test_numbers_among_codes_are_categories_and_those_beside_one_mark_are_not():
     codes = [str(100 + i % 40) for i in range(400)]
     codes[7], codes[90], codes[91] = "V57", "E909", "V57"
@@ -1255,7 +1288,7 @@ def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
         lambda gram, penalty: None if penalty[0] < 1e-2 else inverse(gram, penalty),
     )
     goal = objectives.LeaveOneOut(
-        *(rk.Gaussian(np.ones(3)), X, Y, np.ones(60), np.eye(3), lambda: False),
+        *(rk.Gaussian(np.ones(3)), X, Y, np.ones(60), np.arange(3), lambda: False),
         *(objectives.log_squares, 0.0),
     )
     goal.descend(np.append(np.zeros(3), np.log(1e-9)), 5)
@@ -1458,8 +1491,8 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
 
     X, blas = rng.normal(size=(n, 2)), ThreadpoolController().select(user_api="blas")
     goal = objectives.LeaveOneOut(
-        *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.eye(2), lambda: False),
-        *(of, 0.3),
+        *(rk.Gaussian(np.ones(2)), X, X[:, :1], np.ones(n), np.arange(2)),
+        *(lambda: False, of, 0.3),
     )
     with threadpool_limits(2, user_api="blas"):
         if all(each["num_threads"] == 1 for each in blas.info()):
@@ -1657,13 +1690,13 @@ class Stopper:
     max_propagation_depth = None
 
     def __init__(self, most):
-        self.most, self.n = most, 0
+        self.most, self.n, self.torn_down = most, 0, False
 
     def setup(self, estimator, context):
         pass
 
     def teardown(self, estimator, context):
-        pass
+        self.torn_down = True
 
     def on_fit_task_begin(self, estimator, context, **kwargs):
         pass
@@ -1686,8 +1719,8 @@ def test_callbacks_are_told_of_trials_and_stop_the_search(monkeypatch):
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_an_interrupted_fit_changes_nothing(make, monkeypatch):
-    y = TARGET if make is regressor else LABELS
-    estimator = make(time_limit=0.3)
+    y, stopper = TARGET if make is regressor else LABELS, Stopper(1)
+    estimator = make(time_limit=0.3).set_callbacks(stopper)
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
@@ -1698,6 +1731,7 @@ def test_an_interrupted_fit_changes_nothing(make, monkeypatch):
             estimator.fit(TABLE, y)
         with pytest.raises(NotFittedError):
             estimator.predict(TABLE)
+    assert stopper.torn_down
     expected = estimator.fit(TABLE, y).predict(TABLE)
     with monkeypatch.context() as patched:
         patched.setattr(model.TabularModel, "__init__", interrupt)
@@ -1894,7 +1928,8 @@ def test_a_large_offset_of_targets_costs_no_accuracy(fitted):
 
 def test_logarithms_of_probabilities(fitted_classifier):
     P = fitted_classifier.predict_proba(TABLE)
-    assert np.array_equal(fitted_classifier.predict_log_proba(TABLE), np.log(P))
+    found = fitted_classifier.predict_log_proba(TABLE)
+    np.testing.assert_allclose(found, np.log(P), rtol=1e-9)
 
 
 def test_intervals_are_those_of_mapie(monkeypatch):
@@ -1939,3 +1974,48 @@ def test_what_is_no_table_is_named():
             regressor().fit(X, TARGET)
     with pytest.raises(ValueError, match="TabularClassifier takes labels"):
         regressor().fit(TABLE, LABELS)
+
+
+def test_outputs_of_transformers_as_dataframes():
+    with sklearn.config_context(transform_output="pandas"):
+        fit = regressor(time_limit=0.5).fit(TABLE, TARGET)
+        assert fit.predict(TABLE).shape == (N,)
+        encoded = rk.TabularEncoder("quantile").fit_transform(TABLE)
+        assert encoded.columns[0] == TABLE.columns[0]
+
+
+def test_predictions_in_blocks_of_rows(fitted, fitted_classifier, monkeypatch):
+    def results():
+        made = fitted.predict(TABLE), fitted.predict_interval(TABLE)
+        return (*made, fitted_classifier.predict_proba(TABLE))
+
+    whole = results()
+    monkeypatch.setattr(model, "_BLOCK_BYTES", 2000)
+    for now, before in zip(results(), whole, strict=True):
+        np.testing.assert_allclose(now, before, rtol=1e-6, atol=1e-8)
+
+
+def test_a_class_of_one_row_does_not_change_the_temperature():
+    """Rows that choose penalties lack that class, or hold its only row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2))
+    y = (X[:, 0] > 0).astype(int)
+    y[rng.random(4000) < 0.05] ^= 1
+    order = root_stream(0).child("searched").generator().permutation(4000)
+    found = []
+    for at in (order[0], order[-1]):
+        labels = y.copy()
+        labels[at] = 2
+        fit = rk.TabularClassifier(3, random_state=0).fit(X, labels)
+        found.append(fit.temperature_)
+    assert 0.8 < found[0] / found[1] < 1.25
+
+
+def test_labels_with_missing_values_and_extension_types():
+    X = pd.DataFrame({"a": np.arange(40.0)})
+    with pytest.raises(ValueError, match="missing"):
+        rk.TabularClassifier(0.3).fit(X, ["a", None] * 20)
+    for dtype, expected in (("Int64", [0, 1]), ("boolean", [False, True])):
+        y = pd.Series([0, 1] * 20, dtype=dtype)
+        classes = rk.TabularClassifier(0.3).fit(X, y).classes_
+        assert classes.tolist() == expected and classes.dtype.kind in "ib"

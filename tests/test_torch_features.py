@@ -125,6 +125,8 @@ def test_exact_values(name, dtype, device):
         got = kernel(tensor(X, device), tensor(Y, device))
         assert_close(got, kernel(X, Y), share)
         assert_close(kernel.diag(tensor(X, device)), kernel.diag(X), share)
+        rough = kernel._gram(tensor(X, device), tensor(Y, device), precise=False)
+        assert_close(rough, kernel(X, Y), 10 * share)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])

@@ -124,6 +124,10 @@ def test_values_that_were_not_there(table):
     np.testing.assert_array_equal(codes, [1, 0, -1, 1])
     towns = encoder.transform(TABLE.assign(town=["Rome", "Bonn", "Oslo", "Rome"]))
     np.testing.assert_array_equal(towns[:, 1], [-1, 0, 1, -1])
+    nothing = encoder.transform(TABLE.assign(town=np.nan))
+    assert len(set(nothing[:, 1])) == 1
+    with pytest.raises(ValueError, match="'town' is int64 here, but held text"):
+        encoder.transform(TABLE.assign(town=[1, 2, 3, 4]))
 
 
 @EVERY_TABLE

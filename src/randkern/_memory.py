@@ -19,6 +19,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DEFAULT_LIMIT = 2 * 10**9
 # Smaller requests are granted without asking the system.
 _ALWAYS_FREE = 64 * 10**6
+_CGROUP = Path("/sys/fs/cgroup")
 # Share of a cluster's memory that checked partitions may take.
 _KEPT_SHARE = 0.25
 # Share of a fit's memory on devices that cached rows may take.
@@ -93,7 +94,29 @@ def check_free(needed: int, what: str, advice: str, *, share: bool = False) -> N
 
 
 def available_memory() -> int | None:
-    """Return the number of free bytes of memory, None if unknown."""
+    """Return the number of free bytes of memory, None if unknown.
+
+    In a container these are at most the free ones of its own.
+    """
+    known = (_of_machine(), _of_container())
+    return min((free for free in known if free is not None), default=None)
+
+
+def _of_container() -> int | None:
+    """Return the free bytes of a container with a limit (cgroup v2), else None."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())  # "max": no limit
+        used = int((_CGROUP / "memory.current").read_text())
+        statistics = (_CGROUP / "memory.stat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    # Of what is used, the system gives up files that were not read lately.
+    files = dict(zip(statistics[::2], statistics[1::2], strict=False))
+    return max(limit - used + int(files.get("inactive_file", 0)), 0)
+
+
+def _of_machine() -> int | None:
+    """Return the number of free bytes of memory of the machine, None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

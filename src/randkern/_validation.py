@@ -602,9 +602,26 @@ class TableEncoder:
             if j not in self.encoded:
                 out[:, j] = numbers_of(X[name])
         if self.encoder is not None:
+            self._check_texts(X)
             codes = self.encoder.transform(self._objects(X, self.encoded))
             out[:, list(self.encoded)] = codes
         return out
+
+    def _check_texts(self, X: Any) -> None:
+        """Raise if a column of texts holds numbers: all would be unknown categories."""
+        assert self.encoder is not None
+        names = list(X.columns)
+        for j, known in zip(self.encoded, self.encoder.categories_, strict=True):
+            column = X[names[j]]
+            texts = [value for value in known if value is not None]
+            if not is_numeric(column) or not all(isinstance(v, str) for v in texts):
+                continue
+            # A column of missing values may have any dtype.
+            if texts and not all(v is None for v in objects_of(column)):
+                raise ValueError(
+                    f"column {names[j]!r} is {column.dtype} here, but held text when "
+                    "the model was fitted; convert it to text."
+                )
 
 
 def is_dask_collection(X: Any) -> bool:

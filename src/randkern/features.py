@@ -98,8 +98,10 @@ class _FeatureTransformer(
                 "transform fewer rows at a time, or fit a model with n_components",
             )
         Z = evaluate(self.plan_, X)
-        # If the features of a row overflow, they do so in nearly every column.
-        if not ops_of(Z).is_finite(Z[:, :_CHECKED_COLUMNS]):
+        # If the features of a row overflow, nearly all columns of a term do.
+        starts = (group.start for group in self.plan_.groups)
+        checked = (Z[:, start : start + _CHECKED_COLUMNS] for start in starts)
+        if not all(map(ops_of(Z).is_finite, checked)):
             raise ValueError(
                 f"features overflow {Z.dtype}: rows of X are too large for "
                 f"{self.kernel_}; scale the input down, or use float64."

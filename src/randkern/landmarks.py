@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from randkern._memory import check_memory
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, densify, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.kernels import Kernel
@@ -27,7 +27,7 @@ from randkern.nonlinearities import Signed
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Projection
 
-__all__ = ["Landmarks", "choose_landmarks", "landmark_plan"]
+__all__ = ["Landmarks", "choose_landmarks", "landmark_plan", "needs_float64"]
 
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 10
@@ -49,6 +49,8 @@ class Landmarks(Projection):
     """Columns k(L, x) of a resolved kernel, written without a nonlinearity.
 
     `rows` are the landmarks: float64, an array, a CSR matrix or a tensor.
+    `needs_float64` is set if they were chosen from rows in double precision: T is then
+    so near singular that weights T⁻ᵀw cancel, and the columns need all digits.
     """
 
     name = "landmarks"
@@ -56,6 +58,7 @@ class Landmarks(Projection):
 
     kernel: Kernel
     rows: Any
+    needs_float64: bool = False
 
     def stored_bytes(self, itemsize: int) -> int:
         """Return the memory of a copy in another dtype, or on a device."""
@@ -74,9 +77,17 @@ class Landmarks(Projection):
 
     def _placed(self, like: Rows) -> Any:
         """Return the landmarks in the dtype and on the device of other rows."""
-        if sp.issparse(self.rows):
-            return self.rows.astype(like.dtype, copy=False)
-        return ops_of(like).asarray(self.rows, like)
+        if not sp.issparse(self.rows):
+            return ops_of(like).asarray(self.rows, like)
+        if is_tensor(like):
+            return ops_of(like).asarray(densify(self.rows), like)
+        return self.rows.astype(like.dtype, copy=False)
+
+
+def needs_float64(plan: Plan) -> bool:
+    """Return whether products with a plan's columns need double precision."""
+    projections: Any = (f.projection for g in plan.groups for f in g.factors)
+    return any(isinstance(p, Landmarks) and p.needs_float64 for p in projections)
 
 
 def landmark_plan(
@@ -111,16 +122,23 @@ def landmark_plan(
     rows = ops.as_float64(landmarks)
     gram = kernel._gram(rows, None)
     precision = ops.precision(X.dtype)
-    if precision > _DOUBLE:
+    in_double = precision <= _DOUBLE
+    if not in_double:
         # T⁻¹ would amplify the errors of single precision beyond the features.
         added = _NUGGET * precision * float(gram.diagonal().mean())
         ops.algebra.add_to_diagonal(gram, added)
     factor, pivots = ops.algebra.pivoted_factor(gram)
     del gram
+    _check_any(pivots, kernel)
     # With its rows in the order of the pivots, the factor is lower triangular.
     factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
     chosen = ops.take(rows, ops.to_host(pivots))
-    projection = Landmarks(stream, rank, width, Law(), kernel=kernel, rows=chosen)
+    projection = Landmarks(
+        *(stream, rank, width, Law()),
+        kernel=kernel,
+        rows=chosen,
+        needs_float64=in_double,
+    )
     factors = (Factor(projection, Signed(), InputMap(width)),)
     group = Group(factors, 0, rank, 1.0, "columns")
     return Plan((group,), width, ops.contiguous(factor[:, :rank]))
@@ -167,7 +185,17 @@ def choose_landmarks(
     candidates = np.sort(generator.choice(known, n_candidates, replace=False))
     rows = ops_of(X).as_float64(ops_of(X).take(X, candidates))
     chosen = _pivots(kernel, rows, n_landmarks, generator)
+    _check_any(chosen, kernel)
     return np.sort(candidates[chosen])
+
+
+def _check_any(pivots: Any, kernel: Kernel) -> None:
+    """Raise if there are no landmarks, because the kernel is zero on all rows."""
+    if not len(pivots):
+        raise ValueError(
+            f"{kernel} is 0 on all rows of X, so that none can be a landmark; use "
+            "another kernel, or random features."
+        )
 
 
 def _pivots(
@@ -206,7 +234,7 @@ def _pivots(
         left = np.maximum(left, 0.0)
         left[new] = 0.0
         pivots += new.tolist()
-    return np.array(pivots)
+    return np.array(pivots, dtype=int)
 
 
 def _accepted(

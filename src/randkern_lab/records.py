@@ -185,9 +185,12 @@ def _costs(records: Sequence[Mapping[str, Any]]) -> Iterator[float]:
 
 
 def _differences(now: Any, then: Any, where: str) -> Iterator[tuple[str, float]]:
-    """Yield the places of two results that are no costs, and how far they differ."""
+    """Yield the places of two results that are no costs, and how far they differ.
+
+    Keys that only the measurement has are left out: `conclude` moves some elsewhere.
+    """
     if isinstance(then, dict) and isinstance(now, dict):
-        for key in sorted(then.keys() | now.keys()):
+        for key in sorted(then):
             if not _COST.search(key):
                 yield from _differences(now.get(key), then.get(key), f"{where} {key}")
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):

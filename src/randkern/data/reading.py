@@ -115,6 +115,8 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
         # Copies: the stream may reuse the memory for its next block.
         targets.append(copied(block.y))
         weights.append(copied(block.sample_weight))
+    if not targets:
+        raise ValueError("the stream has no rows to compare.")
     given = [stacked(targets), None if weights[0] is None else stacked(weights)]
     predictions = model.predict(X)
     if isinstance(X, DeviceBlocks) or not is_tensor(predictions):

@@ -75,6 +75,7 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     method = getattr(worker, name)
     if device is not None:
         method = functools.partial(_on_device, worker, name, device)
+    method = functools.partial(_of_partition, method, meta)
     if not isinstance(X, da.Array):
         return X.map_partitions(method, meta=meta)
     X = with_whole_rows(X)
@@ -92,6 +93,11 @@ def with_whole_rows(X: Any) -> Any:
             "is X.reshape(-1, 1), a single row X.reshape(1, -1)."
         )
     return X.rechunk({1: -1})
+
+
+def _of_partition(method: Any, meta: np.ndarray, X: Any) -> Any:
+    """Return an estimator's method of a partition: nothing, `meta`, for no rows."""
+    return method(X) if X.shape[0] else meta
 
 
 def _on_device(estimator: Any, method: str, device: str, X: Any) -> Any:

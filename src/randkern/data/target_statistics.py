@@ -68,7 +68,8 @@ class Moments:
     @property
     def all_squares(self) -> np.ndarray:
         """Weighted sum of the squares of targets."""
-        return self.squares + self.weight_sum * self.mean**2
+        with np.errstate(over="ignore"):  # see TargetStatistics.target_scale
+            return self.squares + self.weight_sum * self.mean**2
 
     @property
     def are_far(self) -> np.ndarray:

@@ -81,6 +81,9 @@ class Term:
     @property
     def can_center(self) -> bool:
         """Whether its features have a mean that can be subtracted."""
+        (leaf, *others) = self.leaves
+        if not others:
+            return leaf.can_center
         return all(leaf.nonlinearity.can_center for leaf in self.leaves)
 
     def most_columns(self, n_features: int) -> int | None:
@@ -164,7 +167,8 @@ class Kernel(BaseEstimator):
         -------
         ndarray of shape (n, m)
             float32 if `X` and `Y` are, otherwise float64; computed in float64
-            tiles, which take a few megabytes besides the result.
+            tiles, which take a few megabytes besides the result. A sum or a product
+            takes as much as the result again.
 
         Raises
         ------
@@ -535,6 +539,11 @@ class Leaf(Kernel):
     def exact_width(self, n_features: int) -> int | None:
         """Return the number of features at which they are exact, None if never."""
         return None
+
+    @property
+    def can_center(self) -> bool:
+        """Whether the kernel's features alone have a mean that can be subtracted."""
+        return bool(self.nonlinearity.can_center)
 
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int

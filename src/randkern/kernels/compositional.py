@@ -152,9 +152,6 @@ class Compositional(Leaf):
         Y = X if Y is None else self._select(Y)
         return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=precise)
 
-    def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=False)
-
     def _diag_selected(self, X: Rows) -> np.ndarray:
         recursion = self._skeleton(X.shape[1]).recursion
         recursion.check(X)
@@ -219,7 +216,8 @@ class Compositional(Leaf):
             double = self.doubled_phase(X, Y)
             moments = size * (1 + double) / 2, size * (1 + double / 2)
             plain = TermVariance.of_phases(size, double, value**2, fourier)
-        share = self.analytic_share() * weight
+        analytic = self.constant == "analytic"
+        share = weight * self._skeleton().constant_probability() if analytic else 0.0
         apart = tuple(
             (weight - share) * (moment / weight - c * share) - (value - share) ** 2
             for moment, c in zip(moments, (1.0, 1.5), strict=False)
@@ -250,12 +248,6 @@ class Compositional(Leaf):
         if self.deduplicate == "auto":
             return _repeats(self._skeleton())
         return bool(self.deduplicate)
-
-    def analytic_share(self) -> float:
-        """Return the probability of the constant feature that is not drawn."""
-        if self.constant != "analytic":
-            return 0.0
-        return self._skeleton().constant_probability()
 
 
 def _repeats(skeleton: Skeleton) -> bool:

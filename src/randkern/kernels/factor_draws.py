@@ -113,6 +113,7 @@ class FactorDraws:
         self._n_factors = 0
         # The factors of a product share one low-discrepancy sequence.
         self._n_dimensions = 0
+        self._has_one_sided = False
 
     def stream(self, dimensions: int = 0) -> Stream:
         """Return the stream of the next factor, for factors that draw by themselves.
@@ -122,6 +123,15 @@ class FactorDraws:
         self._n_factors += 1
         self._n_dimensions += dimensions
         return self._stream.child("factor", self._n_factors - 1)
+
+    def needs_signs(self) -> bool:
+        """Return whether the next factor, of one-sided frequencies, needs random signs.
+
+        Phases of factors add, but E[cos(a + b)] is E[cos a]·E[cos b] only if E[sin b]
+        is 0. One factor of a product may be without signs, which are noise.
+        """
+        needed, self._has_one_sided = self._has_one_sided, True
+        return needed
 
     def project(
         self,

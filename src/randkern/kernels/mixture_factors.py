@@ -53,10 +53,14 @@ class Wave(_Part):
         return self._input_map(n_features, self.frequency)
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Repeated:
-        return Repeated(draws.stream(), n_draws, width, Law())
+        signed = draws.needs_signs()
+        return Repeated(draws.stream(), n_draws, width, Law(), signed=signed)
 
     def _angle(self, X: Rows, Y: Rows) -> Any:
-        frequency = ops_of(X).float64_like(self.frequency, X)
+        # In float64 also for other rows: angles may be large.
+        ops = ops_of(X)
+        frequency = ops.float64_like(self.frequency, X)
+        X, Y = ops.as_float64(X), ops.as_float64(Y)
         return (X @ frequency)[:, None] - Y @ frequency
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:

@@ -85,6 +85,11 @@ class Periodic(Leaf):
         return self._input_map(n_features, 2 * np.pi / float(self.period))
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Harmonics:
+        if self.lengthscale < 1e-4:  # long tables, and Bessel functions that overflow
+            raise ValueError(
+                "random features of Periodic need a lengthscale of at least 1e-4, got "
+                f"{self.lengthscale!r}; use a longer one, or the exact kernel."
+            )
         kappa, stream = float(self.lengthscale) ** -2, draws.stream(width)
         return Harmonics(stream, n_draws, width, Law(), drawn=kappa, kappa=kappa)
 

@@ -81,6 +81,10 @@ class Softmax(Leaf):
     def inputs(self, n_features: int) -> InputMap:
         return self._input_map(n_features, 1.0 / float(self.scale))
 
+    @property
+    def can_center(self) -> bool:
+        return self.features == "positive"  # centring needs independent draws
+
     def own_projection(
         self, draws: FactorDraws, n_columns: int, width: int
     ) -> Antithetic | None:

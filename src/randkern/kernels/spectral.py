@@ -16,6 +16,7 @@ from randkern.kernels.stationary import Stationary
 from randkern.projections import Law, Stored
 
 _ESTIMATE_DRAWS = 2**16
+_DRAWS_A_BLOCK = 2**11
 _DIFFERENCE_BYTES = 2**26
 
 
@@ -77,8 +78,9 @@ class Spectral(Stationary):
                 raise ValueError(f"{name} must be a function, got {given!r}.")
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Sampled:
-        stream = draws.stream(width)
-        return Sampled(stream, n_draws, width, Law(), sampler=self.sampler)
+        given = draws.stream(width), n_draws, width, Law()
+        signed = draws.needs_signs()  # the sampler's frequencies may be one-sided
+        return Sampled(*given, sampler=self.sampler, signed=signed)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops, scale, like = ops_of(X), self._inverse_scale(X), X
@@ -86,9 +88,11 @@ class Spectral(Stationary):
         if self.value is None:
             generator = np.random.default_rng(0)
             rows = np.asarray(self.sampler(_ESTIMATE_DRAWS, X.shape[1], generator))
-            X, Y = X @ rows.T, Y @ rows.T
-            gram = np.cos(X) @ np.cos(Y).T + np.sin(X) @ np.sin(Y).T
-            return ops.float64_like(gram / _ESTIMATE_DRAWS, like)
+            out = np.zeros((len(X), len(Y)))
+            for draws in row_blocks(_ESTIMATE_DRAWS, _DRAWS_A_BLOCK):
+                a, b = X @ rows[draws].T, Y @ rows[draws].T
+                out += np.cos(a) @ np.cos(b).T + np.sin(a) @ np.sin(b).T
+            return ops.float64_like(out / _ESTIMATE_DRAWS, like)
         out = np.empty((len(X), len(Y)))
         for block in row_blocks(len(X), rows_within(_DIFFERENCE_BYTES, 8 * Y.size)):
             out[block] = self.value(X[block, None] - Y)
@@ -97,10 +101,11 @@ class Spectral(Stationary):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sampled(Stored):
-    """Rows drawn by a user-defined function, all at once."""
+    """Rows drawn by a user-defined function, all at once; random signs if `signed`."""
 
     name = "sampled"
     sampler: Any
+    signed: bool = False
 
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("sampler").generator()
@@ -110,4 +115,6 @@ class Sampled(Stored):
                 f"sampler must return finite numbers of shape "
                 f"{(self.n_draws, self.width)}, got shape {rows.shape}."
             )
+        if self.signed:
+            rows = rows * generator.choice([-1.0, 1.0], (self.n_draws, 1))
         return (rows,)

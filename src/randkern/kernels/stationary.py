@@ -238,9 +238,6 @@ class Cauchy(Stationary):
         ops_of(X).cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
         return out
 
-    def _profile(self, distances: np.ndarray) -> np.ndarray:
-        return 1.0 / (1.0 + distances)
-
     def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
         squares = [(x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
         weight = 2 * M

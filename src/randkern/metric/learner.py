@@ -233,11 +233,12 @@ class MetricLearner(
                 "MetricLearner needs rows to learn from and rows to judge by, got "
                 f"n_samples = {n}; expected at least 2 rows."
             )
-        if self.n_components is None:
+        if self.n_components is None or self.n_components >= n:
             # The best fits of two steps are in memory at the same time.
             needed = 4 * dual_bytes(n, rows.n_targets)
             what = f"learning a metric with the exact kernel of {n} rows"
-            check_memory(needed, resolve_memory_limit(None), what, "Set n_components")
+            advice = "Set n_components to less"
+            check_memory(needed, resolve_memory_limit(None), what, advice)
 
     def _keep_identity(
         self, sample: Any, variances: np.ndarray, search: Search

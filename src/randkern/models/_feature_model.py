@@ -18,7 +18,7 @@ from randkern.data.training_data import TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
-from randkern.landmarks import landmark_plan
+from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
@@ -31,16 +31,19 @@ MOST_EXACT_ROWS = 20_000
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     """Return φ(x)·W for weights of shape (D,) or (D, k), in float64."""
-    # Products are computed in the dtype of X; dividing weights by the largest brings
-    # them into its range.
+    # Products are computed in the dtype of X, unless they would lose all digits there;
+    # dividing weights by the largest brings them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
     size = ops_of(weights).largest(abs(weights)) or 1.0
-    coef = ops.asarray(weights / size, X)
+    precise = needs_float64(plan)
+    like = ops.as_float64(X[:0]) if precise else X
+    coef = ops.asarray(weights / size, like)
     out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
-    for rows in row_blocks(X.shape[0], feature_block_rows(plan, X.dtype.itemsize)):
+    for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
+        block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            out[rows] = evaluate(plan, X[rows]) @ coef
+            out[rows] = evaluate(plan, block) @ coef
     return out * size
 
 
@@ -127,7 +130,9 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _draw_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
-        """Draw the features of the resolved kernel."""
+        """Draw the features of the resolved kernel; delete what an earlier fit kept."""
+        for name in ("coef_", "dual_coef_", "X_fit_"):
+            self.__dict__.pop(name, None)
         self.plan_ = None
         if self.n_components is None:
             return

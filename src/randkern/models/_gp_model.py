@@ -371,6 +371,11 @@ class GaussianProcess(FeatureModel):
         """The features for learning hyperparameters; None: the exact kernel."""
         return None if self.features == "nystrom" else self.plan_
 
+    @property
+    def _has_landmarks(self) -> bool:
+        """Whether the fitted features are those of landmarks."""
+        return self.plan_ is not None and self.plan_.factor is not None
+
     def _rows_to_learn_from(
         self, rows: TrainingData, stream: Stream, limit: int, joined: bool = False
     ) -> ArrayRows:
@@ -415,7 +420,7 @@ class GaussianProcess(FeatureModel):
         """
         if self.plan_ is None and not self._is_laplace:
             return self.kernel_._diag(X)
-        if self.plan_ is None or self.features == "nystrom":
+        if self.plan_ is None or self._has_landmarks:
             return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
         if self._reach is None:
             return 0.0

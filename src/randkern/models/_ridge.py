@@ -76,7 +76,9 @@ class KernelRidge(IterativeRidge):
         y : array of shape (n,) or (n, n_targets)
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
-            Factors of the rows' squared errors: 1 each by default.
+            Factors of the rows' squared errors: 1 each by default. If all are integers,
+            they count copies of a row, of which probabilities and intervals leave out
+            one at a time; otherwise they leave out whole rows.
         """
         self._validate_params()
         self._fit(X, y, sample_weight)
@@ -146,13 +148,14 @@ class KernelRidge(IterativeRidge):
             return rows
         if self.fit_intercept:
             rows, self._shift = rows.near_zero()
-        elif rows.survey().are_far:
+        elif (found := rows.survey()).are_far:
+            mean = found.target_mean[np.argmax(np.abs(found.target_mean))]
             warnings.warn(
-                "the mean of y is many times its standard deviation, so that the "
-                "penalty pulls predictions away from it: pass fit_intercept=True, or "
+                f"the mean of y, {mean:.3g}, is many times its standard deviation, and "
+                "the penalty pulls predictions towards 0: pass fit_intercept=True, or "
                 "subtract the mean.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=7,  # the call of fit, within two decorators
             )
         return rows
 
@@ -424,7 +427,7 @@ class KernelRidge(IterativeRidge):
         super().__setstate__(state)
         if "coef_" in state and "solution_" in state:
             coef = state["coef_"]
-            value = coef.T if coef.ndim == 2 else coef
+            value = coef.T if coef.ndim == 2 else coef[:, None]
             self.solution_ = replace(state["solution_"], value=value)
 
     # -- prediction -----------------------------------------------------------

@@ -139,15 +139,15 @@ def _without_missing(y: Any) -> Any:
 def read_labels(y: Any) -> Any:
     """Return labels; those of a tensor in a dtype that PyTorch can sort.
 
-    Integers stay integers; scikit-learn would convert those of pandas extension types
-    to floats, and NumPy those of lists with some beyond int64.
+    Integers and booleans stay such; scikit-learn would convert those of pandas
+    extension types to floats, and NumPy those of lists with some beyond int64.
     """
     y = _without_missing(read_tensor(y, "y"))
     if isinstance(y, (list, tuple)) and all(type(label) is int for label in y):
         return np.array(y, dtype=_integers_for(y))
     if hasattr(y, "iloc"):
         types = np.atleast_1d(np.asarray(y.dtypes, dtype=object))
-        if all(getattr(each, "kind", "") in ("i", "u") for each in types):
+        if all(getattr(each, "kind", "") in ("i", "u", "b") for each in types):
             return y.astype(getattr(types[0], "numpy_dtype", types[0]))
     if is_tensor(y) and str(y.dtype) in (
         "torch.uint16",

@@ -149,10 +149,10 @@ def temperature_of(
     return math.exp(found.x)
 
 
-def probabilities(P: np.ndarray, temperature: float) -> np.ndarray:
-    """Return probabilities (n, k) with logarithms divided by a temperature."""
+def log_probabilities_at(P: np.ndarray, temperature: float) -> np.ndarray:
+    """Return log-probabilities (n, k): those of P divided by a temperature."""
     logits = np.log(np.clip(P, 1e-15, None)) / temperature
-    return np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    return logits - logsumexp(logits, axis=1, keepdims=True)
 
 
 def check_coverage(coverage: Any) -> float:

@@ -188,7 +188,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     always uses all rows. For rows that are not in memory the sample takes at most
     64 MB. The exact kernel uses all rows. Landmarks, which are chosen again for the
     learned kernel, use the exact likelihood of 1,000 rows. Features are float64 even
-    for float32 rows.
+    for float32 rows, unless the likelihood is not Gaussian.
 
     Many rows determine d = tr ZᵀZA⁻¹ of the D weights, which reduces the variance by
     the share d/D even far from all rows. With ``far_variance="prior"`` it is at least
@@ -547,7 +547,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         covariance = half.T @ half
         if self.plan_ is None:
             return self.kernel_._gram(X, None) - covariance
-        if self.features == "nystrom":
+        if self._has_landmarks:
             return covariance + self.kernel_._gram(X, None) - Z @ Z.T
         if self._reach is not None:
             share = self._share_left(X)
@@ -580,7 +580,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         check_count("n_samples", n_samples)
         self._gaussian("sample_y")
-        if self.n_components is not None:
+        if self.plan_ is not None:
             return self.sample_paths(n_samples, random_state)(X)
         X = validate_rows(self, X, reset=False)
         ops = ops_of(X)
@@ -642,7 +642,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ops = ops_of(factor)
         drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
         weights = ops.algebra.triangular_solve(factor, drawn, transposed=True)
-        if self.features == "nystrom":
+        if self._has_landmarks:
             prior, known = left_paths(self.kernel_, self._plan, columns, random_state)
             weights, parts = weights - known, [prior]
         elif self._reach is not None:

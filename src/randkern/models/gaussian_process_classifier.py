@@ -184,6 +184,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
+        self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*drawn_from, stream)
         limit = self._memory_for(rows)
         sample = self._rows_to_learn_from(rows, stream, limit, self._is_softmax)
@@ -192,10 +193,6 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._posteriors = self._laplace(rows, sample, self._likelihood, limit)
         report.end()
         return self
-
-    @property
-    def _is_softmax(self) -> bool:
-        return self.multi_class == "softmax" and self._many_targets
 
     @property
     def _likelihood(self) -> Bernoulli | None:

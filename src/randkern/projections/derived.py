@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,15 +44,29 @@ class Antithetic(Projection):
         return out[:, start - 2 * first : stop - 2 * first]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Repeated(Projection):
-    """Every row is (1, ..., 1): the sum of the scaled columns, for every draw."""
+    """Every row is (1, ..., 1): the sum of the scaled columns, for every draw.
+
+    If `signed`, each row has a random sign.
+    """
 
     name = "repeated"
+    signed: bool = False
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        """The sign of every row."""
+        flips = self.stream.generator().integers(2, size=self.n_draws, dtype=np.int8)
+        return 1 - 2 * flips
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
         ops = ops_of(X)
         total = densify(X) @ ops.asarray(np.ones((X.shape[1], 1)), X)
-        return total * ops.asarray(np.ones(stop - start), X)
+        if not self.signed:
+            return total * ops.asarray(np.ones(stop - start), X)
+        signs = ops.constant(self, "signs", X, lambda: self._signs)
+        return total * ops.asarray(signs[start:stop], X)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -202,8 +202,6 @@ _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # Recomputed residuals must decrease by this factor from one to the next.
 _PROGRESS = 0.5
-# A larger residual of a dual system leaves predictions useless.
-_LOST = 0.25
 _FAILURES = (
     Outcome.ITERATION_LIMIT,
     Outcome.ILL_CONDITIONED,
@@ -300,8 +298,9 @@ class PCG(BaseEstimator):
     no harm (Dubrulle 2001). Blocks of directions are arrays or tensors on the device
     of the right-hand sides; k × k matrices are decomposed on the host.
 
-    Where A is the exact kernel and the iteration fails with a shift below the rounding
-    errors of A, it starts again with these as the shift (``Outcome.JITTERED``).
+    If no iterate of a system with the exact kernel is better than 0, and the shift is
+    smaller than the rounding errors of A, the iteration starts again with these as the
+    shift (``Outcome.JITTERED``), for at most `max_iter` further iterations.
 
     Parameters
     ----------
@@ -438,13 +437,19 @@ class PCG(BaseEstimator):
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
         run.finish()
-        if run.is_lost and state.shift < state.noise:
+        iterations = run.count
+        failed = run.outcome in _FAILURES and run.is_lost
+        if failed and state.shift < state.noise:
             # A is not positive definite in floating point.
-            jittered = replace(state, shift=state.noise)
-            run = _Run(self, jittered, B, start, sizes, loss, best, None)
-            seconds += iterate(run, self.max_iter, callbacks)
-            run.finish(jitter=state.noise - state.shift)
-        return run.solution(rhs.shape, seconds)
+            shifted = replace(state, shift=state.noise)
+            again = _Run(self, shifted, B, start, sizes, loss, best, None)
+            seconds += iterate(again, self.max_iter, callbacks)
+            again.finish()
+            iterations += again.count
+            if again.outcome is not Outcome.STOPPED and not again.is_lost:
+                again.add_jitter(state.noise - state.shift)
+                run = again
+        return run.solution(rhs.shape, iterations, seconds)
 
 
 class _Run:
@@ -538,37 +543,38 @@ class _Run:
             self.outcome = Outcome.VALIDATED
         return True
 
-    def finish(self, jitter: float = 0.0) -> None:
-        """Set the outcome, and the solution at the limit of iterations.
-
-        With `jitter`, a part of the shift, the residual is that of the system without.
-        """
+    def finish(self) -> None:
+        """Set the outcome, and the solution at the limit of iterations."""
         if self.outcome is None:
             if self.loss is None:
                 # The residual may have increased: in a dual system it is the error.
                 self.now = replace(self.now, X=self.least.X)
             R = self.B - self._product(self.now.X)
             self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
-        self.jitter = jitter
-        if jitter > 0:
-            self.now = replace(self.now, R=self.now.R + jitter * self.now.X)
-            if self.outcome is Outcome.CONVERGED:
-                self.outcome = Outcome.JITTERED
 
     @property
     def is_lost(self) -> bool:
-        """Whether a finished run on a dual system is far from its solution."""
-        failed = self.outcome in _FAILURES and self.loss is None
-        return failed and self.residual > _LOST
+        """Whether a finished run on a dual system has found nothing better than 0."""
+        of_zero = float(np.max(np.sqrt(squared_sizes(self.B)) / self.norms))
+        return self.loss is None and self.residual >= of_zero
 
-    def solution(self, shape: tuple[int, ...], seconds: float) -> Solution:
+    def add_jitter(self, jitter: float) -> None:
+        """Say which part of the shift is jitter: the residual is that without."""
+        self.jitter = jitter
+        self.now = replace(self.now, R=self.now.R + jitter * self.now.X)
+        if self.outcome is Outcome.CONVERGED:
+            self.outcome = Outcome.JITTERED
+
+    def solution(
+        self, shape: tuple[int, ...], iterations: int, seconds: float
+    ) -> Solution:
         """Return the solution of a finished run; warn unless it is near the minimum."""
         assert self.outcome is not None
         if self.outcome in _FAILURES:
             added = f", jitter {self.jitter:.3g}" if self.jitter > 0 else ""
             warnings.warn(
                 f"{self.outcome.value} (residual {self.residual:.2g} after "
-                f"{self.count} iterations of {self.solver}{added}).",
+                f"{iterations} iterations of {self.solver}{added}).",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -576,7 +582,7 @@ class _Run:
         return Solution(
             value.reshape(shape),
             self.residual,
-            self.count,
+            iterations,
             self.outcome,
             self.jitter,
             seconds,

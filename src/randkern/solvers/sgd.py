@@ -217,7 +217,7 @@ class SGD(BaseEstimator):
         steps.
     rank : int or None
         Number of eigenpairs in the preconditioner; None: a 32nd of the number of
-        features, from 16 (or a quarter of it) to 600, and fewer if the last ones would
+        features, from 64 (or a quarter of it) to 600, and fewer if the last ones would
         slow down all others, that is if their critical batch is larger than a batch.
         0 uses none.
     callback : callable, optional

@@ -6,7 +6,6 @@ It serves tensors and arrays that trace ONNX operators; dataframes are encoded b
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +65,7 @@ def equals(x: Any, values: np.ndarray) -> Any:
 
 
 def _scaled(encoder: TabularEncoder, x: Any, at: int) -> Any:
-    scaler = encoder._scaler
+    scaler, x = encoder._scaler, x * (1.0 / float(encoder._range[at]))
     if encoder.numbers == "standard":
         return (x - float(scaler.mean_[at])) * (1.0 / float(scaler.scale_[at]))
     rank = _rank(scaler.quantiles_[:, at], scaler.references_, x)
@@ -107,9 +106,7 @@ def _levels(encoder: TabularEncoder, at: int) -> Levels:
     rows[:] = [values[0] for values in known]
     rows[:-1, at] = known[at]
     rows[-1, at] = "\x00none of them"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        levels = one_hot.transform(rows) * encoder._level_scale
+    levels = encoder._levels(rows)
     n_before = len(encoder.columns_) - levels.shape[1]
     levels = levels[:, encoder.columns_[n_before:] == encoder._categories[at]]
     missing = [value is None or value != value for value in known[at]]

@@ -19,9 +19,10 @@ from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic, KernelRidgeClassifier
-from randkern.models.calibration import probabilities, temperature_of
+from randkern.models._targets import read_labels
+from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import MOST_MEMBERS, Tabular, normalised
+from randkern.tabular.estimators import MOST_MEMBERS, Tabular
 from randkern.tabular.leave_one_out import log_loss, log_probabilities, positive_inverse
 from randkern.tabular.model import (
     MEMORY_LIMIT,
@@ -29,6 +30,7 @@ from randkern.tabular.model import (
     Table,
     factorising_seconds,
     gram_seconds,
+    normalised,
     operations_per_second,
     pass_seconds,
     quietly,
@@ -154,8 +156,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     _most_searched = (10_000, 10_000)
     _judging_share = 0.05
 
-    @with_callbacks
     @all_or_nothing
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
@@ -170,7 +172,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         report = FitReport(self, X, y, None)
         X, weight = self._begin(X, y, sample_weight)
-        y = column_or_1d(y, warn=True)
+        y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
         X, y, weight = self._used(X, y, weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -311,7 +313,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             C = _strength(trial, share)
             if len(present) > 1:
                 with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    P[:, present] = left_out(trial.kernel, C, U, gram, labels, weight)
+                    found = left_out(trial.kernel, C, U, gram, labels, weight)
+                    P[:] = _LEAST_CHANCE
+                    P[:, present] = found
             return _Part(trial, share, P, _log_loss(P, labels, weight))
 
         return _descended(judge, start, len(_PENALTIES), lambda: self._clock() > until)
@@ -449,8 +453,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        X = self._rows_of(X)
-        return probabilities(self.model_.predict(X), self.temperature_)
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of calibrated probabilities, (n, n_classes).
@@ -460,7 +463,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        return np.log(self.predict_proba(X))
+        X = self._rows_of(X)
+        return log_probabilities_at(self.model_.predict(X), self.temperature_)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable classes, (n,).

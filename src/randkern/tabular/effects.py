@@ -15,7 +15,7 @@ __all__ = ["ColumnEffects", "Half"]
 
 # Most rows whose columns are changed, and least for tables so wide that they would take
 # more than this number of operations.
-_MOST_CHANGED, _LEAST_CHANGED, _OPERATIONS = 200, 20, 4e10
+_MOST_CHANGED, _LEAST_CHANGED, _OPERATIONS = 200, 20, 1e10
 
 
 # The weight of a kernel, the rows that it is fitted to, and their coefficients.
@@ -62,10 +62,12 @@ class ColumnEffects:
         an effect is not negative, the largest negative one is noise, and those that are
         no larger are set to zero.
         """
-        effects = np.zeros((len(self.pairs), n_columns))
         most = _OPERATIONS / (len(self.pairs) * len(self.Y) * n_columns**2)
         m = int(np.clip(most, _LEAST_CHANGED, _MOST_CHANGED))
-        for at, pair in enumerate(self.pairs):
+        # Very wide tables are halved less often.
+        pairs = self.pairs[: max(int(len(self.pairs) * most / m), 1)]
+        effects = np.zeros((len(pairs), n_columns))
+        for at, pair in enumerate(pairs):
             fits = [self._fitted(half) for half in pair]
             unchanged = [self._predict(m, fit) for fit in fits]
             for j in range(n_columns):

@@ -42,6 +42,8 @@ _QUANTILES = 1000
 FARTHEST = 3.0
 # Largest number of rows from which medians, scales and categories are learned.
 _MOST_FITTED = 100_000
+# The squares of larger numbers may overflow.
+_LARGEST = 1e150
 # Weights with a larger sum are not treated as repetitions.
 _MOST_REPEATED = 10**6
 
@@ -54,7 +56,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     Categories, and strings with few distinct values, become one column per value (the
     rarest beyond 200 share one), so that rows that differ in a category are at distance
     1 along it; missing values are a category, and so are, together, all values that
-    occur in a single row; values unknown at `fit` belong to none.
+    occur in a single row. Values unknown at `fit` belong to those, if there are any,
+    and else to none; a column of two values has only one column, in which they lie
+    halfway.
 
     Parameters
     ----------
@@ -109,11 +113,14 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         """
         self._validate_params()
         X = self._checked(X, reset=True)
+        rows = np.arange(len(X))
         if sample_weight is not None:
-            X = _safe_indexing(X, _repeated_rows(sample_weight, X))
-        if len(X) > _MOST_FITTED:
-            drawn = np.random.default_rng(0).choice(len(X), _MOST_FITTED, replace=False)
-            X = _safe_indexing(X, np.sort(drawn))
+            rows = _repeated_rows(sample_weight, X)
+        if (n := len(rows)) > _MOST_FITTED:
+            drawn = np.random.default_rng(0).choice(n, _MOST_FITTED, replace=False)
+            rows = rows[np.sort(drawn)]
+        if sample_weight is not None or n > _MOST_FITTED:
+            X = _safe_indexing(X, rows)
         if is_table(X):
             columns = enumerate(X[name] for name in X.columns)
             categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
@@ -121,6 +128,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             categories = []
         self._categories = np.array(categories, dtype=int)
         self._numbers = np.setdiff1d(np.arange(self.n_features_in_), categories)
+        self._times = [
+            j for j in self._numbers if is_table(X) and is_time(X[X.columns[j]])
+        ]
         numbers, objects = self._split(X)
         self._fit_numbers(numbers)
         self._fit_categories(objects)
@@ -129,7 +139,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _fit_numbers(self, numbers: np.ndarray) -> None:
         self._scaler: Any = None
         self._varying = self._missing = self._numbers[:0]
-        self._spread = np.ones(0)
+        self._spread = self._range = np.ones(0)
         if not len(self._numbers):
             return
         missing = np.isnan(numbers)
@@ -145,20 +155,24 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if not len(self._varying):
             return
         filled = filled[:, self._varying]
-        if self.numbers == "standard":
-            self._scaler = StandardScaler().fit(filled)
-        else:
-            self._scaler = QuantileTransformer(
+        # To QuantileTransformer, numbers within 1e-7 of the ends are equal to them.
+        # Division by powers of two is exact.
+        reach = np.ptp(filled, axis=0)
+        self._range = np.exp2(np.floor(np.log2(np.where(reach > 0, reach, 1.0))))
+        scaler: Any = StandardScaler()
+        if self.numbers == "quantile":
+            scaler = QuantileTransformer(
                 n_quantiles=min(_QUANTILES, len(filled)),
                 output_distribution="normal",
                 subsample=None,
                 random_state=0,
-            ).fit(filled)
+            )
+        self._scaler = scaler.set_output(transform="default").fit(filled / self._range)
         spread = self._clipped(filled).std(axis=0)
         self._spread = np.where(spread > 0, spread, 1.0)
 
     def _clipped(self, filled: np.ndarray) -> np.ndarray:
-        scaled = self._scaler.transform(filled)
+        scaled = self._scaler.transform(filled / self._range)
         if self.numbers == "quantile":
             np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
         return scaled
@@ -175,7 +189,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 min_frequency=_LEAST_ROWS if len(objects) > _LEAST_ROWS else None,
                 max_categories=_MOST_LEVELS,
                 sparse_output=False,
-            )
+            ).set_output(transform="default")
             self._one_hot.fit(objects)
             self._warn_of_single_texts()
             names = self._one_hot.get_feature_names_out(
@@ -238,12 +252,23 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         out[:, missing] = np.isnan(numbers[:, self._missing])
         if self._one_hot is not None:
             self._check_types(objects)
-            with warnings.catch_warnings():
-                # Ignore warnings about unknown categories.
-                warnings.simplefilter("ignore", UserWarning)
-                levels = self._one_hot.transform(objects)
-            out[:, missing.stop :] = levels * self._level_scale
+            out[:, missing.stop :] = self._levels(objects)
         return out
+
+    def _levels(self, objects: np.ndarray) -> np.ndarray:
+        """Return the encoded categories."""
+        with warnings.catch_warnings():
+            # Ignore warnings about unknown categories.
+            warnings.simplefilter("ignore", UserWarning)
+            levels = self._one_hot.transform(objects) * self._level_scale
+        columns = self.columns_[len(self.columns_) - levels.shape[1] :]
+        rare = getattr(self._one_hot, "infrequent_categories_", None)
+        for at, known in enumerate(self._one_hot.categories_):
+            if len(known) == 2 and (rare is None or rare[at] is None):
+                values = set(known.tolist())
+                unknown = [value not in values for value in objects[:, at]]
+                levels[unknown, columns == self._categories[at]] = 0.5
+        return levels
 
     def _check_types(self, objects: np.ndarray) -> None:
         """Raise if a column has no known value, and values of another type."""
@@ -289,6 +314,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Return a dataframe unchanged, anything else as an array of floats."""
+        if not reset and not is_table(X) and len(self._categories):
+            raise ValueError(
+                "X must be a dataframe: the encoder was fitted to one with categories."
+            )
         if is_table(X) and (len(X.columns) == 0 or len(X) == 0):
             raise ValueError(
                 f"X has {X.shape[0]} rows and {X.shape[1]} columns; at least one of "
@@ -306,6 +335,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     def _split(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Split into numeric columns, with NaN for missing values, and categories."""
         if not is_table(X):
+            self._check_sizes(X)
             return X, np.empty((len(X), 0), dtype=object)
         columns = [X[name] for name in X.columns]
         numbers = np.empty((len(X), len(self._numbers)))
@@ -314,12 +344,28 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         objects = np.empty((len(X), len(self._categories)), dtype=object)
         for at, j in enumerate(self._categories):
             objects[:, at] = objects_of(columns[j])
+        self._check_sizes(numbers)
         return numbers, objects
+
+    def _check_sizes(self, numbers: np.ndarray) -> None:
+        """Raise if the squares of numbers overflow."""
+        with np.errstate(invalid="ignore"):
+            large = np.flatnonzero((np.abs(numbers) > _LARGEST).any(axis=0))
+        if len(large):
+            raise ValueError(
+                f"column {self._name(self._numbers[large[0]])!r} holds numbers beyond "
+                f"{_LARGEST:g}; replace them by missing values."
+            )
 
     def _read_numbers(self, column: Any, j: int) -> np.ndarray:
         name = self._name(j)
         if is_time(column):
             return days_of(column)
+        if j in self._times and is_numeric(column):
+            raise ValueError(
+                f"column {name!r} held dates when the encoder was fitted, but numbers "
+                "here; convert it."
+            )
         if not is_numeric(column):
             found = objects_of(column)
             if all(
@@ -341,6 +387,11 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def encoder_to_arrays(numbers: str) -> TabularEncoder:
+    """Return an encoder to arrays, whatever scikit-learn is configured to return."""
+    return TabularEncoder(numbers).set_output(transform="default")
 
 
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import count
 from numbers import Real
 from operator import itemgetter
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +31,7 @@ from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, half_widths
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.effects import ColumnEffects, Half
-from randkern.tabular.encoder import TabularEncoder, checked_table
+from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.leave_one_out import is_noisy, leave_one_out, log_squares
 from randkern.tabular.local_scale import chosen_power, local_sizes
 from randkern.tabular.model import (
@@ -50,6 +49,7 @@ from randkern.tabular.model import (
     fit_ridge,
     folds_of,
     gram_seconds,
+    normalised,
     plan_of,
     quietly,
     stopping,
@@ -163,7 +163,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """
         if len(y) > MOST_FACTORISED:
             return X, y, weight
-        encoder = TabularEncoder().fit(X, sample_weight=weight)
+        encoder = encoder_to_arrays("standard").fit(X, sample_weight=weight)
         found = different_rows(encoder.transform(X), y, weight)
         if found is None or (len(found[0]) == len(y) and not self._weighted):
             return X, y, weight
@@ -193,8 +193,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         numbers = count(1)
 
         def tell(trial: Trial) -> bool:
-            progress: Any = SimpleNamespace(iteration=next(numbers), value=None)
-            return report(progress)
+            return report.step(next(numbers), None)
 
         known: list[Trial] = []
         if self._candidates is not None:
@@ -220,10 +219,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         generator = stream.child("searched").generator()
         self._order = generator.permutation(n)
         self._searched = self._order[: self._most_searched[n > MOST_FACTORISED]]
-        standard = TabularEncoder().fit(X, sample_weight=self._counts)
+        standard = encoder_to_arrays("standard").fit(X, sample_weight=self._counts)
         self._encoders = {"standard": standard}
         if len(standard._varying):
-            quantile = TabularEncoder("quantile").fit(X, sample_weight=self._counts)
+            quantile = encoder_to_arrays("quantile").fit(X, sample_weight=self._counts)
             self._encoders["quantile"] = quantile
         sample = _safe_indexing(X, self._searched)
         self._rows = {
@@ -492,8 +491,8 @@ class TabularRegressor(RegressorMixin, Tabular):
     True
     """
 
-    @with_callbacks
     @all_or_nothing
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularRegressor:
         """Search for kernels, and fit the model.
 
@@ -528,7 +527,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         table, seconds = Table(X, Y, weight), self.time_limit - self._last_seconds
         trials = self._search(table, stream, report, seconds)
         chosen = self._blended(self._judged(trials, table))
-        members = self._fit_members(chosen, Table(X, y, weight), stream)
+        members = self._fit_members(chosen, table, y, stream)
         self._finish(members, [trial for _, trial in chosen], table)
         self._keep_residuals(len(y), self._learning_factor(chosen[0][1], table))
         self._forget()
@@ -571,8 +570,14 @@ class TabularRegressor(RegressorMixin, Tabular):
         return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
 
     def _fit_members(
-        self, chosen: list[tuple[float, Trial]], table: Table, stream: Stream
+        self,
+        chosen: list[tuple[float, Trial]],
+        table: Table,
+        y: np.ndarray,
+        stream: Stream,
     ) -> list[Member]:
+        """Fit the targets `y`; those of the table have variance 1."""
+        given = replace(table, Y=y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = self._order, len(table)
         members: list[Member] = []
@@ -587,9 +592,9 @@ class TabularRegressor(RegressorMixin, Tabular):
                 break  # one good fit is better
             trial = self._adapted(trial, table, 0.8 * seconds - last)
             if self._how != "factorise":
-                members.append(self._fit_many(trial, table, stream))
+                members.append(self._fit_many(trial, given, stream))
                 continue
-            encoded = self._encoded_table(trial, table)
+            encoded = self._encoded_table(trial, given)
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = self._encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
@@ -640,10 +645,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         if plan == "iterate":  # at its current state
             n_iter = max(int(whole.solution_.iterations), 1)
             whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
-        errors = [
-            float(((fit.predict(U_apart) - self._y_apart) ** 2).mean())
-            for fit in (part, whole)
-        ]
+        size, errors = table.Y.std(axis=0), []
+        size[size == 0] = 1.0
+        for fit in (part, whole):
+            predicted = fit.predict(U_apart).reshape(self._y_apart.shape)
+            errors.append(float((((predicted - self._y_apart) / size) ** 2).mean()))
         if errors[0] < errors[1]:
             self._held_out = (*self._held_out[:2], m)
             return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
@@ -732,16 +738,18 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return intervals that contain the target with probability `coverage`.
 
         Up to 3,000 rows they are CV+ intervals with 20 folds (jackknife+ below 20
-        rows), from closed-form fits without each fold: with exchangeable rows and a
-        fixed kernel, the probability is at least 2·coverage − 1 − √(2/n), and near
-        `coverage` in practice. As the kernel is learned from the same n rows, residuals
-        are multiplied by 1 + p/n, where p is the number of lengthscales and penalties;
-        up to 600 rows, by their ratio in five folds whose kernels are learned without
-        the fold, if that is larger. For more rows, intervals are centred at the
-        prediction, with a width given by a quantile of the residuals of 1,500 rows:
+        rows), from closed-form fits without each fold: with exchangeable rows, a fixed
+        kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
+        − √(2/n), and near `coverage` in practice. As the kernel is learned from the
+        same n rows, residuals are multiplied by 1 + p/n, where p is the number of
+        lengthscales and penalties; up to 600 rows, by their ratio in five folds whose
+        kernels are learned without the fold, if that is larger. For more rows,
+        intervals are centred at the prediction, with a width given by a quantile of the
+        residuals of 1,500 rows:
         leave-one-out residuals if the Gram matrix is factorised (the jackknife, with
         asymptotically correct coverage for stable fits), otherwise residuals of
-        held-out rows (split conformal prediction: at least `coverage`).
+        held-out rows (split conformal prediction, approximately: the same rows have
+        chosen between two fits).
 
         If the learned kernel predicts the sizes of residuals, they are divided by their
         mean size near the row: intervals are then wider where targets are noisier.
@@ -758,12 +766,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         ndarray of shape (n, 2), or (n, n_targets, 2)
         """
         coverage = check_coverage(coverage)
-        X = self._rows_of(X)
+        blocks = self.model_.blocks_of(self._rows_of(X))
+        intervals = [self._intervals(rows, coverage) for rows in blocks]
+        return self._as_given(np.concatenate(intervals))
+
+    def _intervals(self, X: Any, coverage: float) -> np.ndarray:
+        """Return intervals for a block of rows, (n, k, 2)."""
         sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
         if self._folds is None:
             width = near * half_widths(sizes, coverage)
             mean = self.model_.predict(X)
-            return self._as_given(np.stack([mean - width, mean + width], axis=-1))
+            return np.stack([mean - width, mean + width], axis=-1)
         centres = sum(
             member.weight * member.fit.predict_folds(member.rows_of(X))
             for member in self.model_.members
@@ -778,15 +791,9 @@ class TabularRegressor(RegressorMixin, Tabular):
                 low, high = values - width, values + width
                 out[at, :, 0] = np.partition(low, n - rank, axis=0)[n - rank]
                 out[at, :, 1] = np.partition(high, rank - 1, axis=0)[rank - 1]
-        return self._as_given(out)
+        return out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def normalised(members: list[Member]) -> list[Member]:
-    """Return members with weights normalised to sum 1."""
-    total = sum(member.weight for member in members)
-    return [replace(member, weight=member.weight / total) for member in members]

@@ -207,8 +207,8 @@ def log_loss(
 class LeaveOneOut:
     """The leave-one-out loss, with its gradient.
 
-    The last entry of θ is log α; the others are multiplied by `ties` to give the
-    kernel's hyperparameters, so that columns of one block share a lengthscale.
+    The last entry of θ is log α; `ties` holds which of the others each of the kernel's
+    hyperparameters is, so that columns of one block share a lengthscale.
     """
 
     def __init__(
@@ -233,17 +233,17 @@ class LeaveOneOut:
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
     def start(self, alpha: float) -> np.ndarray:
-        theta = np.linalg.lstsq(self.ties, self.hyper.theta, rcond=None)[0]
+        theta = np.bincount(self.ties, self.hyper.theta) / np.bincount(self.ties)
         return np.append(theta, math.log(alpha))
 
     def kernel(self, theta: np.ndarray) -> Kernel:
-        return self.hyper.at(self.ties @ theta[:-1]).kernel
+        return self.hyper.at(theta[self.ties]).kernel
 
     @short_on_one_thread(lambda self, theta: _operations(len(self.X)))
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         if self.best[1] is not None and self.over():
             raise OutOfTimeError
-        hyper = self.hyper.at(self.ties @ theta[:-1])
+        hyper = self.hyper.at(theta[self.ties])
         alpha, n = math.exp(theta[-1]), len(self.X)
         penalty = alpha / self.weight
         P = inverse(np.array(hyper.kernel._gram(self.X, None)), penalty)
@@ -267,7 +267,7 @@ class LeaveOneOut:
         M += 0.5 * (A @ U.T)
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
-        gradient = np.append(self.ties.T @ slope, M.diagonal() @ penalty)
+        gradient = np.append(np.bincount(self.ties, slope), M.diagonal() @ penalty)
         if self.origin is not None:
             away = theta[:-1] - self.origin
             value += self.precision / n * float(away @ away)

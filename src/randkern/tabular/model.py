@@ -15,6 +15,7 @@ import scipy.linalg
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from randkern.backend.blas import factorise_upper
 from randkern.backend.compiled_loops import working_seconds
@@ -151,6 +152,12 @@ class Member:
         if hasattr(self.fit, "predict_proba"):
             return np.asarray(self.fit.predict_proba(rows))
         return np.asarray(self.fit.predict(rows)).reshape(len(rows), -1)
+
+
+def normalised(members: list[Member]) -> list[Member]:
+    """Return members with weights normalised to sum 1."""
+    total = sum(member.weight for member in members)
+    return [replace(member, weight=member.weight / total) for member in members]
 
 
 def folds_of(n: int) -> np.ndarray:
@@ -476,6 +483,15 @@ class TabularModel:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the weighted mean of predictions, (n, k)."""
+        return np.concatenate([self._predicted(rows) for rows in self.blocks_of(X)])
+
+    def blocks_of(self, X: Any) -> Iterator[Any]:
+        """Yield blocks of rows that are small when encoded."""
+        width = max(len(member.encoder.columns_) for member in self.members)
+        for rows in row_blocks(_num_samples(X), rows_within(_BLOCK_BYTES, 8 * width)):
+            yield _safe_indexing(X, rows)
+
+    def _predicted(self, X: Any) -> np.ndarray:
         parts = [member.weight * member.predict(X) for member in self.members]
         return np.sum(parts, axis=0)
 

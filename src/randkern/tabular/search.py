@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from scipy.optimize import nnls
 
 from randkern._random import Stream
@@ -183,9 +182,7 @@ class KernelSearch:
         blocks = self.blocks[numbers]
         if is_turned:
             blocks = np.arange(len(blocks))
-        ties = np.zeros((len(blocks), int(blocks.max()) + 1))
-        ties[np.arange(len(blocks)), blocks] = 1.0
-        return scipy.linalg.block_diag(ties, 1.0) if "+" in form else ties
+        return np.append(blocks, blocks.max() + 1) if "+" in form else blocks
 
     def _objective(
         self,
@@ -266,10 +263,10 @@ class KernelSearch:
         isotropic = [trial for trial in trials if trial.metric == "none"]
         start = min(isotropic, key=lambda trial: trial.objective)
         goal = self._objective_of(start, self.order[:n])
-        ties, goal.ties = goal.ties, np.ones((len(goal.ties), 1))
+        ties, goal.ties = goal.ties, np.zeros_like(goal.ties)
         goal.descend(start.theta[-2:], _REFINED_STEPS)
         value, (lengthscale, penalty), error = goal.best
-        goal.ties, goal.origin = ties, np.full(ties.shape[1], lengthscale)
+        goal.ties, goal.origin = ties, np.full(ties.max() + 1, lengthscale)
         goal.best = value, np.append(goal.origin, penalty), error
         return self._record(goal, (start.form, start.numbers, "none"), began)
 

@@ -4,9 +4,10 @@ They are ridge on random features of the Gaussian kernel (structured or dense
 projections), on optical features, on landmarks, and with the exact kernel on fewer
 rows; scikit-learn's ``RBFSampler`` and ``Nystroem`` with ``RidgeClassifier``, logistic
 regression on the columns, and boosted trees. All Gaussian methods use the same
-lengthscale and penalty, the optical kernel has its own penalty, and peers without a
-kernel use their defaults. Each fit runs in its own process, and fits 64 rows before it
-is timed, to load compiled code.
+lengthscale and penalty, and the optical kernel has its own penalty. Peers without a
+kernel use their defaults, but boosted trees get 10 and 30 rounds (``--rounds``), not
+100. Each fit runs in its own process, and fits 64 rows before it is timed, to load
+compiled code.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,21 +2,27 @@
 
 Ohana et al. (2020), appendix C.
 
-The original. For features |Ux|^m with real normal U, P(|k̂(x, y) − k(x, y)| ≥ t) is
-bounded, up to an unknown constant C, by D·exp(−C(Dt)^{1/m}): the higher the degree m,
-the heavier the tails and the slower the convergence. Nothing is measured; Fig. 2 is
-cited as evidence.
+The original. For features |Ux|^m with real normal U and m > 1, the upper tail
+P(k̂(x, y) − k(x, y) ≥ t) is bounded by D·exp(−C(Dt)^{1/m}) with an unknown constant C
+(eq. 31); for m = 1 both tails together by 2·exp(−c·min(t²D/K², tD/K)) (eq. 22). The
+higher the degree m, the heavier the tails and the slower the convergence. Nothing is
+measured; Fig. 2 is cited as evidence.
 
 Here. The error of the Gram matrix of some rows of norm 1 against D = 10² to 10⁵,
 compared to the square root of the exact variance, (K_{2m} − K_m²)/D summed over
 entries; and how often k̂ is above or below k by some number of standard deviations, for
 x = y and for rows at 60 degrees, compared to a normal law. `constants` has the largest
-C for which the bound holds in the measurements: a C independent of D would mean that
-the bound has the right form; one that falls with D, that it does not hold with a
-constant.
+C for which the bound of eq. 31 holds in the measurements; that it holds with this C
+says nothing. A C independent of D would mean that the bound has the right form; one
+that falls with D, that it does not hold with a constant. C falls for every degree, and
+none can hold for all D: at a fixed number of standard deviations the share tends to
+that of a normal law, while Dt grows as √D and the bound tends to 0. (The union bound of
+eq. 26 compares every summand with the whole sum, not with its D-th part.)
 
 Deviations.
 
+- C is that of both tails together, and is also given for m = 1: the paper has eq. 31
+  for the upper tail and m > 1.
 - U is complex normal, as on the device and in the rest of the paper.
 - Entries of U are independent (``projection="dense"``).
 """

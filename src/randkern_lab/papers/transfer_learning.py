@@ -21,9 +21,14 @@ Deviations.
 - Hyperparameters are chosen with 2,000 features of 16,000 rows on 5,000 others; the
   penalty is relative to the mean squared norm of the features. A warning is issued for
   a choice at an edge of its grid.
+- Fits are the library's default, those of the paper exact: with 3,000 features or more
+  (for ten classes) conjugate gradients stop when the loss is within 2 % of the labels'
+  variance of its minimum. Linear and exact kernels are solved directly.
 - Degree 4 and exact kernels (of ``--exact-rows`` rows) are added for any layer.
-- The device is simulated; `device` distinguishes variants, which show the causes of its
-  loss: no noise at all, fewer and more bits, half the exposure.
+- The device is simulated; `device` distinguishes variants: no noise at all, fewer and
+  more bits, half the exposure. They do not separate the causes of its loss: bias and
+  penalty are chosen again for each, and their losses lie near the standard error of an
+  error of 10,000 test rows, 0.45 points at 28 %.
 """
 
 from collections.abc import Iterator, Mapping
