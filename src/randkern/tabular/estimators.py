@@ -612,10 +612,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         order = np.arange(m)
         some = self._encoded_table(trial, table.take(order))
         part: Any = fit_ridge(trial.kernel, trial.alpha, some, order)
-        # The Gram matrix takes time before its factorisation, and predictions after it.
-        left = self._left() - 2 * gram_seconds(n, some.X.shape[1])
-        left -= _AFTER_SHARE * self.time_limit
-        plan, D = plan_of(n, max(left, floor))
+        plan, D = plan_of(n, max(self._left(), floor))
+        if plan == "factorise":  # after the Gram matrix, and before predictions
+            left = self._left() - 2 * gram_seconds(n, some.X.shape[1])
+            left -= _AFTER_SHARE * self.time_limit
+            plan, D = plan_of(n, max(left, floor))
         # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial, table.X, "float32")
