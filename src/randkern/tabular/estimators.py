@@ -728,8 +728,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        X = self._rows_of(X)
-        return self._as_given(self.model_.predict(X))
+        return self._as_given(self.model_.predict(self._rows_of(X)))
 
     def _as_given(self, values: np.ndarray) -> np.ndarray:
         """Return values (n, k, ...) in the shape of the targets of `fit`."""
