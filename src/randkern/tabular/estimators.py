@@ -613,16 +613,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         some = self._encoded_table(trial, table.take(order))
         part: Any = fit_ridge(trial.kernel, trial.alpha, some, order)
         plan, D = plan_of(n, max(self._left(), floor))
+        after = _AFTER_SHARE * self.time_limit
         if plan == "factorise":  # after the Gram matrix, and before predictions
-            left = self._left() - 2 * gram_seconds(n, some.X.shape[1])
-            left -= _AFTER_SHARE * self.time_limit
+            left = self._left() - after - 2 * gram_seconds(n, some.X.shape[1])
             plan, D = plan_of(n, max(left, floor))
         # Use tiles of the Gram matrix, or as many features as fit in memory.
         encoder = copy(encoder).set_params(dtype="float32")
         U = self._encoded(trial, table.X, "float32")
         seed = int(stream.child("features").generator().integers(2**31))
-        left = self._left() - _AFTER_SHARE * self.time_limit
-        until = self._clock() + max(left, floor)
+        until = self._clock() + max(self._left() - after, floor)
         shared: dict[str, Any] = {
             "fit_intercept": True,
             "memory_limit": MEMORY_LIMIT,
@@ -728,7 +727,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         X : dataframe or array of shape (n, d)
             With the columns of the fit.
         """
-        return self._as_given(self.model_.predict(self._rows_of(X)))
+        X = self._rows_of(X)
+        return self._as_given(self.model_.predict(X))
 
     def _as_given(self, values: np.ndarray) -> np.ndarray:
         """Return values (n, k, ...) in the shape of the targets of `fit`."""
@@ -766,9 +766,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         ndarray of shape (n, 2), or (n, n_targets, 2)
         """
         coverage = check_coverage(coverage)
-        blocks = self.model_.blocks_of(self._rows_of(X))
-        intervals = [self._intervals(rows, coverage) for rows in blocks]
-        return self._as_given(np.concatenate(intervals))
+        X = self._rows_of(X)
+        parts = [self._intervals(rows, coverage) for rows in self.model_.blocks_of(X)]
+        return self._as_given(np.concatenate(parts))
 
     def _intervals(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""
