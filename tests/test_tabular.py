@@ -1990,6 +1990,9 @@ def test_predictions_in_blocks_of_rows(fitted, fitted_classifier, monkeypatch):
         return (*made, fitted_classifier.predict_proba(TABLE))
 
     whole = results()
+    for predict in (fitted.predict, fitted.predict_interval, fitted_classifier.predict):
+        with pytest.raises(ValueError, match="0 rows"):
+            predict(TABLE[:0])
     monkeypatch.setattr(model, "_BLOCK_BYTES", 2000)
     for now, before in zip(results(), whole, strict=True):
         np.testing.assert_allclose(now, before, rtol=1e-6, atol=1e-8)

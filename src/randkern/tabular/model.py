@@ -488,7 +488,8 @@ class TabularModel:
     def blocks_of(self, X: Any) -> Iterator[Any]:
         """Yield blocks of rows that are small when encoded."""
         width = max(len(member.encoder.columns_) for member in self.members)
-        for rows in row_blocks(_num_samples(X), rows_within(_BLOCK_BYTES, 8 * width)):
+        n = max(_num_samples(X), 1)  # a table without rows is refused by the encoder
+        for rows in row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width)):
             yield _safe_indexing(X, rows)
 
     def _predicted(self, X: Any) -> np.ndarray:
