@@ -371,10 +371,11 @@ def test_bad_parameters(options, message):
         learner(**options).fit(X, Y)
 
 
-def test_exact_kernels_of_too_many_rows_are_refused():
+@pytest.mark.parametrize("n_components", [None, 40_000])
+def test_exact_kernels_of_too_many_rows_are_refused(n_components):
     rows = np.zeros((40_000, 2))
-    with pytest.raises(MemoryLimitError, match="Set n_components"):
-        learner(n_components=None).fit(rows, rows[:, 0])
+    with pytest.raises(MemoryLimitError, match="Set n_components to less"):
+        learner(n_components=n_components).fit(rows, rows[:, 0])
 
 
 def test_a_kernel_with_a_rule_for_its_lengthscale():

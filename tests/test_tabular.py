@@ -450,12 +450,21 @@ def test_explained_code_of_a_classifier(fitted_classifier):
 def test_many_rows(monkeypatch, how):
     plan = ("features", 2) if how == "part" else (how, 300 * (how == "features"))
     # Time that a search leaves may suffice for a factorisation after all.
-    plans = iter([("iterate", 0) if how == "factorise" else plan, plan])
-    monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: next(plans))
+    plans = [plan, plan, ("iterate", 0) if how == "factorise" else plan]
+    planned = []
+
+    def plan_of(n, seconds):
+        planned.append(seconds)
+        return plans.pop()
+
+    monkeypatch.setattr(estimators, "plan_of", plan_of)
     rows = 100 if how == "part" else 3
     monkeypatch.setattr(estimators, "factorised_rows", lambda seconds: rows)
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
+    # A late factorisation leaves time for predictions; others get what is left.
+    assert len(planned) == 2 + (how == "factorise")
+    assert how != "factorise" or planned[2] < planned[1] - 1
     assert len(fit._residuals) == 30
     found = fit.model_.members[0].fit
     assert isinstance(found, model.ExactRidge) == (how == "part")
