@@ -62,8 +62,9 @@ class RowBlocks:
     Attributes
     ----------
     n_rows : int or None
-        None while unknown.
+        Number of rows, None while unknown.
     n_blocks : int or None
+        Number of blocks with rows, None while unknown.
     column_names : tuple of str or None
         Names of the columns of X, for Parquet files.
 
@@ -117,8 +118,8 @@ class RowBlocks:
         self._blocks = blocks
         if n_rows is not None and n_rows != 0:
             check_count("n_rows", n_rows)
-        self._n_rows = n_rows if n_rows is None else int(n_rows)
-        self._n_blocks: int | None = None
+        self.n_rows = n_rows if n_rows is None else int(n_rows)
+        self.n_blocks: int | None = None
         self._parts: tuple[bool, bool] | None = None
         self.column_names: tuple[str, ...] | None = None
 
@@ -152,7 +153,7 @@ class RowBlocks:
         >>> [block.y.tolist() for block in rows]
         [[0.0, 2.0], [4.0, 6.0], [8.0]]
         """
-        return cls._of_source(ArraySource.of(X, y, sample_weight, block_rows))
+        return cls._of_source(ArraySource(X, y, sample_weight, block_rows))
 
     @classmethod
     def from_parquet(
@@ -212,7 +213,7 @@ class RowBlocks:
         [([[1.0, 3.0], [2.0, 4.0]], [5.0, 6.0])]
         >>> folder.cleanup()
         """
-        source = ParquetSource.of(path, target, sample_weight, columns, block_rows)
+        source = ParquetSource(path, target, sample_weight, columns, block_rows)
         rows = cls._of_source(source)
         rows.column_names = source.columns
         return rows
@@ -263,22 +264,11 @@ class RowBlocks:
     @classmethod
     def _of_source(cls, source: ArraySource | ParquetSource) -> RowBlocks:
         rows = cls(source, n_rows=source.n_rows)
-        rows._n_blocks = source.n_blocks
+        rows.n_blocks = source.n_blocks
         return rows
 
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, None while unknown."""
-        return self._n_rows
-
-    @property
-    def n_blocks(self) -> int | None:
-        """Number of blocks with rows, None while unknown."""
-        return self._n_blocks
-
     def __iter__(self) -> Iterator[RowBlock]:
-        counted = yield from self._checked(self._start())
-        self._n_rows, self._n_blocks = counted
+        self.n_rows, self.n_blocks = yield from self._checked(self._start())
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
@@ -313,7 +303,7 @@ class RowBlocks:
             items = (source[int(i)] for i in generator.permutation(len(source)))
         else:
             items = self._start()
-        self._n_rows, _ = yield from self._checked(items)
+        self.n_rows, _ = yield from self._checked(items)
 
     def _checked(
         self, items: Iterable[Any]
@@ -328,27 +318,27 @@ class RowBlocks:
             self._check_parts(block, number)
             n_rows += length
             n_blocks += 1
-            if self._n_rows is not None and n_rows > self._n_rows:
+            if self.n_rows is not None and n_rows > self.n_rows:
                 raise ValueError(
-                    f"block {number} brings the rows to {n_rows}, but {self._n_rows} "
+                    f"block {number} brings the rows to {n_rows}, but {self.n_rows} "
                     f"were expected; {self._advice()}"
                 )
             yield block
-        if self._n_rows is not None and n_rows != self._n_rows:
+        if self.n_rows is not None and n_rows != self.n_rows:
             raise ValueError(
-                f"this pass over the blocks gave {n_rows} rows, but {self._n_rows} "
+                f"this pass over the blocks gave {n_rows} rows, but {self.n_rows} "
                 f"were expected; {self._advice()}"
             )
         return n_rows, n_blocks
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if self._n_rows is None:
+        if self.n_rows is None:
             return f"{name}(rows not counted yet)"
-        if self._n_blocks is None:
-            return f"{name}({self._n_rows:,} rows)"
-        blocks = "block" if self._n_blocks == 1 else "blocks"
-        return f"{name}({self._n_rows:,} rows in {self._n_blocks:,} {blocks})"
+        if self.n_blocks is None:
+            return f"{name}({self.n_rows:,} rows)"
+        blocks = "block" if self.n_blocks == 1 else "blocks"
+        return f"{name}({self.n_rows:,} rows in {self.n_blocks:,} {blocks})"
 
     def _start(self) -> Iterator[Any]:
         """Return a fresh iterator over the blocks."""
@@ -378,7 +368,7 @@ class RowBlocks:
                 )
 
     def _advice(self) -> str:
-        if self._n_blocks is None:
+        if self.n_blocks is None:
             return "correct n_rows=, or leave it out."
         return (
             "every pass must give the same rows: check that the data did not change, "
@@ -491,40 +481,27 @@ _DECIMALS = ("decimal32", "decimal64", "decimal128", "decimal256")
 _TEXTS = ("string", "large_string", "string_view")
 
 
-@dataclass(frozen=True)
 class ParquetSource:
-    """Columns of Parquet files, by name, so that the source pickles in a few bytes.
+    """Columns of Parquet files, by name, so that the source pickles in a few bytes."""
 
-    `categories` are the `columns` that hold text or categories.
-    """
-
-    path: Any
-    target: str | None
-    sample_weight: str | None
-    columns: tuple[str, ...]
-    categories: tuple[bool, ...]
-    dtype: np.dtype
-    block_rows: int
-    n_rows: int
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         path: Any,
         target: str | None,
         sample_weight: str | None,
         columns: list[str] | None,
         block_rows: int,
-    ) -> ParquetSource:
-        """Read the schema and the numbers of rows; check the columns."""
-        check_count("block_rows", block_rows)
-        place = [str(p) for p in path] if isinstance(path, list | tuple) else str(path)
+    ):
+        self.block_rows = check_count("block_rows", block_rows)
+        several = isinstance(path, list | tuple)
+        self.path: Any = [str(p) for p in path] if several else str(path)
+        self.target, self.sample_weight = target, sample_weight
         arrow = import_extra("pyarrow", _PURPOSE, "data")
-        dataset = _open(place)
+        dataset = _open(self.path)
         schema = dataset.schema
         given = {"target": target, "sample_weight": sample_weight}
         apart = {role: name for role, name in given.items() if name is not None}
-        _check_names(place, schema.names, [*apart.values(), *(columns or ())])
+        _check_names(self.path, schema.names, [*apart.values(), *(columns or ())])
         for role, name in apart.items():
             if name in (columns or ()):
                 raise ValueError(
@@ -534,25 +511,16 @@ class ParquetSource:
         if columns is None:
             columns = [name for name in schema.names if name not in apart.values()]
         if not columns:
-            raise ValueError(f"{place}: no column is left for X.")
+            raise ValueError(f"{self.path}: no column is left for X.")
+        self.columns = tuple(columns)
         fields = [schema.field(name) for name in columns]
-        with _readable(place):  # the footers of the files
-            n_rows = int(dataset.count_rows())
+        with _readable(self.path):  # the footers of the files
+            self.n_rows = int(dataset.count_rows())
+        self.n_blocks = -(-self.n_rows // self.block_rows)
+        # Whether columns hold text or categories.
+        self.categories = [_is_category(arrow, field, self.path) for field in fields]
         single = all(field.type == arrow.float32() for field in fields)
-        return cls(
-            place,
-            target,
-            sample_weight,
-            tuple(columns),
-            tuple(_is_category(arrow, field, place) for field in fields),
-            np.dtype(np.float32 if single else np.float64),
-            int(block_rows),
-            n_rows,
-        )
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_rows // self.block_rows)
+        self.dtype = np.dtype(np.float32 if single else np.float64)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
         return self.shuffled(None)
@@ -628,11 +596,12 @@ class ParquetSource:
         pandas = import_extra("pandas", f"{_PURPOSE}, for columns of text,", "data")
         columns = {}
         for name, is_category in zip(self.columns, self.categories, strict=True):
-            if is_category:
-                columns[name] = table[name].to_pandas()
-            else:
-                # The dtype must not depend on whether a block has missing values.
-                columns[name] = _numbers(table, name, np.dtype(float))
+            # The dtype must not depend on whether a block has missing values.
+            columns[name] = (
+                table[name].to_pandas()
+                if is_category
+                else _numbers(table, name, self.dtype)
+            )
         return pandas.DataFrame(columns)
 
 
@@ -685,8 +654,7 @@ def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
 
 def _numbers(table: Any, name: str, dtype: np.dtype) -> np.ndarray:
     """Return a column of numbers, with missing values as NaN."""
-    column = table[name].cast(str(dtype).replace("float64", "double"), safe=False)
-    return column.to_numpy()
+    return table[name].cast(str(dtype), safe=False).to_numpy()
 
 
 def _values(table: Any, name: str) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -298,62 +297,42 @@ _SLICE_BYTES = 10**6
 _ASSUMED_ITEMSIZE = 8
 
 
-@dataclass(frozen=True, eq=False)
 class ArraySource:
     """X, y and sample_weight as arrays, read in slices of `block_rows` rows."""
 
-    X: Any
-    y: Any
-    sample_weight: Any
-    block_rows: int
-
-    @classmethod
-    def of(
-        cls, X: Any, y: Any, sample_weight: Any, block_rows: int | None
-    ) -> ArraySource:
-        """Check shapes without reading rows, and choose the block size."""
+    def __init__(self, X: Any, y: Any, sample_weight: Any, block_rows: int | None):
         X = _sliceable("X", X)
         if len(X.shape) != 2:
             raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
-        rest = {"y": y, "sample_weight": sample_weight}
-        for name, part in rest.items():
-            if part is None:
-                continue
-            rest[name] = part = _sliceable(name, part)
-            if not part.shape or part.shape[0] != X.shape[0]:
-                raise ValueError(
-                    f"{name} has shape {part.shape}, but X has {X.shape[0]} rows; "
-                    "they must have the same length."
-                )
+        self.parts = [X]
+        for name, part in (("y", y), ("sample_weight", sample_weight)):
+            if part is not None:
+                part = _sliceable(name, part)
+                if not part.shape or part.shape[0] != X.shape[0]:
+                    raise ValueError(
+                        f"{name} has shape {part.shape}, but X has {X.shape[0]} rows; "
+                        "they must have the same length."
+                    )
+            self.parts.append(part)
         if block_rows is None:
             block_rows = default_block_rows(X)
-        return cls(X, block_rows=check_count("block_rows", block_rows), **rest)
+        self.block_rows = check_count("block_rows", block_rows)
+        self.n_rows = int(X.shape[0])
+        self.n_blocks = -(-self.n_rows // self.block_rows)
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.X.shape[0])
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_rows // self.block_rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for rows in row_blocks(self.n_rows, self.block_rows):
             yield self._rows(rows)
 
-    def shuffled(
-        self, generator: np.random.Generator
-    ) -> Iterator[tuple[Any, Any, Any]]:
+    def shuffled(self, generator: np.random.Generator) -> Iterator[tuple[Any, ...]]:
         """Yield slices in a random order: of 1 MB, or of whole chunks."""
-        most = min(self.block_rows, default_block_rows(self.X, _SLICE_BYTES))
+        most = min(self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES))
         slices = list(row_blocks(self.n_rows, most))
         for i in generator.permutation(len(slices)):
             yield self._rows(slices[i])
 
-    def _rows(self, rows: slice) -> tuple[Any, Any, Any]:
-        parts = (self.X, self.y, self.sample_weight)
-        X, y, weight = (_read(part, rows) for part in parts)
-        return X, y, weight
+    def _rows(self, rows: slice) -> tuple[Any, ...]:
+        return tuple(_read(part, rows) for part in self.parts)
 
 
 def default_block_rows(X: Any, n_bytes: int = _BLOCK_BYTES) -> int:
