@@ -422,16 +422,27 @@ def check_given(estimator: Any, y: Any) -> None:
         )
 
 
-def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    """Return the weights of the rows of X as float64, non-negative and not all 0."""
+def check_weights(
+    sample_weight: Any, X: Rows, *, of_block: bool = False
+) -> np.ndarray | None:
+    """Return the weights of the rows of X as float64, non-negative.
+
+    They must not all be 0, unless the rows are a block of others (`of_block`).
+    """
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(
-        _weights_like(sample_weight, X),
-        X,
-        dtype=_floats_of(X)[0],
-        ensure_non_negative=True,
-    )
+    weights: Any = read_tensor(sample_weight, "sample_weight")
+    check_kind(weights, "sample_weight")
+    dtype = _floats_of(X)[0]
+    if is_tensor(X) and isinstance(weights, (list, tuple)):
+        weights = X.new_tensor(weights, dtype=dtype)
+    if of_block:
+        weights = weights if is_tensor(weights) else np.asarray(weights)
+        if tuple(weights.shape) == (X.shape[0],) and not weights.any():
+            # scikit-learn refuses weights that are all 0.
+            n = X.shape[0]
+            return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
+    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not math.isfinite(total):
@@ -443,29 +454,6 @@ def check_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
     if not (weights != 0).any():
         raise ValueError("every sample_weight is zero: no row is left to fit.")
     return weights
-
-
-def check_block_weights(sample_weight: Any, X: Rows) -> np.ndarray | None:
-    """Return the weights of a block of rows, which may all be 0."""
-    if sample_weight is None:
-        return None
-    weights = _weights_like(sample_weight, X)
-    weights = weights if is_tensor(weights) else np.asarray(weights)
-    if tuple(weights.shape) == (X.shape[0],) and not weights.any():
-        # scikit-learn refuses weights that are all 0.
-        if is_tensor(X):
-            return X.new_zeros(len(X), dtype=_floats_of(X)[0])
-        return np.zeros(X.shape[0])
-    return check_weights(weights, X)
-
-
-def _weights_like(sample_weight: Any, X: Rows) -> Any:
-    """Return a list of weights as an array of the library and device of the rows."""
-    sample_weight = read_tensor(sample_weight, "sample_weight")
-    check_kind(sample_weight, "sample_weight")
-    if is_tensor(X) and isinstance(sample_weight, (list, tuple)):
-        return X.new_tensor(sample_weight, dtype=_floats_of(X)[0])
-    return sample_weight
 
 
 def place_of(array: Any) -> str:
@@ -526,6 +514,10 @@ def _floats_of(X: Any) -> tuple[Any, ...]:
     return tensor_floats() if is_device_array(X) else FLOATS
 
 
+def _columns_of_objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
+    return np.column_stack([objects_of(X[X.columns[j]]) for j in columns])
+
+
 @dataclass(frozen=True)
 class TableEncoder:
     """Encodes a dataframe as numbers: text and categorical columns become codes.
@@ -557,7 +549,7 @@ class TableEncoder:
             handle_unknown="use_encoded_value",
             unknown_value=-1,
             encoded_missing_value=-2,
-        ).fit(cls._objects(X, encoded))
+        ).fit(_columns_of_objects(X, encoded))
         return cls(encoded, names, encoder)
 
     def check_numbers(self, columns: tuple[int, ...], reader: Any) -> None:
@@ -589,11 +581,6 @@ class TableEncoder:
                     "of rows lacks; put a row of each category into the first block."
                 )
 
-    @staticmethod
-    def _objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
-        names = list(X.columns)
-        return np.column_stack([objects_of(X[names[j]]) for j in columns])
-
     def transform(self, X: Any) -> np.ndarray:
         """Return the rows of `X` as a float64 array of the same width."""
         check_numeric(X, _CHANGED, self.encoded)
@@ -603,8 +590,8 @@ class TableEncoder:
                 out[:, j] = numbers_of(X[name])
         if self.encoder is not None:
             self._check_texts(X)
-            codes = self.encoder.transform(self._objects(X, self.encoded))
-            out[:, list(self.encoded)] = codes
+            objects = _columns_of_objects(X, self.encoded)
+            out[:, list(self.encoded)] = self.encoder.transform(objects)
         return out
 
     def _check_texts(self, X: Any) -> None:

@@ -299,8 +299,7 @@ def load(
             "copy it again, or save the model again",
         ):
             sizes = check_archive(file, limit, copies=_COPIES)
-            form, writer = _header(file, path, sizes, limit)
-        _check_version(path, form, writer)
+            writer = _checked_version(file, path, sizes, limit)
         if device is not None:
             empty_on(device, float)  # raises, listing the devices, if it is missing
         before = _device.set(device)
@@ -342,7 +341,6 @@ def _loaded(skops: Any, file: BinaryIO, path: Any, allowed: list[str]) -> Any:
     try:
         return skops.load(file, trusted=allowed)
     except skops.exceptions.UntrustedTypesFoundException as error:
-        file.seek(0)
         unknown = _unknown_types(skops, file, allowed)
         raise ModelFileError(
             f"{path} holds objects of types that are not trusted: "
@@ -428,12 +426,12 @@ def _checked_names(trusted: Any) -> list[str]:
 
 
 def _unknown_types(skops: Any, file: BinaryIO, allowed: Iterable[str]) -> list[str]:
+    file.seek(0)
     return sorted({*skops.get_untrusted_types(file=file)} - {*allowed})
 
 
 def _check_loadable(skops: Any, file: BinaryIO) -> None:
     """Raise for types that `load` cannot find; warn of types that need trust."""
-    file.seek(0)
     unknown = _unknown_types(skops, file, TRUSTED_TYPES)
     for name in unknown:
         if pydoc.locate(name) is None:
@@ -450,10 +448,15 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
         )
 
 
-def _header(
+def _checked_version(
     file: BinaryIO, path: Any, sizes: Mapping[str, int], limit: int
-) -> tuple[int, str]:
-    """Return the format of a file, and the version that wrote it."""
+) -> str:
+    """Return the version that wrote a file, with a warning if it is newer than this.
+
+    Refuses another format.
+    """
+    from packaging.version import InvalidVersion, Version
+
     if _MEMBER not in sizes:
         raise ModelFileError(
             f"{path} is a zip archive, but no file of randkern.save; files that skops "
@@ -462,7 +465,29 @@ def _header(
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_MEMBER))
-    return int(header["format"]), str(header["randkern"])
+    form, writer = int(header["format"]), str(header["randkern"])
+    if form != _FORMAT:
+        advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
+        raise ModelFileError(
+            f"{path} has format {form} of randkern {writer}, but randkern "
+            f"{__version__} reads format {_FORMAT}; {advice}."
+        )
+    try:
+        newer = Version(writer) > Version(__version__)
+    except InvalidVersion as error:
+        raise ModelFileError(
+            f"{path} names {writer!r} as the version of randkern that wrote it; it "
+            "is damaged."
+        ) from error
+    if newer:
+        warnings.warn(
+            f"{path} was written by randkern {writer}, which is newer than this "
+            f"version, {__version__}: what it holds may be read wrongly; upgrade "
+            "randkern.",
+            ModelVersionWarning,
+            stacklevel=3,
+        )
+    return writer
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
@@ -517,30 +542,3 @@ def _check_object_arrays(nodes: Sequence[Mapping[str, Any]]) -> None:
             name = node.get("__id__")
             if name is not None and name in sequences and known[name] > 1:
                 raise ValueError("an array of objects holds the same sequence twice")
-
-
-def _check_version(path: Any, form: int, writer: str) -> None:
-    """Refuse another format; warn of a newer version."""
-    from packaging.version import InvalidVersion, Version
-
-    if form != _FORMAT:
-        advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
-        raise ModelFileError(
-            f"{path} has format {form} of randkern {writer}, but randkern "
-            f"{__version__} reads format {_FORMAT}; {advice}."
-        )
-    try:
-        newer = Version(writer) > Version(__version__)
-    except InvalidVersion as error:
-        raise ModelFileError(
-            f"{path} names {writer!r} as the version of randkern that wrote it; it "
-            "is damaged."
-        ) from error
-    if newer:
-        warnings.warn(
-            f"{path} was written by randkern {writer}, which is newer than this "
-            f"version, {__version__}: what it holds may be read wrongly; upgrade "
-            "randkern.",
-            ModelVersionWarning,
-            stacklevel=3,
-        )

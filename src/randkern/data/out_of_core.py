@@ -14,7 +14,7 @@ from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
     Rows,
-    check_block_weights,
+    check_weights,
     is_device_array,
     place_of,
     validate_rows,
@@ -130,12 +130,14 @@ class _CheckedBlocks:
         self.estimator, self.blocks, self.device = estimator, blocks, device
         # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
-        self._places: tuple[str, str] | None = None
+        self._places: tuple[str, ...] = ()
 
     def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
         """Return the rows of a block and their weights."""
         X = named_rows(self.blocks, block)
-        places = (_place_given(X), _place_given(block.y))
+        places = tuple(
+            place_of(each if is_device_array(each) else None) for each in (X, block.y)
+        )
         self._places = self._places or places
         for name, here, before in zip("Xy", places, self._places, strict=True):
             if here != before:
@@ -149,7 +151,7 @@ class _CheckedBlocks:
         encoder = getattr(self.estimator, "table_encoder_", None)
         if not first and encoder is not None:
             encoder.check_known(X)
-        return X, check_block_weights(block.sample_weight, X)
+        return X, check_weights(block.sample_weight, X, of_block=True)
 
     def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
         """Yield blocks with their targets, in order or in a random order."""
@@ -172,11 +174,7 @@ def read_stream(
     sample_weight: Any,
     stream: Stream,
 ) -> tuple[StreamedRows, tuple[Rows, Any]]:
-    """Read and check all rows once.
-
-    Sets the attributes of validation on the estimator. Returns the rows, and a sample
-    of them and their weights, from which a kernel may be resolved.
-    """
+    """Read and check all rows once, for :func:`randkern.data.reading.read`."""
     given, device = split_device(X)
     made_of = dask_blocks if is_dask(given) else as_blocks
     blocks = made_of(given, y, sample_weight)
@@ -255,11 +253,6 @@ def _empty_on(device: str, X: Rows) -> Any:
     """Return an empty array like the rows of X, on a device."""
     like = empty_on(device, ops_of(X).numpy_dtype(X))
     return ops_of(like).empty((0, X.shape[1]), like)
-
-
-def _place_given(array: Any) -> str:
-    """Describe the library and device of an array."""
-    return place_of(array if is_device_array(array) else None)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from randkern._extras import import_extra
 from randkern._validation import check_count, is_tensor
@@ -37,7 +38,7 @@ class RowBlock:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return count_rows(self.X)
+        return _num_samples(self.X)
 
 
 class RowBlocks:
@@ -450,7 +451,7 @@ def checked_length(block: RowBlock, number: int) -> int:
         if part is None and name != "X":
             continue
         try:
-            lengths[name] = count_rows(part)
+            lengths[name] = _num_samples(part)
         except TypeError:
             raise TypeError(
                 f"{name} of block {number} is a {type(part).__name__} without rows; "
@@ -465,19 +466,8 @@ def checked_length(block: RowBlock, number: int) -> int:
     return lengths["X"]
 
 
-def count_rows(part: Any) -> int:
-    """Return the length of an array, a sparse matrix, a dataframe or a list."""
-    shape = getattr(part, "shape", None)
-    if shape is None:
-        return len(part)
-    if not shape:
-        raise TypeError("a scalar has no rows")
-    return int(shape[0])
-
-
 _PURPOSE = "RowBlocks.from_parquet"
 _BUFFER_BYTES = 2**20
-_DECIMALS = ("decimal32", "decimal64", "decimal128", "decimal256")
 _TEXTS = ("string", "large_string", "string_view")
 
 
@@ -644,7 +634,7 @@ def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
     if arrow.types.is_dictionary(kind) or str(kind) in _TEXTS:
         return True
     is_one_of = arrow.types.is_integer, arrow.types.is_floating, arrow.types.is_boolean
-    if any(check(kind) for check in is_one_of) or str(kind).startswith(_DECIMALS):
+    if any(check(kind) for check in is_one_of) or str(kind).startswith("decimal"):
         return False
     raise ValueError(
         f"{path}: column {field.name!r} is of type {kind}, which is neither numbers "
@@ -660,9 +650,9 @@ def _numbers(table: Any, name: str, dtype: np.dtype) -> np.ndarray:
 def _values(table: Any, name: str) -> np.ndarray:
     """Return a column in its own type, categories as their values."""
     column = table[name]
-    if hasattr(column.type, "value_type") and hasattr(column.type, "index_type"):
+    if str(column.type).startswith("dictionary"):
         column = column.cast(column.type.value_type)
-    elif str(column.type).startswith(_DECIMALS):
+    elif str(column.type).startswith("decimal"):
         column = column.cast("double", safe=False)
     return column.to_numpy()
 

@@ -34,8 +34,8 @@ from randkern._validation import (
     FLOATS,
     Rows,
     canonical,
-    check_block_weights,
     check_given,
+    check_weights,
     is_dask_collection,
     is_device_array,
     is_tensor,
@@ -69,20 +69,15 @@ def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
     """Return a Dask array of an estimator's method applied to each partition."""
     da = import_extra("dask.array", READING_DASK, "dask")
     meta = np.empty((0,) if width is None else (0, width), dtype)
-    worker = for_workers(method.__self__)
     X, device = split_device(X)
-    name = method.__name__
-    method = getattr(worker, name)
-    if device is not None:
-        method = functools.partial(_on_device, worker, name, device)
-    method = functools.partial(_of_partition, method, meta)
+    method = getattr(for_workers(method.__self__), method.__name__)
+    call = functools.partial(_of_partition, method, meta, device)
     if not isinstance(X, da.Array):
-        return X.map_partitions(method, meta=meta)
+        return X.map_partitions(call, meta=meta)
     X = with_whole_rows(X)
     if width is None:
-        return X.map_blocks(method, drop_axis=1, meta=meta)
-    chunks = (X.chunks[0], (width,))
-    return X.map_blocks(method, chunks=chunks, meta=meta)
+        return X.map_blocks(call, drop_axis=1, meta=meta)
+    return X.map_blocks(call, chunks=(X.chunks[0], (width,)), meta=meta)
 
 
 def with_whole_rows(X: Any) -> Any:
@@ -95,14 +90,11 @@ def with_whole_rows(X: Any) -> Any:
     return X.rechunk({1: -1})
 
 
-def _of_partition(method: Any, meta: np.ndarray, X: Any) -> Any:
+def _of_partition(method: Any, meta: np.ndarray, device: str | None, X: Any) -> Any:
     """Return an estimator's method of a partition: nothing, `meta`, for no rows."""
-    return method(X) if X.shape[0] else meta
-
-
-def _on_device(estimator: Any, method: str, device: str, X: Any) -> Any:
-    """Return an estimator's method of a partition that is moved to a device."""
-    return getattr(estimator, method)(DeviceBlocks(X, device))
+    if not X.shape[0]:
+        return meta
+    return method(X if device is None else DeviceBlocks(X, device))
 
 
 def for_workers(estimator: Any) -> Any:
@@ -419,7 +411,7 @@ def _first_look(
         if device is not None:
             check_dense(X)
             empty_on(device, X.dtype)  # raises, listing this worker's devices
-        weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+        weight = check_weights(weight, X, of_block=True)
         if y is not None:
             y = np.asarray(y)
             if len(y) != X.shape[0]:
@@ -436,7 +428,7 @@ def _first_look(
 def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
     X, y, weight = block
     X = checked_partition(X, estimator.n_features_in_).astype(dtype, copy=False)
-    weight = check_block_weights(None if weight is None else np.asarray(weight), X)
+    weight = check_weights(weight, X, of_block=True)
     return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
 
 
@@ -481,29 +473,27 @@ def sampled_dask(
 def read_dask(
     estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[DaskShards, tuple[Any, Any]]:
-    """Read and check all partitions once.
-
-    Sets the attributes of validation on the estimator. Returns the rows, and a sample
-    of them and their weights, from which a kernel may be resolved.
-    """
+    """Read and check all partitions once, for :func:`randkern.data.reading.read`."""
     check_given(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
     X, device = split_device(X)
     blocks, found = _looked_at(estimator, X, y, sample_weight, stream, device)
-    if not sum(found.lengths):
+    filled = [(block, n) for block, n in zip(blocks, found.lengths, strict=True) if n]
+    if not filled:
         raise ValueError("X has no rows: found 0 samples, 1 is required.")
     n_targets = estimator._learn_from(found.seen)
     dtype = np.result_type(*found.dtypes)
     call, worker = delayed(on_one_thread), for_workers(estimator)
-    rows = tuple(
-        call(_checked_rows, block, worker, dtype)
-        for block, n in zip(blocks, found.lengths, strict=True)
-        if n
-    )
-    if may_stay_with_workers(found.n_bytes, _cluster_memory(estimator)):
+    rows = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
+    workers, limit = _workers(), estimator.memory_limit
+    if workers:
+        memory = sum(each["memory_limit"] or 0 for each in workers)
+    else:
+        memory = resolve_memory_limit(limit)
+    if may_stay_with_workers(found.n_bytes, memory):
         rows = dask.persist(*rows)
-    lengths = tuple(n for n in found.lengths if n)
-    keep = may_stay_on_devices(found.n_bytes, estimator.memory_limit, len(_workers()))
+    lengths = [n for _, n in filled]
+    keep = may_stay_on_devices(found.n_bytes, limit, len(workers))
     like = np.empty((0, estimator.n_features_in_), dtype)
     shards = DaskShards(rows, lengths, n_targets, like, device, keep)
     return shards, found.sample.rows()
@@ -518,21 +508,12 @@ def _workers() -> list[dict[str, Any]]:
     return list(client.scheduler_info(n_workers=-1)["workers"].values())
 
 
-def _cluster_memory(estimator: Any) -> float:
-    """Return the memory of all workers, or of this process without a cluster."""
-    workers = _workers()
-    if not workers:
-        return resolve_memory_limit(estimator.memory_limit)
-    return sum(worker["memory_limit"] or 0 for worker in workers)
-
-
 def read_devices(
     estimator: Any, X: DeviceRows, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[DeviceShards, tuple[Any, Any]]:
     """Check all shards, and distribute targets and weights to their devices.
 
-    Sets the attributes of validation on the estimator. Returns the rows, and a sample
-    of them and their weights, from which a kernel may be resolved.
+    For :func:`randkern.data.reading.read`.
     """
     shards = checked_shards(estimator, X, reset=True)
     # One column with all rows, against which targets and weights are checked.
@@ -570,6 +551,7 @@ def checked_shards(estimator: Any, X: DeviceRows, *, reset: bool) -> list[Any]:
             "SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and call "
             "under sklearn.config_context(array_api_dispatch=True)."
         )
-    first, *others = X.parts
-    checked = [validate_rows(estimator, first, reset=reset)]
-    return checked + [validate_rows(estimator, part, reset=False) for part in others]
+    return [
+        validate_rows(estimator, part, reset=reset and part is X.parts[0])
+        for part in X.parts
+    ]
