@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -102,10 +102,6 @@ class StreamedRows(TrainingData):
                     pool, n_pooled = [rest], rest.n_rows
         if n_pooled:
             yield from merge(pool).batches(n_rows, generator)
-
-    def learn_targets(self, targets: Iterable[tuple[Any, Any]]) -> None:
-        """Set the statistics of targets from blocks that were read before."""
-        self._statistics = TargetStatistics.of(targets, self.n_targets)
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
         made = copy.copy(self)
@@ -211,11 +207,12 @@ def read_stream(
     checked.like = like if device is None else _empty_on(device, like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
     if target_bytes <= _TARGET_BYTES:
-        streamed.learn_targets(
+        read_targets = (
             # Rows without columns, against which targets are checked.
             estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
             for y, weight in targets
         )
+        streamed._statistics = TargetStatistics.of(read_targets, n_targets)
     return streamed, sample.rows()
 
 

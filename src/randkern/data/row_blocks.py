@@ -214,10 +214,9 @@ class RowBlocks:
         [([[1.0, 3.0], [2.0, 4.0]], [5.0, 6.0])]
         >>> folder.cleanup()
         """
-        source = ParquetSource(path, target, sample_weight, columns, block_rows)
-        rows = cls._of_source(source)
-        rows.column_names = source.columns
-        return rows
+        return cls._of_source(
+            ParquetSource(path, target, sample_weight, columns, block_rows)
+        )
 
     @classmethod
     def from_zarr(
@@ -266,6 +265,7 @@ class RowBlocks:
     def _of_source(cls, source: ArraySource | ParquetSource) -> RowBlocks:
         rows = cls(source, n_rows=source.n_rows)
         rows.n_blocks = source.n_blocks
+        rows.column_names = getattr(source, "columns", None)
         return rows
 
     def __iter__(self) -> Iterator[RowBlock]:

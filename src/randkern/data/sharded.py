@@ -317,9 +317,9 @@ class DaskShards(Shards):
 
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
         dask = import_extra("dask", READING_DASK, "dask")
-        call = delayed(_take)
+        call = delayed(_changed)
         tasks = [
-            call(part, self._steps, here)
+            call(part, ((ArrayRows.take, (here,)), *self._steps))
             for part, here in zip(self.partitions, numbers, strict=True)
             if len(here)
         ]
@@ -344,20 +344,17 @@ def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
     (device, keep), steps, function, args = shared
 
     def made() -> Any:
-        made = rows if device is None else rows.on(device, keep)
-        for change, given in _unpickled(steps):
-            made = change(made, *given)
+        here = rows if device is None else rows.on(device, keep)
+        made = _changed(here, _unpickled(steps))
         return placed(function(made, *args), np.empty(0))
 
     return on_one_thread(made)
 
 
-def _take(rows: ArrayRows, steps: tuple[_Step, ...], numbers: np.ndarray) -> ArrayRows:
-    """Return some rows of a partition."""
-    rows = rows.take(numbers)
+def _changed(made: Any, steps: tuple[_Step, ...]) -> Any:
     for change, given in steps:
-        rows = change(rows, *given)
-    return rows
+        made = change(made, *given)
+    return made
 
 
 @functools.lru_cache(maxsize=2)
