@@ -219,9 +219,8 @@ class DeviceBlocks:
         )
 
     def __repr__(self) -> str:
-        rows = (
-            self.rows if isinstance(self.rows, RowBlocks) else type(self.rows).__name__
-        )
+        given = self.rows
+        rows = given if isinstance(given, RowBlocks) else type(given).__name__
         return f"DeviceBlocks({rows}, device={self.device!r})"
 
 

@@ -151,12 +151,10 @@ class _CheckedBlocks:
 
     def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
         """Yield blocks with their targets, in order or in a random order."""
-        start = 0
-        in_order = generator is None
-        for number, block in enumerate(
-            self.blocks if generator is None else self.blocks.shuffled(generator)
-        ):
-            with _located(number, start) if in_order else contextlib.nullcontext():
+        start, located = 0, generator is None
+        blocks = self.blocks if generator is None else self.blocks.shuffled(generator)
+        for number, block in enumerate(blocks):
+            with _located(number, start) if located else contextlib.nullcontext():
                 X, weight = self.of(block)
                 Y, weight = self.estimator._targets_of(X, block.y, weight)
             yield ArrayRows(X, Y, weight, start).at(self.like)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -104,13 +104,12 @@ def for_workers(estimator: Any) -> Any:
     """
     worker = copy.copy(estimator)
     for name, value in vars(estimator).items():
-        if is_tensor(value):
+        if "callback" in name:  # scikit-learn's
+            delattr(worker, name)
+        elif is_tensor(value):
             setattr(worker, name, value.cpu())
     if hasattr(worker, "solver"):
         worker.solver = "auto"  # not a solver's callback
-    for name in list(vars(worker)):
-        if "callback" in name:  # scikit-learn's
-            delattr(worker, name)
     return worker
 
 
@@ -121,12 +120,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any) -> RowBlocks:
     the collection is persisted.
     """
     parts = partitions(X, y, sample_weight)
-
-    def read() -> Iterator[Any]:
-        for part in parts:
-            yield part.compute()
-
-    return RowBlocks(read)
+    return RowBlocks(lambda: (part.compute() for part in parts))
 
 
 def reduced_by_tree(join: Callable[[list[Any]], Any], values: list[Any]) -> Any:

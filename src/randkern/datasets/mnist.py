@@ -185,8 +185,7 @@ def load_mnist(folder: Path, family: str) -> Dataset | None:
     Files have their standard names, plain or gzip. Those of the other data set raise a
     DataFileError; those of the full size with an unknown checksum cause a warning.
     """
-    found = {stem: _find(folder, stem) for stem in STEMS}
-    files = {stem: path for stem, path in found.items() if path is not None}
+    files = {stem: path for stem in STEMS if (path := _find(folder, stem))}
     missing = [stem for stem in STEMS if stem not in files]
     if not files:
         return None
