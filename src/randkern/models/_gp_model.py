@@ -41,6 +41,7 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
+    SMOOTH_ROWS,
     Stage,
     bounds,
     coarse_rows,
@@ -50,7 +51,7 @@ from randkern.models._gp_learning import (
     maximise,
     most_learning_rows,
     places,
-    smooth_rows,
+    uniform_sample,
     with_priors,
 )
 from randkern.models.callbacks import FitReport
@@ -328,6 +329,7 @@ class GaussianProcess(FeatureModel):
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
     far_variance: str
+    mean: str = "zero"
     # None if the variance is that of the features.
     _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
@@ -343,19 +345,14 @@ class GaussianProcess(FeatureModel):
     @property
     def _process_kernel(self) -> Kernel:
         """The kernel without the term of the mean function."""
-        return self.kernel_
-
-    @property
-    def _all_bounds(self) -> dict[str, Any]:
-        """The given bounds, and those of parameters that are never learned."""
-        return self.bounds or {}
+        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
 
     def _given(self, names: Iterable[str]) -> list[str]:
         """Return the names of entries of θ with paths of the given kernel.
 
         A mean function adds a second term to it.
         """
-        if self._process_kernel is self.kernel_:
+        if self.mean == "zero":
             return list(names)
         return [_OF_MEAN.get(name, name.removeprefix("k1__")) for name in names]
 
@@ -572,9 +569,10 @@ class GaussianProcess(FeatureModel):
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
         signed = self._given(hyper.signed_names)
+        held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         limits = bounds(
             *(names, theta, square, spread, self._scale_range),
-            *(self._all_bounds, signed),
+            *((self.bounds or {}) | held, signed),
         )
         low, high = np.transpose(limits)
         if np.all(low == high):
@@ -599,8 +597,9 @@ class GaussianProcess(FeatureModel):
         features, which profit from short lengthscales no more than many do.
         """
         plan = few = self._learning_plan
-        coarse = coarse_rows(sample, stream.child("coarse"))
-        fewest = smooth_rows(coarse, stream.child("smooth"))
+        n_coarse = coarse_rows(sample.n_rows)
+        coarse = uniform_sample(sample, n_coarse, stream.child("coarse"))
+        fewest = uniform_sample(coarse, SMOOTH_ROWS, stream.child("smooth"))
         smooth = any("lengthscale" in name for name in names)
         if plan is not None and few_features(plan.n_components) < plan.n_components:
             few = fit_plan(

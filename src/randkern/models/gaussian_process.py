@@ -391,15 +391,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.coef_ = self._transposed(self._posterior.mean)
 
     @property
-    def _process_kernel(self) -> Kernel:
-        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
-
-    @property
-    def _all_bounds(self) -> dict[str, Any]:
-        held = {} if self.mean == "zero" else {"mean__scale": "fixed"}
-        return (self.bounds or {}) | held
-
-    @property
     def _is_laplace(self) -> bool:  # type: ignore[override]
         return self._likelihood is not None
 
@@ -480,7 +471,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         noise = new_noise(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
-            deviation = (self._variance(rows) + noise) ** 0.5
+            _, variances = self._moments(rows, [self._posterior])
+            deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
             return self._values_of(rows), self._with_units(deviation, 1)
 
         if not return_cov:
@@ -533,10 +525,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self._n_outputs is None:
             scale, mean = scale[0], mean[0]
         return out * scale + mean
-
-    def _variance(self, X: Rows) -> np.ndarray:
-        """Return Var f at every row, for targets in units of the fit."""
-        return self._moments(X, [self._posterior])[1][:, 0].clip(0.0)
 
     def _covariance(self, X: Rows) -> np.ndarray:
         """Return the covariance of f at all rows, in units of the fit."""
