@@ -36,11 +36,7 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import (
-    SUMMED_ROWS,
-    feature_block_rows,
-    float64_block_rows,
-)
+from randkern.models.memory import SUMMED_ROWS, feature_block_rows, float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome
@@ -343,10 +339,6 @@ class LikelihoodOfRows(ABC):
         """Whether the traces of a gradient are estimated."""
         return False
 
-    def _plan_at(self, hyper: Hyperparameters) -> Plan:
-        assert self.plan is not None
-        return with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-
     def _covariance(
         self, hyper: Hyperparameters
     ) -> tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]:
@@ -362,7 +354,7 @@ class LikelihoodOfRows(ABC):
                     add_gram_gradient(hyper, X[part], X, slopes[part], out)
 
             return hyper.kernel._gram(X, None), add_exact
-        plan = self._plan_at(hyper)
+        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
         Z = evaluate(plan, X)
 
         def add(slopes: np.ndarray, out: np.ndarray) -> None:
@@ -392,10 +384,10 @@ class Evidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not requested)."""
         hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
-            return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
+            plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
+            return self._by_features(hyper, plan, noise, gradient)
         out = np.zeros(hyper.size + 1)
         K, add_gradient = self._covariance(hyper)
         given = self.rows.Y, self._weight, self._size

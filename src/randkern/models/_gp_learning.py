@@ -426,10 +426,7 @@ class _Search:
     """Ascents within common bounds, whose steps are counted and reported."""
 
     def __init__(
-        self,
-        names: list[str],
-        limits: list[tuple[float, float]],
-        report: Report | None,
+        self, names: list[str], limits: list[tuple[float, float]], report: Report | None
     ):
         self.low, self.high = np.transpose(limits)
         self.lengthscales = _lengthscales(names)

@@ -620,6 +620,9 @@ class GaussianProcess(FeatureModel):
                 exact = features is None
         return stages
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_theta")
+
     @property
     def theta_(self) -> np.ndarray:
         """Natural logarithms (arsinh of loadings) of `hyperparameters_`, in order."""

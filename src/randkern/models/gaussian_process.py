@@ -23,10 +23,7 @@ from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_model import (
-    check_same_device,
-    predict_by_features,
-)
+from randkern.models._feature_model import check_same_device, predict_by_features
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
@@ -53,9 +50,7 @@ from randkern.models._gp_model import (
 )
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
-from randkern.models.memory import (
-    SUMMED_ROWS,
-)
+from randkern.models.memory import SUMMED_ROWS
 from randkern.plan import Plan, evaluate
 
 
@@ -722,6 +717,3 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
             out.dual_coef_ = self._shaped(out._posterior.mean)
         return out
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posterior")

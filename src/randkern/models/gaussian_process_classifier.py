@@ -241,6 +241,3 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         total = out.sum(axis=1)[:, None]
         none = ops.asarray(total == 0, out)
         return out / (total + none) + none / out.shape[1]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posteriors")

@@ -22,12 +22,7 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._svm_dual import solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import (
-    FeatureArray,
-    GramFactor,
-    combined,
-    scores_of,
-)
+from randkern.models.feature_matrix import FeatureArray, GramFactor, combined, scores_of
 from randkern.models.memory import newton_bytes
 from randkern.plan import evaluate
 
