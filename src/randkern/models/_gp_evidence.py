@@ -316,6 +316,8 @@ class LikelihoodOfRows(ABC):
     """
 
     precise = True
+    # Whether the traces of a gradient are estimated.
+    _estimated: bool = False
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
@@ -333,11 +335,6 @@ class LikelihoodOfRows(ABC):
         n = self.rows.n_rows
         D = n if self.plan is None else self.plan.n_components
         return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
-
-    @property
-    def _estimated(self) -> bool:
-        """Whether the traces of a gradient are estimated."""
-        return False
 
     def _covariance(
         self, hyper: Hyperparameters
@@ -390,15 +387,14 @@ class Evidence(LikelihoodOfRows):
             return self._by_features(hyper, plan, noise, gradient)
         out = np.zeros(hyper.size + 1)
         K, add_gradient = self._covariance(hyper)
-        given = self.rows.Y, self._weight, self._size
-        posterior = RowPosterior.of(K, *given, noise)
+        posterior = RowPosterior.of(K, self.rows.Y, self._weight, self._size, noise)
         if gradient:
             slopes, out[-1] = posterior.slopes(float(self._size[0]))
             add_gradient(slopes, out[:-1])
         return posterior.evidence, out
 
     @property
-    def _estimated(self) -> bool:
+    def _estimated(self) -> bool:  # type: ignore[override]
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components

@@ -566,15 +566,10 @@ class _ClassProblem(Problem):
 
     def _product(self, right: np.ndarray) -> np.ndarray:
         """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
-        parts = [E @ right[:, c] for c, E in enumerate(self.E)]
-        solve = ops_of(right).algebra.factor_solve
-        shared = solve(self.factor, sum(parts[1:], parts[0]))
-        return ops_of(right).hstack(
-            [
-                (part - E @ shared)[:, None]
-                for part, E in zip(parts, self.E, strict=True)
-            ]
-        )
+        ops, parts = ops_of(right), [E @ right[:, c] for c, E in enumerate(self.E)]
+        shared = ops.algebra.factor_solve(self.factor, sum(parts[1:], parts[0]))
+        left = [part - E @ shared for part, E in zip(parts, self.E, strict=True)]
+        return ops.xp.stack(left, axis=1)
 
     def slopes(self) -> np.ndarray:
         K, chance, algebra = self.K, self.chance, ops_of(self.K).algebra

@@ -345,9 +345,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             normalized=self.normalize_y,
         )
         sample = self._rows_to_learn_from(rows, stream, limit)
-        extra = {"noise": math.log(self.noise)}
-        if self.likelihood == "poisson":
-            extra = {}
+        extra = {} if self.likelihood == "poisson" else {"noise": math.log(self.noise)}
         self._learn(sample, extra, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
         if extra:
@@ -391,7 +389,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     @property
     def _scale_range(self) -> float:  # type: ignore[override]
-        """The largest factor by which learning may change a scale."""
         return 1e2 if self.likelihood == "poisson" else 1e10
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
@@ -516,10 +513,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
-        scale, mean = like(self._target_scale, out), like(self._target_mean, out)
-        if self._n_outputs is None:
-            scale, mean = scale[0], mean[0]
-        return out * scale + mean
+        return out * like(self._target_scale, out) + like(self._target_mean, out)
 
     def _covariance(self, X: Rows) -> np.ndarray:
         """Return the covariance of f at all rows, in units of the fit."""
