@@ -336,6 +336,10 @@ class GaussianProcess(FeatureModel):
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # For an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
     _triangle: np.ndarray
+    # The posteriors of the functions f; the likelihood under Laplace's approximation,
+    # None for the softmax of all f.
+    _posteriors: Sequence[Any]
+    _likelihood: Likelihood | None
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
@@ -424,16 +428,9 @@ class GaussianProcess(FeatureModel):
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
     def _laplace(
-        self,
-        rows: TrainingData,
-        sample: ArrayRows,
-        likelihood: Likelihood | None,
-        limit: int,
+        self, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation for every column of targets.
-
-        Without a likelihood these are classes, with the softmax likelihood.
-        """
+        """Return Laplace's approximation for every column of targets."""
         exact = self.plan_ is None
         features = self._feature_matrix(sample if exact else rows, limit // 4)
         D = features.n_components
@@ -441,12 +438,12 @@ class GaussianProcess(FeatureModel):
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
-        if likelihood is None:
+        if self._likelihood is None:
             evidence = self._evidence(self._sample, self._learning_plan)
             value, _ = evidence(self.theta_, False)
             return softmax_posteriors(features, D, value)
         return [
-            LaplacePosterior.of(features, D, likelihood, target)
+            LaplacePosterior.of(features, D, self._likelihood, target)
             for target in range(rows.n_targets)
         ]
 
@@ -487,11 +484,12 @@ class GaussianProcess(FeatureModel):
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
 
-    def _moments(self, X: Rows, posteriors: Sequence[Any]) -> tuple[Any, Any]:
+    def _moments(self, X: Rows) -> tuple[Any, Any]:
         """Return means of every f at checked rows, (n, k), and their variances.
 
         The latter have one column per posterior.
         """
+        posteriors = self._posteriors
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
@@ -511,9 +509,13 @@ class GaussianProcess(FeatureModel):
         """Return the log marginal likelihood of rows, on features or exact (None)."""
 
     @property
-    @abstractmethod
     def log_marginal_likelihood_value_(self) -> float:
-        """The log marginal likelihood of all rows at `theta_`."""
+        """The log marginal likelihood of all rows at `theta_`.
+
+        Of labels and of other likelihoods than the Gaussian, Laplace's approximation.
+        """
+        check_is_fitted(self)
+        return sum(posterior.evidence for posterior in self._posteriors)
 
     def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
         """Begin the report of a fit and its steps to callbacks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from numbers import Real
@@ -102,7 +103,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         of a standard normal, which are robust to outliers.
     weights : {"counts", "precision"}, default="counts"
         Meaning of a row's weight w. ``"counts"``: the row counts as w equal rows;
-        ``"precision"``: its noise has the variance σ²/w. For known variances v of rows,
+        ``"precision"``: its noise has the variance σ²/w. The posterior is the same in
+        both cases, but not the likelihood. For known variances v of rows,
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
@@ -163,9 +165,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Notes
     -----
-    A row of weight w counts as w equal rows, in the posterior and in the likelihood,
-    or has the noise σ²/w (`weights`); the posterior is the same in both cases.
-
     Learning starts from the given hyperparameters and from shorter lengthscales. It
     maximises the exact likelihood of 300 rows, then that of 512 features on up to 1,000
     rows (adjusting the noise first, if the variance that features omit makes it far too
@@ -361,7 +360,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self._likelihood is not None:
             if self._likelihood.noise is not None:
                 self._likelihood = self._likelihood.at(self.noise_)
-            (self._posterior,) = self._laplace(rows, sample, self._likelihood, limit)
+            (self._posterior,) = self._laplace(rows, sample, limit)
             mean = self._posterior.mean
             if self.plan_ is None:
                 solve = ops_of(mean).algebra.triangular_solve
@@ -403,10 +402,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return self.weights == "precision" or self.correction == "fitc"
 
     @property
-    def log_marginal_likelihood_value_(self) -> float:
-        """The log marginal likelihood of all rows at `theta_`."""
-        check_is_fitted(self)
-        return self._posterior.evidence
+    def _posteriors(self) -> Sequence[Any]:  # type: ignore[override]
+        return [self._posterior]
 
     @property
     def precision_factor_(self) -> np.ndarray:
@@ -463,7 +460,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         noise = new_noise(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
-            _, variances = self._moments(rows, [self._posterior])
+            _, variances = self._moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
             return self._values_of(rows), self._with_units(deviation, 1)
 
@@ -490,7 +487,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
         assert self._likelihood is not None
-        means, variances = self._moments(X, [self._posterior])
+        means, variances = self._moments(X)
         mean, variance = self._likelihood.moments(
             means[:, 0], variances[:, 0], include_noise
         )
