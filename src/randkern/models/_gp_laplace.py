@@ -499,13 +499,8 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     out = ops.zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
-    nodes, weights, logistic, density = (
-        ops.float64_like(numbers, mean)
-        for numbers in (
-            *(nodes, weights / weights.sum()),
-            *(grid, 0.25 * expit(grid) * expit(-grid)),
-        )
-    )
+    tables = nodes, weights / weights.sum(), grid, 0.25 * expit(grid) * expit(-grid)
+    nodes, weights, logistic, density = (ops.float64_like(x, mean) for x in tables)
     for rows in row_blocks(len(mean), _ROWS):
         m, deviation = mean[rows, None], variance[rows, None] ** 0.5
         narrow = ops.special.expit(m + deviation * nodes) @ weights

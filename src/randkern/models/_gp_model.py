@@ -178,13 +178,11 @@ class Reach:
     ) -> Reach:
         """Choose landmarks among the rows; measure the variance they omit at others."""
         X, ops = rows.X, ops_of(rows.X)
-        chosen = choose_landmarks(
-            *(kernel, X, None, n_landmarks, "auto", stream, memory_limit)
-        )
+        given = kernel, X, None, n_landmarks
+        chosen = choose_landmarks(*given, "auto", stream, memory_limit)
+        landmarks = ops.take(X, chosen)
         plan = landmark_plan(
-            *(kernel, X, None, n_landmarks, stream),
-            landmarks=ops.take(X, chosen),
-            memory_limit=memory_limit,
+            *given, stream, landmarks=landmarks, memory_limit=memory_limit
         )
         others = np.setdiff1d(np.arange(rows.n_rows), chosen)
         if len(others) > _MEASURED_ROWS:
@@ -572,10 +570,8 @@ class GaussianProcess(FeatureModel):
         variance = float(self._process_kernel._diag(sample.X).mean())
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
-        limits = bounds(
-            *(names, theta, square, spread, self._scale_range),
-            *((self.bounds or {}) | held, signed),
-        )
+        given = (self.bounds or {}) | held
+        limits = bounds(names, theta, square, spread, self._scale_range, given, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
