@@ -13,13 +13,13 @@ from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
 from randkern.models import _gp_evidence, _gp_learning, memory
 from randkern.models._gp_learning import (
+    SMOOTH_ROWS,
     Stage,
-    Start,
     coarse_rows,
     first_starts,
     learning_rows,
     maximise,
-    smooth_rows,
+    uniform_sample,
 )
 
 # -- which maximum ----------------------------------------------------------------
@@ -85,7 +85,7 @@ def two_hills(theta, gradient=True):
 def test_restarts_find_the_higher_maximum():
     found = [
         maximise(
-            *([Stage(two_hills)], ["scale"], [Start(np.zeros(1))], [(-9.0, 9.0)], n),
+            *([Stage(two_hills)], ["scale"], [np.zeros(1)], [(-9.0, 9.0)], n),
             Stream(0),
         )
         for n in (0, 30)
@@ -98,7 +98,7 @@ def test_all_rows_decide_between_the_ends_of_a_sample():
         value, slope = two_hills(5 - theta)  # the higher hill at 0
         return value, -slope
 
-    starts = [Start(np.zeros(1)), Start(np.full(1, 4.5))]
+    starts = [np.zeros(1), np.full(1, 4.5)]
     stages = [Stage(coarse), Stage(two_hills)]
     found = maximise(stages, ["scale"], starts, [(-9, 9)], 0, Stream(0))
     np.testing.assert_allclose(found, [5.0], atol=1e-3)
@@ -121,7 +121,7 @@ def test_a_known_curvature_leaves_one_step(rng):
     ]
     held = [(-9.0, 9.0)] * 3 + [(-9.0, 0.0)]
     for limits, expected in (([(-9.0, 9.0)] * 4, top), (held, None)):
-        start = [Start(np.zeros(4), False)]
+        start = [np.zeros(4)]
         found = maximise(stages, ["scale"] * 4, start, limits, 0, Stream(0))
         if expected is None:
             inner = np.linalg.solve(hessian[:3, :3], hessian[:3, 3] * top[3])
@@ -268,15 +268,15 @@ def test_samples_are_of_all_rows():
     plan = rk.RandomFeatures(n_components=6000, random_state=0).fit(X).plan_
     for sample, n in (
         (learning_rows(rows, plan, Stream(1)), 2000),
-        (coarse_rows(rows, Stream(1)), 1000),
-        (smooth_rows(rows, Stream(1)), 300),
+        (uniform_sample(rows, coarse_rows(9000), Stream(1)), 1000),
+        (uniform_sample(rows, SMOOTH_ROWS, Stream(1)), 300),
     ):
         assert sample.n_rows == n and np.all(np.diff(sample.X[:, 0]) > 0)
         np.testing.assert_array_equal(sample.X, sample.Y)
         # Six deviations of the mean of n uniform numbers.
         assert abs(sample.X.mean() / 4500 - 1) < 6 / np.sqrt(3 * n)
     few = ArrayRows(X[:400], X[:400])
-    assert coarse_rows(few, Stream(1)) is few
+    assert uniform_sample(few, coarse_rows(400), Stream(1)) is few
 
 
 # -- units, bounds and warnings ---------------------------------------------------
@@ -308,10 +308,10 @@ def test_all_terms_are_moved_to_the_units_of_targets():
     theta, rescaling = np.append(hyper.theta, 0.0), np.append(hyper.rescaling(), 0.0)
     moved, shorter, given = first_starts(names, theta, 1e10, 10.0, rescaling)
     X = np.ones((1, 2))
-    np.testing.assert_allclose(hyper.at(moved.theta).kernel(X), 1e9 * kernel(X))
-    assert np.exp(moved.theta[-1]) == pytest.approx(1e9)
-    np.testing.assert_array_equal(given.theta, theta)
-    changed = np.flatnonzero(shorter.theta != moved.theta)
+    np.testing.assert_allclose(hyper.at(moved).kernel(X), 1e9 * kernel(X))
+    assert np.exp(moved[-1]) == pytest.approx(1e9)
+    np.testing.assert_array_equal(given, theta)
+    changed = np.flatnonzero(shorter != moved)
     assert all("lengthscale" in names[i] for i in changed) and len(changed) == 2
 
 

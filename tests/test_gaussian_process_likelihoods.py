@@ -361,7 +361,7 @@ def test_the_softmax_is_the_formulas(D, classes, rng):
     f = (Z @ b)[:, None] + rng.normal(size=(30, 20_000, 3)) @ roots.transpose(0, 2, 1)
     expected = scipy.special.softmax(f, axis=2).mean(axis=1)
     # What couples classes is left out: little, of the variances of differences.
-    means, variances = model._moments(new, model._posteriors)
+    means, variances = model._moments(new)
     np.testing.assert_allclose(means, Z @ b, atol=1e-6)
     for c, d in ((0, 1), (0, 2), (1, 2)):
         contrast = np.eye(3)[c] - np.eye(3)[d]

@@ -36,11 +36,7 @@ from randkern.kernels.hyperparameters import (
     add_gram_gradient,
     with_kernel,
 )
-from randkern.models.memory import (
-    SUMMED_ROWS,
-    feature_block_rows,
-    float64_block_rows,
-)
+from randkern.models.memory import SUMMED_ROWS, feature_block_rows, float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
 from randkern.solvers import Cholesky, Outcome
@@ -320,6 +316,8 @@ class LikelihoodOfRows(ABC):
     """
 
     precise = True
+    # Whether the traces of a gradient are estimated.
+    _estimated: bool = False
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
@@ -338,15 +336,6 @@ class LikelihoodOfRows(ABC):
         D = n if self.plan is None else self.plan.n_components
         return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
 
-    @property
-    def _estimated(self) -> bool:
-        """Whether the traces of a gradient are estimated."""
-        return False
-
-    def _plan_at(self, hyper: Hyperparameters) -> Plan:
-        assert self.plan is not None
-        return with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-
     def _covariance(
         self, hyper: Hyperparameters
     ) -> tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]:
@@ -362,7 +351,7 @@ class LikelihoodOfRows(ABC):
                     add_gram_gradient(hyper, X[part], X, slopes[part], out)
 
             return hyper.kernel._gram(X, None), add_exact
-        plan = self._plan_at(hyper)
+        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
         Z = evaluate(plan, X)
 
         def add(slopes: np.ndarray, out: np.ndarray) -> None:
@@ -392,21 +381,20 @@ class Evidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not requested)."""
         hyper, noise = self.hyper.at(theta[:-1]), math.exp(theta[-1])
         if self.plan is not None and self.plan.n_components <= self.rows.n_rows:
-            return self._by_features(hyper, self._plan_at(hyper), noise, gradient)
+            plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
+            return self._by_features(hyper, plan, noise, gradient)
         out = np.zeros(hyper.size + 1)
         K, add_gradient = self._covariance(hyper)
-        given = self.rows.Y, self._weight, self._size
-        posterior = RowPosterior.of(K, *given, noise)
+        posterior = RowPosterior.of(K, self.rows.Y, self._weight, self._size, noise)
         if gradient:
             slopes, out[-1] = posterior.slopes(float(self._size[0]))
             add_gradient(slopes, out[:-1])
         return posterior.evidence, out
 
     @property
-    def _estimated(self) -> bool:
+    def _estimated(self) -> bool:  # type: ignore[override]
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components

@@ -239,18 +239,6 @@ class Problem(ABC):
     def step(self) -> tuple[np.ndarray, float]:
         """Return the step of Newton's method from the point, and its predicted gain."""
 
-    def evidence(self) -> float:
-        """Return the log marginal likelihood, after a step from the mode."""
-        raise NotImplementedError
-
-    def slopes(self) -> np.ndarray:
-        """Return the derivatives of the evidence in K, a symmetric matrix."""
-        raise NotImplementedError
-
-    def noise_slope(self) -> float:
-        """Return the derivative in log σ², after `slopes`, for W independent of f."""
-        raise NotImplementedError
-
     def better_of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the point of larger value: another K may have moved f far away."""
         self.go_to(one)
@@ -293,11 +281,7 @@ class LaplacePosterior(WeightPosterior):
 
     @classmethod
     def of(
-        cls,
-        features: FeatureMatrix,
-        D: int,
-        likelihood: Likelihood,
-        target: int,
+        cls, features: FeatureMatrix, D: int, likelihood: Likelihood, target: int
     ) -> LaplacePosterior:
         """Return the posterior given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
@@ -339,14 +323,11 @@ class _FeatureProblem(Problem):
 
     def go_to(self, at: np.ndarray) -> None:
         self.at = at
-        value, slope, gram = self._sums("step")
+        given = at, self.likelihood, self.target, "step"
+        value, slope, gram = self.features.reduce(_sums, *given)
         self.value = value - 0.5 * float(at @ at)
         self.gradient = slope - at
         self.factor = self._factor_of(gram)
-
-    def _sums(self, curvature: str) -> tuple[float, np.ndarray, np.ndarray]:
-        given = self.at, self.likelihood, self.target, curvature
-        return self.features.reduce(_sums, *given)
 
     def step(self) -> tuple[np.ndarray, float]:
         step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)
@@ -356,7 +337,8 @@ class _FeatureProblem(Problem):
         """Return the factor of I + ZᵀWZ, which may differ from that of the steps."""
         if not self.likelihood.steps_apart:
             return self.factor
-        return self._factor_of(self._sums("curvature")[2])
+        given = self.at, self.likelihood, self.target, "curvature"
+        return self._factor_of(self.features.reduce(_sums, *given)[2])
 
     def _factor_of(self, gram: np.ndarray) -> np.ndarray:
         algebra = ops_of(gram).algebra
@@ -410,18 +392,16 @@ class LaplaceEvidence(LikelihoodOfRows):
     def __call__(
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
-        """Return the evidence at θ and its gradient (zeros if not requested)."""
         size, out, likelihood = self.hyper.size, np.zeros(len(theta)), self.likelihood
         if len(theta) > size and likelihood is not None:
             likelihood = likelihood.at(math.exp(theta[-1]))
         K, add_gradient = self._covariance(self.hyper.at(theta[:size]))
-        problems: list[Problem]
+        Y, weight = self.rows.Y, self._weight
+        problems: list[Any]
         if likelihood is None:
-            problems = [_ClassProblem(K, self.rows.Y, self._weight)]
+            problems = [_ClassProblem(K, Y, weight)]
         else:
-            problems = [
-                _RowProblem(K, likelihood, y, self._weight) for y in self.rows.Y.T
-            ]
+            problems = [_RowProblem(K, likelihood, y, weight) for y in Y.T]
         total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
         for i, problem in enumerate(problems):
             start = problem.better_of(self._modes[i], 0 * self._modes[i])
@@ -467,6 +447,7 @@ class _RowProblem(Problem):
         self.factor = algebra.lower_factor(B)
 
     def evidence(self) -> float:
+        """Return the log marginal likelihood, after a step from the mode."""
         self._factorise(self.terms.curvature)
         determinant = ops_of(self.K).algebra.log_determinant(self.factor)
         return self.value - 0.5 * determinant
@@ -481,6 +462,7 @@ class _RowProblem(Problem):
         return self.root * algebra.factor_solve(self.factor, right / self.root)
 
     def slopes(self) -> np.ndarray:
+        """Return the derivatives of the evidence in K, a symmetric matrix."""
         # At the mode, a is ∇log p, which has fewer correct digits if K is large.
         K, slope, ops = self.K, self.at, ops_of(self.K)
         # R = W^½B⁻¹W^½.
@@ -500,6 +482,7 @@ class _RowProblem(Problem):
         return 0.5 * (slope[:, None] * slope - R + cross + cross.T)
 
     def noise_slope(self) -> float:
+        """Return the derivative in log σ², after `slopes`, for W independent of f."""
         by_log, by_curvature = self.likelihood.noise_slopes(self.f, self.y)
         determinant = float(self.terms.curvature @ self.variance) * by_curvature
         return float(self.weight @ by_log) - 0.5 * determinant
@@ -516,13 +499,8 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     out = ops.zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
-    nodes, weights, logistic, density = (
-        ops.float64_like(numbers, mean)
-        for numbers in (
-            *(nodes, weights / weights.sum()),
-            *(grid, 0.25 * expit(grid) * expit(-grid)),
-        )
-    )
+    tables = nodes, weights / weights.sum(), grid, 0.25 * expit(grid) * expit(-grid)
+    nodes, weights, logistic, density = (ops.float64_like(x, mean) for x in tables)
     for rows in row_blocks(len(mean), _ROWS):
         m, deviation = mean[rows, None], variance[rows, None] ** 0.5
         narrow = ops.special.expit(m + deviation * nodes) @ weights
@@ -583,15 +561,10 @@ class _ClassProblem(Problem):
 
     def _product(self, right: np.ndarray) -> np.ndarray:
         """Return R·right, (n, k), for R = E − E(Σ_c E_c)⁻¹E = (K + W⁻¹)⁻¹."""
-        parts = [E @ right[:, c] for c, E in enumerate(self.E)]
-        solve = ops_of(right).algebra.factor_solve
-        shared = solve(self.factor, sum(parts[1:], parts[0]))
-        return ops_of(right).hstack(
-            [
-                (part - E @ shared)[:, None]
-                for part, E in zip(parts, self.E, strict=True)
-            ]
-        )
+        ops, parts = ops_of(right), [E @ right[:, c] for c, E in enumerate(self.E)]
+        shared = ops.algebra.factor_solve(self.factor, sum(parts[1:], parts[0]))
+        left = [part - E @ shared for part, E in zip(parts, self.E, strict=True)]
+        return ops.xp.stack(left, axis=1)
 
     def slopes(self) -> np.ndarray:
         K, chance, algebra = self.K, self.chance, ops_of(self.K).algebra

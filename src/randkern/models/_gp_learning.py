@@ -29,7 +29,7 @@ _COARSE_SHARE = 4
 _COARSE_ROWS = (500, 1000)
 _FEW_FEATURES = 512
 # With this few rows, the likelihood of the exact kernel is the cheapest.
-_SMOOTH_ROWS = 300
+SMOOTH_ROWS = 300
 _ROUGH_IMPROVEMENT = 1e-3
 # Enough to find the start that leads to the best maximum.
 _COMPARING_IMPROVEMENT = 1e-5
@@ -144,16 +144,10 @@ def most_learning_rows(n_components: int) -> int:
     return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
-def coarse_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
-    """Return a uniform sample to learn from first: all rows if they are few."""
+def coarse_rows(n_rows: int) -> int:
+    """Return the size of the intermediate sample of this many rows."""
     least, largest = _COARSE_ROWS
-    most = min(max(rows.n_rows // _COARSE_SHARE, least), largest)
-    return _uniform_sample(rows, most, stream)
-
-
-def smooth_rows(rows: ArrayRows, stream: Stream) -> ArrayRows:
-    """Return a uniform sample that is small enough for the exact kernel."""
-    return _uniform_sample(rows, _SMOOTH_ROWS, stream)
+    return min(max(n_rows // _COARSE_SHARE, least), largest)
 
 
 def few_features(n_components: int) -> int:
@@ -161,7 +155,8 @@ def few_features(n_components: int) -> int:
     return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
 
 
-def _uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+    """Return a sample of at most this many rows: all if they are few."""
     if rows.n_rows <= most:
         return rows
     drawn = stream.generator().choice(rows.n_rows, most, replace=False)
@@ -287,21 +282,13 @@ def _pair(
     return tuple(values.tolist())
 
 
-@dataclass(frozen=True)
-class Start:
-    """A θ to start from; `staged` optimises all but the lengthscales first."""
-
-    theta: np.ndarray
-    staged: bool = True
-
-
 def first_starts(
     names: list[str],
     theta: np.ndarray,
     mean_square: float,
     variance: float = 1.0,
     rescaling: np.ndarray | None = None,
-) -> list[Start]:
+) -> list[np.ndarray]:
     """Return starts near θ, moved if its noise or its variance is implausible.
 
     Far from plausible values the gradient of the likelihood is uninformative.
@@ -319,11 +306,10 @@ def first_starts(
         if rescaling is not None and abs(away) > math.log(_VARIANCE_RANGE):
             moved += away * rescaling
             lost = lost or abs(away) > math.log(_ROUNDING_RANGE)
-    shorter = moved - _SHORTER * _lengthscales(names)
-    starts = [Start(moved), Start(shorter)]
+    starts = [moved, moved - _SHORTER * _lengthscales(names)]
     if lost or np.array_equal(moved, theta):
         return starts
-    return [*starts, Start(theta)]
+    return [*starts, theta]
 
 
 def _lengthscales(names: list[str]) -> np.ndarray:
@@ -384,7 +370,7 @@ class _End:
 def maximise(
     stages: Sequence[Stage],
     names: list[str],
-    starts: list[Start],
+    starts: list[np.ndarray],
     limits: list[tuple[float, float]],
     n_restarts: int,
     stream: Stream,
@@ -392,7 +378,8 @@ def maximise(
 ) -> np.ndarray:
     """Return θ that maximises the last of several objectives, from several starts.
 
-    The first stage, which is the cheapest, is maximised from all starts. Every further
+    The first stage, which is the cheapest, is maximised from all starts; from those
+    given, all but the lengthscales are optimised before the rest. Every further
     stage continues from the ends of the previous one with the curvature found there,
     scaled by the numbers of rows, so that few evaluations are needed for the last. It
     continues from all ends of similar likelihood while evaluations are cheap, then from
@@ -401,18 +388,21 @@ def maximise(
     """
     search = _Search(names, limits, report)
     low, high = search.low, search.high
-    starts = [Start(start.theta.clip(low, high), start.staged) for start in starts]
+    starts = [start.clip(low, high) for start in starts]
+    restarts = []
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
-        moved = starts[0].theta + _SPREAD * generator.normal(size=len(names))
-        starts.append(Start(moved.clip(low, high), False))
+        moved = starts[0] + _SPREAD * generator.normal(size=len(names))
+        restarts.append(moved.clip(low, high))
     with warnings.catch_warnings():
         # Systems at trial values may be ill conditioned, or modes hard to find; the
         # returned value warns again.
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
         first = stages[0].objective
-        ends = _distinct([search.rough_end(first, start) for start in starts])
+        starting = [search.rough_end(first, search.settled(first, x)) for x in starts]
+        starting += [search.rough_end(first, x) for x in restarts]
+        ends = _distinct(starting)
         before = stages[0]
         for stage in stages[1:] or stages:
             if search.stop:
@@ -436,10 +426,7 @@ class _Search:
     """Ascents within common bounds, whose steps are counted and reported."""
 
     def __init__(
-        self,
-        names: list[str],
-        limits: list[tuple[float, float]],
-        report: Report | None,
+        self, names: list[str], limits: list[tuple[float, float]], report: Report | None
     ):
         self.low, self.high = np.transpose(limits)
         self.lengthscales = _lengthscales(names)
@@ -499,23 +486,19 @@ class _Search:
                 break
         return _End(theta, -value, inverse, promise)
 
-    def rough_end(self, objective: Objective, start: Start) -> _End:
+    def rough_end(self, objective: Objective, theta: np.ndarray) -> _End:
         """Return the end of L-BFGS-B, accurate enough for comparisons."""
-        theta = start.theta
-        if start.staged:
-            theta = self._settled(objective, theta)
-        return self._descend(
-            objective, theta, self.low < self.high, _COMPARING_IMPROVEMENT, 100
-        )
+        free = self.low < self.high
+        return self._descend(objective, theta, free, _COMPARING_IMPROVEMENT, 100)
 
     def made_up_for(self, stage: Stage, end: _End) -> _End:
         """Return the end to continue from: settled if its noise is far off."""
         objective = stage.objective
-        theta = self._settled(objective, end.theta)
+        theta = self.settled(objective, end.theta)
         gain = _value(objective, theta) - _value(objective, end.theta)
         return replace(end, theta=theta) if gain > _UNFINISHED * stage.n_rows else end
 
-    def _settled(self, objective: Objective, theta: np.ndarray) -> np.ndarray:
+    def settled(self, objective: Objective, theta: np.ndarray) -> np.ndarray:
         """Return θ with approximately optimal noise and scales, lengthscales fixed.
 
         If they are far off, the gradient in lengthscales leads to a maximum that
@@ -577,18 +560,17 @@ def _distinct(ends: list[_End]) -> list[_End]:
 
 
 def _value(objective: Objective, theta: np.ndarray) -> float:
-    try:
-        return objective(theta, False)[0]
-    except np.linalg.LinAlgError:
-        return -math.inf
+    return -_negative(objective, theta, gradient=False)[0]
 
 
-def _negative(objective: Objective, theta: np.ndarray) -> tuple[float, np.ndarray]:
+def _negative(
+    objective: Objective, theta: np.ndarray, gradient: bool = True
+) -> tuple[float, np.ndarray]:
     try:
-        value, gradient = objective(theta)
+        value, slope = objective(theta, gradient)
     except np.linalg.LinAlgError:
         return math.inf, np.zeros(len(theta))
-    return -value, -gradient
+    return -value, -slope
 
 
 def _warn_of_the_end(

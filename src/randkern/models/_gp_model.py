@@ -41,6 +41,7 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
+    SMOOTH_ROWS,
     Stage,
     bounds,
     coarse_rows,
@@ -50,7 +51,7 @@ from randkern.models._gp_learning import (
     maximise,
     most_learning_rows,
     places,
-    smooth_rows,
+    uniform_sample,
     with_priors,
 )
 from randkern.models.callbacks import FitReport
@@ -177,13 +178,11 @@ class Reach:
     ) -> Reach:
         """Choose landmarks among the rows; measure the variance they omit at others."""
         X, ops = rows.X, ops_of(rows.X)
-        chosen = choose_landmarks(
-            *(kernel, X, None, n_landmarks, "auto", stream, memory_limit)
-        )
+        given = kernel, X, None, n_landmarks
+        chosen = choose_landmarks(*given, "auto", stream, memory_limit)
+        landmarks = ops.take(X, chosen)
         plan = landmark_plan(
-            *(kernel, X, None, n_landmarks, stream),
-            landmarks=ops.take(X, chosen),
-            memory_limit=memory_limit,
+            *given, stream, landmarks=landmarks, memory_limit=memory_limit
         )
         others = np.setdiff1d(np.arange(rows.n_rows), chosen)
         if len(others) > _MEASURED_ROWS:
@@ -328,12 +327,17 @@ class GaussianProcess(FeatureModel):
     bounds: dict[str, Any] | None
     priors: dict[str, Any] | None
     far_variance: str
+    mean: str = "zero"
     # None if the variance is that of the features.
     _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
     # For an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
     _triangle: np.ndarray
+    # The posteriors of the functions f; the likelihood under Laplace's approximation,
+    # None for the softmax of all f.
+    _posteriors: Sequence[Any]
+    _likelihood: Likelihood | None
     # Numbers, which have no device.
     _theta: tuple[float, ...]
 
@@ -343,19 +347,14 @@ class GaussianProcess(FeatureModel):
     @property
     def _process_kernel(self) -> Kernel:
         """The kernel without the term of the mean function."""
-        return self.kernel_
-
-    @property
-    def _all_bounds(self) -> dict[str, Any]:
-        """The given bounds, and those of parameters that are never learned."""
-        return self.bounds or {}
+        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
 
     def _given(self, names: Iterable[str]) -> list[str]:
         """Return the names of entries of θ with paths of the given kernel.
 
         A mean function adds a second term to it.
         """
-        if self._process_kernel is self.kernel_:
+        if self.mean == "zero":
             return list(names)
         return [_OF_MEAN.get(name, name.removeprefix("k1__")) for name in names]
 
@@ -427,16 +426,9 @@ class GaussianProcess(FeatureModel):
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
     def _laplace(
-        self,
-        rows: TrainingData,
-        sample: ArrayRows,
-        likelihood: Likelihood | None,
-        limit: int,
+        self, rows: TrainingData, sample: ArrayRows, limit: int
     ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation for every column of targets.
-
-        Without a likelihood these are classes, with the softmax likelihood.
-        """
+        """Return Laplace's approximation for every column of targets."""
         exact = self.plan_ is None
         features = self._feature_matrix(sample if exact else rows, limit // 4)
         D = features.n_components
@@ -444,12 +436,12 @@ class GaussianProcess(FeatureModel):
             D = len(features.pivots)
             self.X_fit_ = sample.X[features.pivots]
             self._triangle = features.triangle
-        if likelihood is None:
+        if self._likelihood is None:
             evidence = self._evidence(self._sample, self._learning_plan)
             value, _ = evidence(self.theta_, False)
             return softmax_posteriors(features, D, value)
         return [
-            LaplacePosterior.of(features, D, likelihood, target)
+            LaplacePosterior.of(features, D, self._likelihood, target)
             for target in range(rows.n_targets)
         ]
 
@@ -490,11 +482,12 @@ class GaussianProcess(FeatureModel):
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
 
-    def _moments(self, X: Rows, posteriors: Sequence[Any]) -> tuple[Any, Any]:
+    def _moments(self, X: Rows) -> tuple[Any, Any]:
         """Return means of every f at checked rows, (n, k), and their variances.
 
         The latter have one column per posterior.
         """
+        posteriors = self._posteriors
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
@@ -514,9 +507,13 @@ class GaussianProcess(FeatureModel):
         """Return the log marginal likelihood of rows, on features or exact (None)."""
 
     @property
-    @abstractmethod
     def log_marginal_likelihood_value_(self) -> float:
-        """The log marginal likelihood of all rows at `theta_`."""
+        """The log marginal likelihood of all rows at `theta_`.
+
+        Of labels and of other likelihoods than the Gaussian, Laplace's approximation.
+        """
+        check_is_fitted(self)
+        return sum(posterior.evidence for posterior in self._posteriors)
 
     def _report(self, X: Any, y: Any, sample_weight: Any) -> FitReport:
         """Begin the report of a fit and its steps to callbacks."""
@@ -572,10 +569,9 @@ class GaussianProcess(FeatureModel):
             spread = float(survey.target_squares.mean()) / survey.weight_sum
         variance = float(self._process_kernel._diag(sample.X).mean())
         signed = self._given(hyper.signed_names)
-        limits = bounds(
-            *(names, theta, square, spread, self._scale_range),
-            *(self._all_bounds, signed),
-        )
+        held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
+        given = (self.bounds or {}) | held
+        limits = bounds(names, theta, square, spread, self._scale_range, given, signed)
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
@@ -599,8 +595,9 @@ class GaussianProcess(FeatureModel):
         features, which profit from short lengthscales no more than many do.
         """
         plan = few = self._learning_plan
-        coarse = coarse_rows(sample, stream.child("coarse"))
-        fewest = smooth_rows(coarse, stream.child("smooth"))
+        n_coarse = coarse_rows(sample.n_rows)
+        coarse = uniform_sample(sample, n_coarse, stream.child("coarse"))
+        fewest = uniform_sample(coarse, SMOOTH_ROWS, stream.child("smooth"))
         smooth = any("lengthscale" in name for name in names)
         if plan is not None and few_features(plan.n_components) < plan.n_components:
             few = fit_plan(
@@ -620,6 +617,9 @@ class GaussianProcess(FeatureModel):
                 stages.append(Stage.of(evidence, objective, later is None, fewer))
                 exact = features is None
         return stages
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_theta")
 
     @property
     def theta_(self) -> np.ndarray:

@@ -36,7 +36,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -68,13 +68,12 @@ _STALLED, _NEAR = 4, 0.1
 _MOST_STALLED = 12
 
 
-@dataclass
-class DualSolution:
+class DualSolution(NamedTuple):
     """Dual variables (n,), the relative duality gap, and Newton's steps."""
 
     alpha: np.ndarray
     gap: float
-    n_steps: int = 0
+    n_steps: int
 
 
 def solve_box(
@@ -102,25 +101,24 @@ def solve_box(
         # The direct solve leads far away if too many rows are taken as free.
         start = problem.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
-    best, weight, stalled = DualSolution(at.alpha, at.gap), _FIRST_WEIGHT, 0
+    best, total, weight, stalled = at, 0, _FIRST_WEIGHT, 0
     for _ in range(_MOST_ITERATIONS):
         if best.gap <= tol:
             break
         after, n_steps = problem.iterate(at, weight)
-        best.n_steps += n_steps
+        total += n_steps
         if n_steps == _MOST_STEPS:
             weight /= _GROWTH
             continue
         stalled += 1
         at = problem.polished(after.alpha, after.gap) or after
         if at.gap < best.gap:
-            best.alpha, best.gap, stalled = at.alpha, at.gap, 0
+            best, stalled = at, 0
         if stalled > (_STALLED if best.gap < _NEAR else _MOST_STALLED):
             break
         if n_steps < _MANY_STEPS:
             weight = min(_GROWTH * weight, _LARGEST_WEIGHT)
-    best.alpha = best.alpha / problem.square
-    return best
+    return DualSolution(best.alpha / problem.square, best.gap, total)
 
 
 @dataclass(frozen=True)

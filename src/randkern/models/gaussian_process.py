@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from numbers import Real
@@ -23,10 +24,7 @@ from randkern.data.sharded import is_dask
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._feature_model import (
-    check_same_device,
-    predict_by_features,
-)
+from randkern.models._feature_model import check_same_device, predict_by_features
 from randkern.models._gp_evidence import (
     Evidence,
     FeaturePosterior,
@@ -53,9 +51,7 @@ from randkern.models._gp_model import (
 )
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
-from randkern.models.memory import (
-    SUMMED_ROWS,
-)
+from randkern.models.memory import SUMMED_ROWS
 from randkern.plan import Plan, evaluate
 
 
@@ -107,7 +103,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         of a standard normal, which are robust to outliers.
     weights : {"counts", "precision"}, default="counts"
         Meaning of a row's weight w. ``"counts"``: the row counts as w equal rows;
-        ``"precision"``: its noise has the variance σ²/w. For known variances v of rows,
+        ``"precision"``: its noise has the variance σ²/w. The posterior is the same in
+        both cases, but not the likelihood. For known variances v of rows,
         ``sample_weight=1 / v``, ``noise=1.0`` and ``bounds={"noise": "fixed"}``.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
@@ -168,9 +165,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Notes
     -----
-    A row of weight w counts as w equal rows, in the posterior and in the likelihood,
-    or has the noise σ²/w (`weights`); the posterior is the same in both cases.
-
     Learning starts from the given hyperparameters and from shorter lengthscales. It
     maximises the exact likelihood of 300 rows, then that of 512 features on up to 1,000
     rows (adjusting the noise first, if the variance that features omit makes it far too
@@ -350,9 +344,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             normalized=self.normalize_y,
         )
         sample = self._rows_to_learn_from(rows, stream, limit)
-        extra = {"noise": math.log(self.noise)}
-        if self.likelihood == "poisson":
-            extra = {}
+        extra = {} if self.likelihood == "poisson" else {"noise": math.log(self.noise)}
         self._learn(sample, extra, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
         if extra:
@@ -368,7 +360,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self._likelihood is not None:
             if self._likelihood.noise is not None:
                 self._likelihood = self._likelihood.at(self.noise_)
-            (self._posterior,) = self._laplace(rows, sample, self._likelihood, limit)
+            (self._posterior,) = self._laplace(rows, sample, limit)
             mean = self._posterior.mean
             if self.plan_ is None:
                 solve = ops_of(mean).algebra.triangular_solve
@@ -391,21 +383,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.coef_ = self._transposed(self._posterior.mean)
 
     @property
-    def _process_kernel(self) -> Kernel:
-        return self.kernel_ if self.mean == "zero" else self.kernel_.k1
-
-    @property
-    def _all_bounds(self) -> dict[str, Any]:
-        held = {} if self.mean == "zero" else {"mean__scale": "fixed"}
-        return (self.bounds or {}) | held
-
-    @property
     def _is_laplace(self) -> bool:  # type: ignore[override]
         return self._likelihood is not None
 
     @property
     def _scale_range(self) -> float:  # type: ignore[override]
-        """The largest factor by which learning may change a scale."""
         return 1e2 if self.likelihood == "poisson" else 1e10
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
@@ -420,10 +402,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         return self.weights == "precision" or self.correction == "fitc"
 
     @property
-    def log_marginal_likelihood_value_(self) -> float:
-        """The log marginal likelihood of all rows at `theta_`."""
-        check_is_fitted(self)
-        return self._posterior.evidence
+    def _posteriors(self) -> Sequence[Any]:  # type: ignore[override]
+        return [self._posterior]
 
     @property
     def precision_factor_(self) -> np.ndarray:
@@ -480,7 +460,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         noise = new_noise(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
-            deviation = (self._variance(rows) + noise) ** 0.5
+            _, variances = self._moments(rows)
+            deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
             return self._values_of(rows), self._with_units(deviation, 1)
 
         if not return_cov:
@@ -506,7 +487,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
         assert self._likelihood is not None
-        means, variances = self._moments(X, [self._posterior])
+        means, variances = self._moments(X)
         mean, variance = self._likelihood.moments(
             means[:, 0], variances[:, 0], include_noise
         )
@@ -529,14 +510,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
-        scale, mean = like(self._target_scale, out), like(self._target_mean, out)
-        if self._n_outputs is None:
-            scale, mean = scale[0], mean[0]
-        return out * scale + mean
-
-    def _variance(self, X: Rows) -> np.ndarray:
-        """Return Var f at every row, for targets in units of the fit."""
-        return self._moments(X, [self._posterior])[1][:, 0].clip(0.0)
+        return out * like(self._target_scale, out) + like(self._target_mean, out)
 
     def _covariance(self, X: Rows) -> np.ndarray:
         """Return the covariance of f at all rows, in units of the fit."""
@@ -734,6 +708,3 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
             out.dual_coef_ = self._shaped(out._posterior.mean)
         return out
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posterior")

@@ -190,24 +190,18 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         sample = self._rows_to_learn_from(rows, stream, limit, self._is_softmax)
         self._learn(sample, {}, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
-        self._posteriors = self._laplace(rows, sample, self._likelihood, limit)
+        self._posteriors = self._laplace(rows, sample, limit)
         report.end()
         return self
 
     @property
-    def _likelihood(self) -> Bernoulli | None:
+    def _likelihood(self) -> Bernoulli | None:  # type: ignore[override]
         """The likelihood of each column of targets; None: the softmax, of all."""
         return None if self._is_softmax else Bernoulli()
 
     def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
         return LaplaceEvidence(rows, hyper, plan, self._likelihood)
-
-    @property
-    def log_marginal_likelihood_value_(self) -> float:
-        """Laplace's approximation of log p(y) for all rows, at `theta_`."""
-        check_is_fitted(self)
-        return sum(posterior.evidence for posterior in self._posteriors)
 
     def _class_values(self, X: Any) -> Any:
         return self.predict_proba(X)
@@ -227,7 +221,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
 
     def _probabilities(self, X: Rows) -> np.ndarray:
         """Return the probabilities of checked rows."""
-        return self._mean_probabilities(*self._moments(X, self._posteriors))
+        return self._mean_probabilities(*self._moments(X))
 
     def _mean_probabilities(self, means: Any, variances: Any) -> Any:
         """Return probabilities given means and variances of every f, (n, k)."""
@@ -241,6 +235,3 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         total = out.sum(axis=1)[:, None]
         none = ops.asarray(total == 0, out)
         return out / (total + none) + none / out.shape[1]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posteriors")

@@ -127,6 +127,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     """
 
     _needs_sums_alone: ClassVar[bool] = True
+    _temperature = 1.0
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
@@ -217,10 +218,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         numbers, dual = features.rows_of(weights)
         found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
         return found | {"intercept_": 0.0}
-
-    @property
-    def _temperature(self) -> float:
-        return 1.0
 
     def _minimise(
         self, loss: LogisticLoss, report: FitReport, patience: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -15,7 +16,6 @@ from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._validation import is_tensor
-from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
@@ -23,13 +23,12 @@ from randkern.models._svm_dual import solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import (
-    FeatureArray,
+    FeatureMatrix,
     GramFactor,
     combined,
     scores_of,
 )
 from randkern.models.memory import newton_bytes
-from randkern.plan import evaluate
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
 # within their bounds; the largest number of these for Newton's method, and its gap.
@@ -187,22 +186,16 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
     def _solve(self, rows: ArrayRows, stream: Stream) -> None:
         n = rows.n_rows
-        exact = self.plan_ is None
-        width = n if exact else self._plan.n_components
+        width, copies = (n, 3) if self.plan_ is None else (self.plan_.n_components, 2)
         limit = self._memory_for(rows)
         check_memory(
-            8 * n * width * (3 if exact else 2),
+            8 * n * width * copies,
             limit,
             f"{n} x {width} features in float64",
             "Use fewer components, or random features",
         )
-        X = ops_of(rows.X).as_float64(rows.X)
-        if exact:
-            features: FeatureArray = GramFactor(self.kernel_._gram(X, None))
-        else:
-            Z = ops_of(X).skinny_gemm.empty_padded(n, width, np.empty(0))
-            evaluate(self._plan, X, out=Z[:, :width])
-            features = FeatureArray(Z)
+        # LIBLINEAR takes all features at once.
+        features = self._feature_matrix(rows, sys.maxsize, precise=True)
         y, weight = rows.Y[:, 0], rows.weight
         self.intercept_ = float(np.average(y, weights=weight))
         solver = LinearSVR(
@@ -236,7 +229,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
 
 def _polished(
-    features: FeatureArray,
+    features: FeatureMatrix,
     y: np.ndarray,
     upper: np.ndarray,
     epsilon: float,
