@@ -115,12 +115,10 @@ class _Runs(Fits):
         doing = "exact" if size is None else f"{size:,} features, seed {seed}"
         self.step(f"{label}: {doing}")
         note: dict[str, Any] = {"kernel": label, "n_components": size}
-        most = choice.capped(size or 0, self.data.X_train.shape[1])
-        if size is not None and size > most:
-            reason = f"the {choice.family} kernel is exact with {most} features"
-            self.skip(note, reason)
-            return
         model = self._chosen_model(choice, size, seed).set_params(features=features)
+        if (most := model.n_components) != size:
+            self.skip(note, f"the {choice.family} kernel is exact with {most} features")
+            return
         measured = self.noted(note, partial(self.measured, model))
         if measured is not None:
             found = self.chosen[choice.label]
@@ -130,5 +128,5 @@ class _Runs(Fits):
 
     def _chosen_model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
         found = self.chosen[choice.label]
-        model = self.model(choice, choice.build(found.value), size, seed)
+        model = self.model(choice.build(found.value), size, seed)
         return model.set_params(alpha=found.alpha)
