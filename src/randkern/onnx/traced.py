@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.special
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.polynomial import chebyshev
 
 from randkern.backend.array_ops import ArrayOps, NumpyOps
@@ -103,34 +104,23 @@ def _example(value: Any) -> Any:
     return value.example if isinstance(value, Traced) else value
 
 
-def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
-    """Return the result of an operator of two arguments, in the wider dtype."""
-    example = _of(function, a, b)
-    graph = next(x.graph for x in (a, b) if isinstance(x, Traced))
-    dtype = np.result_type(_example(a), _example(b))
-    if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
-        dtype = np.dtype(float)
-    a, b = (
-        x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
-        for x in (a, b)
-    )
-    if operator not in ("Less", "Greater", "Equal"):
-        example = example.astype(dtype)
-    return graph.apply(operator, example, a, b)
+# Operators, by the functions of NumPy that do the same.
+_COMPARISONS = {np.less: "Less", np.greater: "Greater", np.equal: "Equal"}
+_BINARY = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul", np.divide: "Div"}
+_BINARY |= {np.maximum: "Max", np.minimum: "Min", np.power: "Pow", np.matmul: "MatMul"}
+_UNARY = {np.negative: "Neg", np.absolute: "Abs", np.invert: "Not", np.sqrt: "Sqrt"}
+_UNARY |= {np.exp: "Exp", np.log: "Log", np.sin: "Sin", np.floor: "Floor"}
+_UNARY |= {np.isnan: "IsNaN"}
+_OPERATORS = _COMPARISONS | _BINARY | _UNARY
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    np.less_equal: lambda a, b: ~(a > b),
+    np.greater_equal: lambda a, b: ~(a < b),
+    np.remainder: lambda a, b: a - np.floor(a / b) * b,
+}
 
 
-def _methods(operator: str, function: Any) -> tuple[Any, Any]:
-    """Return the methods of an operator for traced left and right operands."""
-    return (
-        lambda self, other: _binary(operator, function, self, other),
-        lambda self, other: _binary(operator, function, other, self),
-    )
-
-
-class Traced:
+class Traced(NDArrayOperatorsMixin):
     """An array in a graph: its name (None: an unused constant), and an example."""
-
-    __array_ufunc__ = None  # NumPy arrays defer to this class's operators
 
     def __init__(self, graph: Graph, name: str | None, example: np.ndarray):
         self.graph, self.name, self.example = graph, name, example
@@ -209,58 +199,44 @@ class Traced:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, ComplexPair):
-            return NotImplemented
-        return _binary("Add", np.add, self, other)
+    def __array_ufunc__(
+        self, function: Any, method: str, *inputs: Any, **_: Any
+    ) -> Any:
+        """Return the values of a function of NumPy, of two arguments in one dtype."""
+        if function in _FORMULAS:
+            return _FORMULAS[function](*inputs)
+        if function not in _OPERATORS:
+            raise NoOperatorError(f"the function {function.__name__}")
+        operator, example = _OPERATORS[function], _of(function, *inputs)
+        if function in _UNARY:
+            return self.graph.apply(operator, example, *inputs)
+        dtype = np.result_type(*map(_example, inputs))
+        if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
+            dtype = np.dtype(float)
+        if function not in _COMPARISONS:
+            example = example.astype(dtype)
+        cast = (
+            x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
+            for x in inputs
+        )
+        return self.graph.apply(operator, example, *cast)
 
-    __radd__ = _methods("Add", np.add)[1]
-    __sub__, __rsub__ = _methods("Sub", np.subtract)
-    __truediv__, __rtruediv__ = _methods("Div", np.divide)
-    __matmul__, __rmatmul__ = _methods("MatMul", np.matmul)
-    __lt__, __gt__ = _methods("Less", np.less)[0], _methods("Greater", np.greater)[0]
-    __eq__ = _methods("Equal", np.equal)[0]
     __hash__ = object.__hash__
 
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, ComplexPair):
-            return NotImplemented
-        if isinstance(other, complex):
-            return ComplexPair(self * other.real, self * other.imag)
-        return _binary("Mul", np.multiply, self, other)
-
     def __rmul__(self, other: Any) -> Any:
-        return self * other
+        if isinstance(other, complex):
+            return ComplexPair(other.real, other.imag) * self
+        return np.multiply(other, self)
 
-    def __mod__(self, other: Any) -> Traced:
-        ratio = self / other
-        whole = self.graph.apply("Floor", np.floor(ratio.example), ratio)
-        return self - whole * other
-
-    def __pow__(self, power: float) -> Traced:
+    def __pow__(self, power: float) -> Any:
         if power == 1:
             return self
-        return self * self if power == 2 else _binary("Pow", np.power, self, power)
+        return self * self if power == 2 else np.power(self, power)
 
-    def __neg__(self) -> Traced:
-        return self.graph.apply("Neg", -self.example, self)
-
-    def __abs__(self) -> Traced:
-        return self.graph.apply("Abs", abs(self.example), self)
-
-    def __le__(self, other: Any) -> Traced:
-        return ~(self > other)
-
-    def __ge__(self, other: Any) -> Traced:
-        return ~(self < other)
-
-    def __invert__(self) -> Traced:
-        return self.graph.apply("Not", ~self.example, self)
-
-    def clip(self, min: Any = None, max: Any = None) -> Traced:
+    def clip(self, min: Any = None, max: Any = None) -> Any:
         """Return entries clipped to bounds."""
-        out = self if min is None else _binary("Max", np.maximum, self, min)
-        return out if max is None else _binary("Min", np.minimum, out, max)
+        out = self if min is None else np.maximum(self, min)
+        return out if max is None else np.minimum(out, max)
 
     def sum(self, axis: int, keepdims: bool = False) -> Traced:
         """Return sums along an axis."""
@@ -278,6 +254,7 @@ class ComplexPair:
     """A complex array as its real and imaginary parts."""
 
     dtype = "complex"
+    __array_ufunc__ = None  # traced arrays defer to this class's operators
 
     def __init__(self, real: Any, imaginary: Any):
         self.real, self.imaginary = real, imaginary
@@ -296,17 +273,6 @@ class ComplexPair:
     __rmul__ = __mul__
 
 
-def _unary(operator: str, function: Any) -> Any:
-    """Return an elementwise function: an operator for traced arrays."""
-
-    def call(values: Any) -> Any:
-        if not isinstance(values, Traced):
-            return _of(function, values)
-        return values.graph.apply(operator, _of(function, values), values)
-
-    return staticmethod(call)
-
-
 class _Named:
     """A namespace that raises `NoOperatorError` for missing names."""
 
@@ -321,10 +287,7 @@ class _Functions(_Named):
     """The part of the array API namespace that has ONNX operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
-    sin = _unary("Sin", np.sin)
-    exp, log = _unary("Exp", np.exp), _unary("Log", np.log)
-    sqrt = _unary("Sqrt", np.sqrt)
-    isnan = _unary("IsNaN", np.isnan)
+    sin, exp, log, sqrt, isnan = np.sin, np.exp, np.log, np.sqrt, np.isnan
     finfo = staticmethod(np.finfo)
 
     @staticmethod
@@ -469,6 +432,10 @@ def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
     return (values.T @ inverse.T).T
 
 
+def _sigmoid(values: Traced) -> Traced:
+    return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
+
+
 def _softmax(values: Any, axis: int) -> Any:
     example = _of(scipy.special.softmax, values, axis=axis)
     return values.graph.apply("Softmax", example, values, axis=axis)
@@ -541,7 +508,7 @@ class TracedOps(ArrayOps):
 
     xp: Any = _Functions()
     special = _Named(
-        expit=_unary("Sigmoid", scipy.special.expit),
+        expit=_sigmoid,
         ndtr=_normal_probability,
         ndtri=_normal_quantile,
         softmax=_softmax,

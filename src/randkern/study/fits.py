@@ -234,29 +234,26 @@ def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     ``hyperparameters``.
     """
     if results["command"] == "tune":
-        if not results["best"]:
-            return None
-        best = min(results["best"].values(), key=lambda b: b["validation_error"])
         size = results["arguments"]["n_components"]
-        return _choice(best["kernel"], size, best["hyperparameters"])
-    errors: dict[Any, list[float]] = {}
-    found = {}
-    for record in results["records"]:
-        key = record["kernel"], record["n_components"]
-        errors.setdefault(key, []).append(record["test_error"])
-        found[key] = *key, record["hyperparameters"]
+        found = results["best"].values()
+        measured = [(each, size, each["validation_error"]) for each in found]
+    else:
+        found = results["records"]
+        measured = [(each, each["n_components"], each["test_error"]) for each in found]
+    errors: dict[tuple[str, int | None], list[float]] = {}
+    named = {}
+    for each, size, error in measured:
+        errors.setdefault((each["kernel"], size), []).append(error)
+        named[each["kernel"], size] = each["hyperparameters"]
     if not errors:
         return None
-    return _choice(*found[min(errors, key=lambda key: fmean(errors[key]))])
-
-
-def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[str, Any]:
-    kernel, _, landmarks = label.partition(", ")
+    best = min(errors, key=lambda key: fmean(errors[key]))
+    kernel, _, landmarks = best[0].partition(", ")
     return {
         "kernel": kernel,
         "features": "nystrom" if landmarks else "random",
-        "n_components": size,
-        "hyperparameters": dict(named),
+        "n_components": best[1],
+        "hyperparameters": dict(named[best]),
     }
 
 
