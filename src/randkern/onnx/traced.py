@@ -24,7 +24,6 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.polynomial import chebyshev
 
 from randkern.backend.array_ops import ArrayOps, NumpyOps
-from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
@@ -540,12 +539,6 @@ class TracedOps(ArrayOps):
         return Traced(like.graph, None, np.zeros(shape))
 
     empty = zeros
-
-    def random_matrix(self, *arguments: Any) -> Any:
-        return random_matrix(*arguments[:-1])
-
-    def fill_diagonal(self, values: Any, number: float) -> None:
-        raise NoOperatorError("the kernel of rows and themselves")
 
     squared_norms = ArrayOps.row_squares
 

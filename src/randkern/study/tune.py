@@ -92,7 +92,7 @@ def tune(
     settings = [(choice, search.settings_of(choice)) for choice in choices]
     search.total = sum(1 + n for _, (n, _) in settings)
     for choice, (_, values) in settings:
-        search.begin(choice)
+        search.compile([search.ridge_of(choice.build(1.0), search=True)])
         for value in values:
             search.score(choice, value)
         search.conclude(choice)
@@ -224,11 +224,6 @@ class _Search(Fits):
         finally:
             optuna.logging.set_verbosity(verbosity)
 
-    def begin(self, choice: KernelChoice) -> None:
-        """Compile the code of a kernel."""
-        kernel = choice.build(1.0 if choice.opens else None)
-        self.compile([self._ridge_of(kernel, search=True)])
-
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
         doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
@@ -238,7 +233,7 @@ class _Search(Fits):
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
-        model = self._ridge_of(choice.build(value), search=True)
+        model = self.ridge_of(choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
             cv=self.splits,
@@ -279,7 +274,7 @@ class _Search(Fits):
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
             kernel = randkern.Scaled(kernel, named["scale"] ** 2)
-        model = self._ridge_of(kernel).set_params(alpha=named["alpha"])
+        model = self.ridge_of(kernel).set_params(alpha=named["alpha"])
         seconds = self._fitted(model, choice, named)
         if seconds is not None:
             self.best[choice.label] = chosen | {
@@ -288,7 +283,7 @@ class _Search(Fits):
                 "at_edge": at_edge(named, own, choice.opens),
             }
 
-    def _ridge_of(self, kernel: Any, *, search: bool = False) -> Any:
+    def ridge_of(self, kernel: Any, *, search: bool = False) -> Any:
         """Return a model of the size and seed that were asked for."""
         size, seed = self.options["n_components"], self.options["random_state"]
         return self.model(kernel, size, seed, search=search)
