@@ -115,6 +115,13 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     np.less_equal: lambda a, b: ~(a > b),
     np.greater_equal: lambda a, b: ~(a < b),
     np.remainder: lambda a, b: a - np.floor(a / b) * b,
+    np.log1p: lambda x: np.log(1.0 + x),
+    np.expm1: lambda x: np.exp(x) - 1.0,
+    np.copysign: lambda sizes, signs: _Functions.where(signs < 0, -sizes, sizes),
+    # onnxruntime 1.23 has no float64 cosine, nor its inverse.
+    np.cos: lambda x: np.sin(x + math.pi / 2),
+    np.arccos: lambda x: _arccos(x),
+    np.arcsin: lambda x: math.pi / 2 - np.arccos(x),
 }
 
 
@@ -286,7 +293,6 @@ class _Functions(_Named):
     """The part of the array API namespace that has ONNX operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
-    sin, exp, log, sqrt, isnan = np.sin, np.exp, np.log, np.sqrt, np.isnan
     finfo = staticmethod(np.finfo)
 
     @staticmethod
@@ -297,19 +303,6 @@ class _Functions(_Named):
     def ones(shape: Any, dtype: Any = float, device: Any = None) -> Any:
         return np.ones(shape, dtype)
 
-    def cos(self, values: Any) -> Any:
-        """Return cosines by way of sines: onnxruntime 1.23 has no float64 cosine."""
-        return self.sin(values + math.pi / 2)
-
-    def log1p(self, values: Any) -> Any:
-        return self.log(1.0 + values)
-
-    def expm1(self, values: Any) -> Any:
-        return self.exp(values) - 1.0
-
-    def copysign(self, sizes: Any, signs: Any) -> Any:
-        return self.where(signs < 0, -sizes, sizes)
-
     def ones_like(self, values: Any) -> Any:
         return np.ones(values.shape)
 
@@ -317,17 +310,7 @@ class _Functions(_Named):
         return np.full(values.shape, number)
 
     def hypot(self, a: Any, b: Any) -> Any:
-        return self.sqrt(a * a + b * b)
-
-    def arccos(self, values: Any) -> Any:
-        """Return √(2u) times a series, u = 1 − |v|: runtimes have no float64 arccos."""
-        size = abs(values)
-        u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
-        return self.where(values < 0, math.pi - angle, angle)
-
-    def arcsin(self, values: Any) -> Any:
-        return math.pi / 2 - self.arccos(values)
+        return np.sqrt(a * a + b * b)
 
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> Any:
@@ -360,13 +343,20 @@ def _arccos_factor(t: Any) -> Any:
 _ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
+def _arccos(values: Any) -> Any:
+    """Return √(2u) times a series, u = 1 − |v|."""
+    u = 1.0 - abs(values)
+    angle = np.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
+    return _Functions.where(values < 0, math.pi - angle, angle)
+
+
 def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
     """Return a function of x in [low, high], smooth in log x, to about 1e-11."""
 
     def of_log(points: np.ndarray) -> Any:
         return function(np.exp(points).clip(low, high))
 
-    log = _Functions().log(x.clip(min=low, max=high))
+    log: Any = np.log(x.clip(min=low, max=high))
     return _looked_up(of_log, log, math.log(low), math.log(high))
 
 
@@ -401,9 +391,9 @@ def _sum_of(function: Any, X: Any, Y: Any) -> Any:
 
 def _relu(rho: Any) -> Any:
     """Return the dual activation of ReLU (:mod:`randkern.backend.duals`)."""
-    rho, xp = rho.clip(-1.0, 1.0), _Functions()
-    root = xp.sqrt((1.0 - rho) * (1.0 + rho))
-    return (root + (math.pi - xp.arccos(rho)) * rho) * (1 / math.pi)
+    rho = rho.clip(-1.0, 1.0)
+    root = np.sqrt((1.0 - rho) * (1.0 + rho))
+    return (root + (math.pi - np.arccos(rho)) * rho) * (1 / math.pi)
 
 
 def _normal_probability(values: Any) -> Any:
@@ -421,7 +411,7 @@ def _normal_quantile(p: Any) -> Any:
     series = chebyshev.chebinterpolate(
         lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
     )
-    t = _Functions().log(p / (1.0 - p)) * (1 / widest)
+    t = np.log(p / (1.0 - p)) * (1 / widest)
     return chebyshev.chebval(t, series)
 
 
@@ -505,7 +495,7 @@ def _transform(X: Traced) -> Traced:
 class TracedOps(ArrayOps):
     """The primitives of traced arrays, and of NumPy arrays, which are constants."""
 
-    xp: Any = _Functions()
+    xp: Any = _Functions(**{f.__name__: f for f in _OPERATORS | _FORMULAS})
     special = _Named(
         expit=_sigmoid,
         ndtr=_normal_probability,
