@@ -105,8 +105,9 @@ def _example(value: Any) -> Any:
 
 # Operators, by the functions of NumPy that do the same.
 _COMPARISONS = {np.less: "Less", np.greater: "Greater", np.equal: "Equal"}
-_BINARY = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul", np.divide: "Div"}
-_BINARY |= {np.maximum: "Max", np.minimum: "Min", np.power: "Pow", np.matmul: "MatMul"}
+_BINARY: dict[Any, str] = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul"}
+_BINARY |= {np.divide: "Div", np.matmul: "MatMul", np.power: "Pow"}
+_BINARY |= {np.maximum: "Max", np.minimum: "Min"}
 _UNARY = {np.negative: "Neg", np.absolute: "Abs", np.invert: "Not", np.sqrt: "Sqrt"}
 _UNARY |= {np.exp: "Exp", np.log: "Log", np.sin: "Sin", np.floor: "Floor"}
 _UNARY |= {np.isnan: "IsNaN"}
@@ -232,16 +233,17 @@ class Traced(NDArrayOperatorsMixin):
     def __rmul__(self, other: Any) -> Any:
         if isinstance(other, complex):
             return ComplexPair(other.real, other.imag) * self
-        return np.multiply(other, self)
+        return super().__rmul__(other)
 
     def __pow__(self, power: float) -> Any:
         if power == 1:
             return self
-        return self * self if power == 2 else np.power(self, power)
+        return self * self if power == 2 else super().__pow__(power)
 
     def clip(self, min: Any = None, max: Any = None) -> Any:
         """Return entries clipped to bounds."""
-        out = self if min is None else np.maximum(self, min)
+        out: Any = self
+        out = out if min is None else np.maximum(out, min)
         return out if max is None else np.minimum(out, max)
 
     def sum(self, axis: int, keepdims: bool = False) -> Traced:
