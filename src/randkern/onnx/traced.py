@@ -267,6 +267,9 @@ class ComplexPair:
     def __init__(self, real: Any, imaginary: Any):
         self.real, self.imaginary = real, imaginary
 
+    def __getitem__(self, key: Any) -> ComplexPair:
+        return ComplexPair(self.real[key], self.imaginary[key])
+
     def __radd__(self, other: Traced) -> ComplexPair:
         return ComplexPair(other + self.real, self.imaginary)
 
@@ -454,22 +457,15 @@ class _StructuredRows:
         pads = np.array([0, 0, 0, p - X.shape[1]])
         padded = np.pad(X.example, ((0, 0), (0, p - X.shape[1])))
         X = X.graph.apply("Pad", padded, X, pads)
-        parts = [X[:, None, :] * signs[:, 0]]
+        values: Any = X[:, None, :] * signs[:, 0]
         for stage in (1, 2):
-            parts = [_transform(part) for part in parts]
-            if not unitary:
-                parts = [parts[0] * signs[:, stage]]
-                continue
-            a, b = (math.sqrt(0.5) * signs[:, k] for k in (stage, stage + 3))
-            real, *imaginary = parts
-            if imaginary:
-                parts = [real * a - imaginary[0] * b, imaginary[0] * a + real * b]
-            else:
-                parts = [real * a, real * b]
-        norms = self._norms / p**1.5
-        return tuple(
-            _transform(part).reshape(-1, n_blocks * p)[:, :n] * norms for part in parts
-        )
+            turn: Any = signs[:, stage]
+            if unitary:
+                turn = ComplexPair(turn, signs[:, stage + 3]) * math.sqrt(0.5)
+            values = _transform(values) * turn
+        values, norms = _transform(values), self._norms / p**1.5
+        parts = (values.real, values.imaginary) if unitary else (values,)
+        return tuple(part.reshape(-1, n_blocks * p)[:, :n] * norms for part in parts)
 
 
 def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
@@ -486,8 +482,10 @@ def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
     return 1.0 - 2.0 * bits.reshape(n_blocks, 6, p)
 
 
-def _transform(X: Traced) -> Traced:
+def _transform(X: Any) -> Any:
     """Return X, (n, blocks, p), times the Hadamard matrix H_a ⊗ H_b, p = ab."""
+    if isinstance(X, ComplexPair):
+        return ComplexPair(_transform(X.real), _transform(X.imaginary))
     n_blocks, p = X.shape[1:]
     a = 1 << (p.bit_length() - 1) // 2
     left, right = (scipy.linalg.hadamard(k).astype(float) for k in (a, p // a))
