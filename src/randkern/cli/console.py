@@ -52,15 +52,9 @@ def error_exit(message: str) -> typer.Exit:
 
 
 class NamingGroup(TyperGroup):
-    """A group of commands that lists them when an unknown one is called.
+    """A group of commands that lists them when an unknown one is called."""
 
-    Attributes
-    ----------
-    kind : str
-        What its commands are called.
-    """
-
-    kind = "command"
+    kind = "command"  # what its commands are called
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:

@@ -1,7 +1,6 @@
 """``randkern predict``: a model's predictions for the rows of a table."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,21 +116,16 @@ def _predictions(
                 found[f"probability of {label}"] = column
         return pd.DataFrame(found)
 
-    return pd.concat(_in_blocks(columns, frame), ignore_index=True)
-
-
-def _in_blocks(function: Callable[[Any], Any], rows: Any) -> list[Any]:
-    """Apply a function to blocks of rows, and show the progress."""
-    n, parts = len(rows), []
+    n, parts = len(frame), []
     with progress_bar() as report:
         for start in range(0, max(n, 1), _BLOCK):
             report(start, n, "rows predicted")
             try:
-                parts.append(function(rows[start : start + _BLOCK]))
+                parts.append(columns(frame[start : start + _BLOCK]))
             except ValueError:
-                function(rows)  # so that errors count rows from the start of the file
+                columns(frame)  # so that errors count rows from the start of the file
                 raise
-    return parts
+    return pd.concat(parts, ignore_index=True)
 
 
 def _write(predictions: Any, out: str) -> None:

@@ -97,18 +97,17 @@ def _products(
 ) -> ComplexPair:
     """Return the products of values[which[p]] over every segment p."""
     one = 0.0 * values.real[:, :1] + 1.0
-    real = _XP.concat([values.real, one], axis=1)
-    imaginary = _XP.concat([values.imaginary, one - 1.0], axis=1)
+    padded = ComplexPair(
+        _XP.concat([values.real, one], axis=1),
+        _XP.concat([values.imaginary, one - 1.0], axis=1),
+    )
     which = np.append(which, values.real.shape[1])
 
     def product(at: np.ndarray) -> list[Any]:
-        parts = [real[:, which[at]], imaginary[:, which[at]]]
-        while half := parts[0].shape[2] // 2:
-            left = ComplexPair(*(part[:, :, :half] for part in parts))
-            right = ComplexPair(*(part[:, :, half:] for part in parts))
-            both = left * right
-            parts = [both.real, both.imaginary]
-        return [part[:, :, 0] for part in parts]
+        found = padded[:, which[at]]
+        while half := found.real.shape[2] // 2:
+            found = found[:, :, :half] * found[:, :, half:]
+        return [found.real[:, :, 0], found.imaginary[:, :, 0]]
 
     return ComplexPair(*_by_segments(product, starts))
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.special
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.polynomial import chebyshev
 
 from randkern.backend.array_ops import ArrayOps, NumpyOps
-from randkern.backend.counter import random_matrix
 from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
@@ -103,34 +103,31 @@ def _example(value: Any) -> Any:
     return value.example if isinstance(value, Traced) else value
 
 
-def _binary(operator: str, function: Any, a: Any, b: Any) -> Traced:
-    """Return the result of an operator of two arguments, in the wider dtype."""
-    example = _of(function, a, b)
-    graph = next(x.graph for x in (a, b) if isinstance(x, Traced))
-    dtype = np.result_type(_example(a), _example(b))
-    if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
-        dtype = np.dtype(float)
-    a, b = (
-        x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
-        for x in (a, b)
-    )
-    if operator not in ("Less", "Greater", "Equal"):
-        example = example.astype(dtype)
-    return graph.apply(operator, example, a, b)
+# Operators, by the functions of NumPy that do the same.
+_COMPARISONS = {np.less: "Less", np.greater: "Greater", np.equal: "Equal"}
+_BINARY: dict[Any, str] = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul"}
+_BINARY |= {np.divide: "Div", np.matmul: "MatMul", np.power: "Pow"}
+_BINARY |= {np.maximum: "Max", np.minimum: "Min"}
+_UNARY = {np.negative: "Neg", np.absolute: "Abs", np.invert: "Not", np.sqrt: "Sqrt"}
+_UNARY |= {np.exp: "Exp", np.log: "Log", np.sin: "Sin", np.floor: "Floor"}
+_UNARY |= {np.isnan: "IsNaN"}
+_OPERATORS = _COMPARISONS | _BINARY | _UNARY
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    np.less_equal: lambda a, b: ~(a > b),
+    np.greater_equal: lambda a, b: ~(a < b),
+    np.remainder: lambda a, b: a - np.floor(a / b) * b,
+    np.log1p: lambda x: np.log(1.0 + x),
+    np.expm1: lambda x: np.exp(x) - 1.0,
+    np.copysign: lambda sizes, signs: _Functions.where(signs < 0, -sizes, sizes),
+    # onnxruntime 1.23 has no float64 cosine, nor its inverse.
+    np.cos: lambda x: np.sin(x + math.pi / 2),
+    np.arccos: lambda x: _arccos(x),
+    np.arcsin: lambda x: math.pi / 2 - np.arccos(x),
+}
 
 
-def _methods(operator: str, function: Any) -> tuple[Any, Any]:
-    """Return the methods of an operator for traced left and right operands."""
-    return (
-        lambda self, other: _binary(operator, function, self, other),
-        lambda self, other: _binary(operator, function, other, self),
-    )
-
-
-class Traced:
+class Traced(NDArrayOperatorsMixin):
     """An array in a graph: its name (None: an unused constant), and an example."""
-
-    __array_ufunc__ = None  # NumPy arrays defer to this class's operators
 
     def __init__(self, graph: Graph, name: str | None, example: np.ndarray):
         self.graph, self.name, self.example = graph, name, example
@@ -209,58 +206,45 @@ class Traced:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, ComplexPair):
-            return NotImplemented
-        return _binary("Add", np.add, self, other)
+    def __array_ufunc__(
+        self, function: Any, method: str, *inputs: Any, **_: Any
+    ) -> Any:
+        """Return the values of a function of NumPy, of two arguments in one dtype."""
+        if function in _FORMULAS:
+            return _FORMULAS[function](*inputs)
+        if function not in _OPERATORS:
+            raise NoOperatorError(f"the function {function.__name__}")
+        operator, example = _OPERATORS[function], _of(function, *inputs)
+        if function in _UNARY:
+            return self.graph.apply(operator, example, *inputs)
+        dtype = np.result_type(*map(_example, inputs))
+        if dtype.kind == "b" or (operator == "Div" and dtype.kind != "f"):
+            dtype = np.dtype(float)
+        if function not in _COMPARISONS:
+            example = example.astype(dtype)
+        cast = (
+            x.astype(dtype) if isinstance(x, Traced) else np.asarray(x, dtype)
+            for x in inputs
+        )
+        return self.graph.apply(operator, example, *cast)
 
-    __radd__ = _methods("Add", np.add)[1]
-    __sub__, __rsub__ = _methods("Sub", np.subtract)
-    __truediv__, __rtruediv__ = _methods("Div", np.divide)
-    __matmul__, __rmatmul__ = _methods("MatMul", np.matmul)
-    __lt__, __gt__ = _methods("Less", np.less)[0], _methods("Greater", np.greater)[0]
-    __eq__ = _methods("Equal", np.equal)[0]
     __hash__ = object.__hash__
 
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, ComplexPair):
-            return NotImplemented
-        if isinstance(other, complex):
-            return ComplexPair(self * other.real, self * other.imag)
-        return _binary("Mul", np.multiply, self, other)
-
     def __rmul__(self, other: Any) -> Any:
-        return self * other
+        if isinstance(other, complex):
+            return ComplexPair(other.real, other.imag) * self
+        return super().__rmul__(other)
 
-    def __mod__(self, other: Any) -> Traced:
-        ratio = self / other
-        whole = self.graph.apply("Floor", np.floor(ratio.example), ratio)
-        return self - whole * other
-
-    def __pow__(self, power: float) -> Traced:
+    def __pow__(self, power: float) -> Any:
         if power == 1:
             return self
-        return self * self if power == 2 else _binary("Pow", np.power, self, power)
+        return self * self if power == 2 else super().__pow__(power)
 
-    def __neg__(self) -> Traced:
-        return self.graph.apply("Neg", -self.example, self)
-
-    def __abs__(self) -> Traced:
-        return self.graph.apply("Abs", abs(self.example), self)
-
-    def __le__(self, other: Any) -> Traced:
-        return ~(self > other)
-
-    def __ge__(self, other: Any) -> Traced:
-        return ~(self < other)
-
-    def __invert__(self) -> Traced:
-        return self.graph.apply("Not", ~self.example, self)
-
-    def clip(self, min: Any = None, max: Any = None) -> Traced:
+    def clip(self, min: Any = None, max: Any = None) -> Any:
         """Return entries clipped to bounds."""
-        out = self if min is None else _binary("Max", np.maximum, self, min)
-        return out if max is None else _binary("Min", np.minimum, out, max)
+        out: Any = self
+        out = out if min is None else np.maximum(out, min)
+        return out if max is None else np.minimum(out, max)
 
     def sum(self, axis: int, keepdims: bool = False) -> Traced:
         """Return sums along an axis."""
@@ -278,9 +262,13 @@ class ComplexPair:
     """A complex array as its real and imaginary parts."""
 
     dtype = "complex"
+    __array_ufunc__ = None  # traced arrays defer to this class's operators
 
     def __init__(self, real: Any, imaginary: Any):
         self.real, self.imaginary = real, imaginary
+
+    def __getitem__(self, key: Any) -> ComplexPair:
+        return ComplexPair(self.real[key], self.imaginary[key])
 
     def __radd__(self, other: Traced) -> ComplexPair:
         return ComplexPair(other + self.real, self.imaginary)
@@ -294,17 +282,6 @@ class ComplexPair:
         return ComplexPair(self.real * other, self.imaginary * other)
 
     __rmul__ = __mul__
-
-
-def _unary(operator: str, function: Any) -> Any:
-    """Return an elementwise function: an operator for traced arrays."""
-
-    def call(values: Any) -> Any:
-        if not isinstance(values, Traced):
-            return _of(function, values)
-        return values.graph.apply(operator, _of(function, values), values)
-
-    return staticmethod(call)
 
 
 class _Named:
@@ -321,10 +298,6 @@ class _Functions(_Named):
     """The part of the array API namespace that has ONNX operators."""
 
     float64, float32, int64 = np.float64, np.float32, np.int64
-    sin = _unary("Sin", np.sin)
-    exp, log = _unary("Exp", np.exp), _unary("Log", np.log)
-    sqrt = _unary("Sqrt", np.sqrt)
-    isnan = _unary("IsNaN", np.isnan)
     finfo = staticmethod(np.finfo)
 
     @staticmethod
@@ -335,19 +308,6 @@ class _Functions(_Named):
     def ones(shape: Any, dtype: Any = float, device: Any = None) -> Any:
         return np.ones(shape, dtype)
 
-    def cos(self, values: Any) -> Any:
-        """Return cosines by way of sines: onnxruntime 1.23 has no float64 cosine."""
-        return self.sin(values + math.pi / 2)
-
-    def log1p(self, values: Any) -> Any:
-        return self.log(1.0 + values)
-
-    def expm1(self, values: Any) -> Any:
-        return self.exp(values) - 1.0
-
-    def copysign(self, sizes: Any, signs: Any) -> Any:
-        return self.where(signs < 0, -sizes, sizes)
-
     def ones_like(self, values: Any) -> Any:
         return np.ones(values.shape)
 
@@ -355,17 +315,7 @@ class _Functions(_Named):
         return np.full(values.shape, number)
 
     def hypot(self, a: Any, b: Any) -> Any:
-        return self.sqrt(a * a + b * b)
-
-    def arccos(self, values: Any) -> Any:
-        """Return √(2u) times a series, u = 1 − |v|: runtimes have no float64 arccos."""
-        size = abs(values)
-        u = 1.0 - size
-        angle = self.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
-        return self.where(values < 0, math.pi - angle, angle)
-
-    def arcsin(self, values: Any) -> Any:
-        return math.pi / 2 - self.arccos(values)
+        return np.sqrt(a * a + b * b)
 
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> Any:
@@ -398,13 +348,20 @@ def _arccos_factor(t: Any) -> Any:
 _ARCCOS = chebyshev.chebinterpolate(_arccos_factor, 22)
 
 
+def _arccos(values: Any) -> Any:
+    """Return √(2u) times a series, u = 1 − |v|."""
+    u = 1.0 - abs(values)
+    angle = np.sqrt(2.0 * u) * chebyshev.chebval(2.0 * u - 1.0, _ARCCOS)
+    return _Functions.where(values < 0, math.pi - angle, angle)
+
+
 def _of_logarithm(function: Any, x: Traced, low: float, high: float) -> Any:
     """Return a function of x in [low, high], smooth in log x, to about 1e-11."""
 
     def of_log(points: np.ndarray) -> Any:
         return function(np.exp(points).clip(low, high))
 
-    log = _Functions().log(x.clip(min=low, max=high))
+    log: Any = np.log(x.clip(min=low, max=high))
     return _looked_up(of_log, log, math.log(low), math.log(high))
 
 
@@ -439,9 +396,9 @@ def _sum_of(function: Any, X: Any, Y: Any) -> Any:
 
 def _relu(rho: Any) -> Any:
     """Return the dual activation of ReLU (:mod:`randkern.backend.duals`)."""
-    rho, xp = rho.clip(-1.0, 1.0), _Functions()
-    root = xp.sqrt((1.0 - rho) * (1.0 + rho))
-    return (root + (math.pi - xp.arccos(rho)) * rho) * (1 / math.pi)
+    rho = rho.clip(-1.0, 1.0)
+    root = np.sqrt((1.0 - rho) * (1.0 + rho))
+    return (root + (math.pi - np.arccos(rho)) * rho) * (1 / math.pi)
 
 
 def _normal_probability(values: Any) -> Any:
@@ -459,7 +416,7 @@ def _normal_quantile(p: Any) -> Any:
     series = chebyshev.chebinterpolate(
         lambda t: scipy.special.ndtri(scipy.special.expit(widest * t)), _DEGREE
     )
-    t = _Functions().log(p / (1.0 - p)) * (1 / widest)
+    t = np.log(p / (1.0 - p)) * (1 / widest)
     return chebyshev.chebval(t, series)
 
 
@@ -467,6 +424,10 @@ def _triangular_solve(factor: np.ndarray, values: Any) -> Any:
     # Runtimes fuse a product with a transpose into an operator without float64.
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     return (values.T @ inverse.T).T
+
+
+def _sigmoid(values: Traced) -> Traced:
+    return values.graph.apply("Sigmoid", _of(scipy.special.expit, values), values)
 
 
 def _softmax(values: Any, axis: int) -> Any:
@@ -496,22 +457,15 @@ class _StructuredRows:
         pads = np.array([0, 0, 0, p - X.shape[1]])
         padded = np.pad(X.example, ((0, 0), (0, p - X.shape[1])))
         X = X.graph.apply("Pad", padded, X, pads)
-        parts = [X[:, None, :] * signs[:, 0]]
+        values: Any = X[:, None, :] * signs[:, 0]
         for stage in (1, 2):
-            parts = [_transform(part) for part in parts]
-            if not unitary:
-                parts = [parts[0] * signs[:, stage]]
-                continue
-            a, b = (math.sqrt(0.5) * signs[:, k] for k in (stage, stage + 3))
-            real, *imaginary = parts
-            if imaginary:
-                parts = [real * a - imaginary[0] * b, imaginary[0] * a + real * b]
-            else:
-                parts = [real * a, real * b]
-        norms = self._norms / p**1.5
-        return tuple(
-            _transform(part).reshape(-1, n_blocks * p)[:, :n] * norms for part in parts
-        )
+            turn: Any = signs[:, stage]
+            if unitary:
+                turn = ComplexPair(turn, signs[:, stage + 3]) * math.sqrt(0.5)
+            values = _transform(values) * turn
+        values, norms = _transform(values), self._norms / p**1.5
+        parts = (values.real, values.imaginary) if unitary else (values,)
+        return tuple(part.reshape(-1, n_blocks * p)[:, :n] * norms for part in parts)
 
 
 def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
@@ -528,8 +482,10 @@ def _signs(key: int, n_blocks: int, p: int) -> np.ndarray:
     return 1.0 - 2.0 * bits.reshape(n_blocks, 6, p)
 
 
-def _transform(X: Traced) -> Traced:
+def _transform(X: Any) -> Any:
     """Return X, (n, blocks, p), times the Hadamard matrix H_a ⊗ H_b, p = ab."""
+    if isinstance(X, ComplexPair):
+        return ComplexPair(_transform(X.real), _transform(X.imaginary))
     n_blocks, p = X.shape[1:]
     a = 1 << (p.bit_length() - 1) // 2
     left, right = (scipy.linalg.hadamard(k).astype(float) for k in (a, p // a))
@@ -539,9 +495,9 @@ def _transform(X: Traced) -> Traced:
 class TracedOps(ArrayOps):
     """The primitives of traced arrays, and of NumPy arrays, which are constants."""
 
-    xp: Any = _Functions()
+    xp: Any = _Functions(**{f.__name__: f for f in _OPERATORS | _FORMULAS})
     special = _Named(
-        expit=_unary("Sigmoid", scipy.special.expit),
+        expit=_sigmoid,
         ndtr=_normal_probability,
         ndtri=_normal_quantile,
         softmax=_softmax,
@@ -573,12 +529,6 @@ class TracedOps(ArrayOps):
         return Traced(like.graph, None, np.zeros(shape))
 
     empty = zeros
-
-    def random_matrix(self, *arguments: Any) -> Any:
-        return random_matrix(*arguments[:-1])
-
-    def fill_diagonal(self, values: Any, number: float) -> None:
-        raise NoOperatorError("the kernel of rows and themselves")
 
     squared_norms = ArrayOps.row_squares
 

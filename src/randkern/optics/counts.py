@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,20 +192,15 @@ class _FeatureBlocks:
     scale: float
     degree: float
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self._features(self.stored)
+    def __iter__(self) -> Iterator[RowBlock]:
+        return map(self._features, self.stored)
 
-    def shuffled(self, generator: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-        return self._features(self.stored.shuffled(generator))
+    def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
+        return map(self._features, self.stored.shuffled(generator))
 
-    def _features(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, ...]]:
-        for block in blocks:
-            parts = [count_features(block.X, scale=self.scale, degree=self.degree)]
-            if block.y is not None:
-                parts.append(block.y)
-                if block.sample_weight is not None:
-                    parts.append(block.sample_weight)
-            yield tuple(parts)
+    def _features(self, block: RowBlock) -> RowBlock:
+        features = count_features(block.X, scale=self.scale, degree=self.degree)
+        return replace(block, X=features)
 
 
 def acquire(

@@ -169,7 +169,7 @@ class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
         if isinstance(self.threshold, str):
             check_choice("threshold", self.threshold, ("auto", "median"))
             rule = _otsu if self.threshold == "auto" else _median
-            self.threshold_: float | np.ndarray = rule(X)
+            self.threshold_: float | np.ndarray = rule(_sampled(X))
             return self
         values = np.asarray(self.threshold)
         if (
@@ -286,15 +286,14 @@ class ThermometerEncoder(_WideEncoder):
             share=True,
         )
         shares = np.arange(1, n_levels + 1) / (n_levels + 1)
-        axis = 0 if self.per_column else None
         if self.strategy == "quantile":
             entries = _sampled(X).astype(np.float64, copy=False)
-            levels = (
-                np.quantile(entries, shares, axis=0)
-                if self.per_column
-                else _levels_of_nonzeros(entries, lambda e: np.quantile(e, shares))
-            )
+            if self.per_column:
+                levels = np.quantile(entries, shares, axis=0)
+            else:
+                levels = _levels_of_nonzeros(entries, lambda e: np.quantile(e, shares))
         else:
+            axis = 0 if self.per_column else None
             low = np.asarray(X.min(axis=axis), dtype=np.float64)
             high = np.asarray(X.max(axis=axis), dtype=np.float64)
             # A weighted mean, since the difference may overflow.
@@ -364,13 +363,10 @@ class BitPlaneEncoder(_WideEncoder):
             raise ValueError(f"bits must be at most 32, got {self.bits}.")
         ends = _checked_range(self.value_range)
         X = self._rows(X, reset=True)
-        d = X.shape[1]
         self.bits_ = int(self.bits)
-        if ends is None:
-            self.low_ = X.min(axis=0).astype(np.float64)
-            self.high_ = X.max(axis=0).astype(np.float64)
-            return self
-        self.low_, self.high_ = np.full(d, ends[0]), np.full(d, ends[1])
+        low, high = (X.min(axis=0), X.max(axis=0)) if ends is None else ends
+        self.low_ = np.full(X.shape[1], low, dtype=np.float64)
+        self.high_ = np.full(X.shape[1], high, dtype=np.float64)
         return self
 
     def _bit_numbers(self) -> range:
@@ -390,9 +386,9 @@ class BitPlaneEncoder(_WideEncoder):
 def _checked_range(ends: Any) -> np.ndarray | None:
     if ends is None:
         return None
-    two = isinstance(ends, (tuple, list, np.ndarray)) and len(ends) == 2
     if (
-        not two
+        not isinstance(ends, (tuple, list, np.ndarray))
+        or len(ends) != 2
         or not all(isinstance(end, numbers.Real) for end in ends)
         or not np.all(np.isfinite(np.asarray(ends, dtype=np.float64)))
         or ends[0] >= ends[1]
@@ -421,8 +417,7 @@ def _sampled(X: Rows) -> Rows:
 
 def _median(X: Rows) -> float:
     """Return the median of the nonzero entries (0 if there are none)."""
-    entries = _sampled(X)
-    entries = entries.data if sp.issparse(entries) else entries
+    entries = X.data if sp.issparse(X) else X
     return float(_levels_of_nonzeros(entries, np.median))
 
 
@@ -450,7 +445,6 @@ def _otsu(X: Rows) -> float:
     It maximises the variance between the groups, w₀w₁(μ₀ − μ₁)², over the edges of a
     histogram (Otsu 1979, eq. 18); if several edges are best, it is the middle one.
     """
-    X = _sampled(X)
     entries = (X.data if sp.issparse(X) else X.ravel()).astype(np.float64)
     n_zeros = X.shape[0] * X.shape[1] - entries.size
     low = float(min(entries.min(initial=np.inf), 0.0 if n_zeros else np.inf))

@@ -125,23 +125,18 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self._degree = float(self.degree)
         self.device_ = _as_device(self.device)
         X = self._bits(X, reset=True)
-        sample, lit = self._sample(X)
-        with exclusive(self.device_):
-            self.device_.calibrate(X)
-            self.settings_ = getattr(self.device_, "settings", None)
-            self.scale_ = self._measure(sample, lit)
-        self._n_features_out = int(self.device_.n_components)
-        return self
-
-    def _sample(self, X: Rows) -> tuple[Rows, np.ndarray]:
-        """Return evenly spaced rows among those with lit bits, and their bit counts."""
         lit = count_lit(X)
         bright = np.flatnonzero(lit)
         if not len(bright):
             raise ValueError("no row of X has a lit bit: nothing to calibrate on.")
         n_measured = min(len(bright), self.n_calibration)
         chosen = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]
-        return X[chosen], lit[chosen]
+        with exclusive(self.device_):
+            self.device_.calibrate(X)
+            self.settings_ = getattr(self.device_, "settings", None)
+            self.scale_ = self._measure(X[chosen], lit[chosen])
+        self._n_features_out = int(self.device_.n_components)
+        return self
 
     def _measure(self, X: Rows, lit: np.ndarray) -> float:
         """Return the mean count per lit bit, measuring a few megabytes at a time."""

@@ -1,8 +1,7 @@
 """A self-contained HTML report on a fitted tabular model."""
 
 from randkern.report.page import render
-from randkern.report.scores import Evaluation, Judged, baselines, evaluate
-from randkern.report.summary import Column, Summary, summarise
+from randkern.report.scores import Judged, baselines, evaluate
+from randkern.report.summary import summarise
 
-__all__ = ["Column", "Evaluation", "Judged", "Summary", "baselines", "evaluate"]
-__all__ += ["render", "summarise"]
+__all__ = ["Judged", "baselines", "evaluate", "render", "summarise"]

@@ -60,22 +60,28 @@ def compare(
     if alpha is not None:
         check_positive("alpha", alpha)
     check_count("n_seeds", n_seeds)
-    draws = [
+    draws: list[tuple[int | None, int, str]] = [(None, 0, "random")] * exact
+    draws += [
         (size, seed, which)
         for which in features
         for size in sizes
         for seed in range(n_seeds)
     ]
-    runs = _Runs(dataset, memory_limit, progress)
-    runs.total = len(choices) * (1 + exact + len(draws))
-    baselines = runs.baselines({"n_components": None})
+    fits = Fits(dataset, memory_limit, progress)
+    fits.total = len(choices) * (1 + len(draws))
+    baselines = fits.baselines({"n_components": None})
+    chosen = {}
     for choice in choices:
-        runs.begin(choice, alpha)
-        if exact:
-            runs.run(choice, None, 0, "random")
+        fits.step(f"{choice.label}: choosing hyperparameters")
+        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
+        found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
+        chosen[choice.label] = asdict(found)
+        # The exact kernel, and fewer features than rows: the primal system.
+        few = None, len(fits.few_rows()) // 2
+        fits.compile(_model(fits, choice, found, size, 0) for size in few)
         for draw in draws:
-            runs.run(choice, *draw)
-    runs.step("done")
+            _measure(fits, choice, found, *draw)
+    fits.step("done")
     arguments = {
         "kernels": [choice.label for choice in choices],
         "n_components": sizes,
@@ -85,50 +91,35 @@ def compare(
         "n_seeds": n_seeds,
         "memory_limit": memory_limit,
     }
-    chosen = {label: asdict(found) for label, found in runs.chosen.items()}
-    return runs.results("compare", arguments, selection=chosen, baselines=baselines)
+    return fits.results("compare", arguments, selection=chosen, baselines=baselines)
 
 
-class _Runs(Fits):
-    """Fits, scores and times models on one data set, and stores the records."""
+def _model(
+    fits: Fits, choice: KernelChoice, found: Selection, size: int | None, seed: int
+) -> Any:
+    """Return a model of a kernel with the hyperparameters that were chosen."""
+    model = fits.model(choice.build(found.value), size, seed)
+    return model.set_params(alpha=found.alpha)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.chosen: dict[str, Selection] = {}
 
-    def begin(self, choice: KernelChoice, alpha: float | None) -> None:
-        """Choose the kernel's hyperparameters, and compile its code."""
-        self.step(f"{choice.label}: choosing hyperparameters")
-        data = self.data
-        self.chosen[choice.label] = select_hyperparameters(
-            choice, data.X_train, data.y_train, task=data.task, alpha=alpha
-        )
-        # The exact kernel, and fewer features than rows: the primal system.
-        sizes = None, len(self.few_rows()) // 2
-        self.compile(self._chosen_model(choice, size, 0) for size in sizes)
-
-    def run(
-        self, choice: KernelChoice, size: int | None, seed: int, features: str
-    ) -> None:
-        """Add one record, or a note on why it was skipped."""
-        label = choice.label + ", landmarks" * (features == "nystrom")
-        doing = "exact" if size is None else f"{size:,} features, seed {seed}"
-        self.step(f"{label}: {doing}")
-        note: dict[str, Any] = {"kernel": label, "n_components": size}
-        most = choice.capped(size or 0, self.data.X_train.shape[1])
-        if size is not None and size > most:
-            reason = f"the {choice.family} kernel is exact with {most} features"
-            self.skip(note, reason)
-            return
-        model = self._chosen_model(choice, size, seed).set_params(features=features)
-        measured = self.noted(note, partial(self.measured, model))
-        if measured is not None:
-            found = self.chosen[choice.label]
-            named = choice.hyperparameters(found.value, found.alpha)
-            more = {"seed": seed, "hyperparameters": named}
-            self.records.append(note | more | measured)
-
-    def _chosen_model(self, choice: KernelChoice, size: int | None, seed: int) -> Any:
-        found = self.chosen[choice.label]
-        model = self.model(choice, choice.build(found.value), size, seed)
-        return model.set_params(alpha=found.alpha)
+def _measure(
+    fits: Fits,
+    choice: KernelChoice,
+    found: Selection,
+    size: int | None,
+    seed: int,
+    features: str,
+) -> None:
+    """Add one record, or a note on why it was skipped."""
+    label = choice.label + ", landmarks" * (features == "nystrom")
+    doing = "exact" if size is None else f"{size:,} features, seed {seed}"
+    fits.step(f"{label}: {doing}")
+    note: dict[str, Any] = {"kernel": label, "n_components": size}
+    model = _model(fits, choice, found, size, seed).set_params(features=features)
+    if (most := model.n_components) != size:
+        fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
+        return
+    measured = fits.noted(note, partial(fits.measured, model))
+    if measured is not None:
+        named = choice.hyperparameters(found.value, found.alpha)
+        fits.records.append(note | {"seed": seed, "hyperparameters": named} | measured)

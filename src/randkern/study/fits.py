@@ -16,7 +16,7 @@ import randkern
 from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
 from ..report.scores import evaluate, rmse_error
-from .kernel_choices import KernelChoice, parse_kernel
+from .kernel_choices import capped, parse_kernel
 from .measure import Measurement
 from .preparation import prepare
 from .records import describe_machine, installed_versions
@@ -62,23 +62,14 @@ class Fits:
         self._done += 1
 
     def model(
-        self,
-        choice: KernelChoice,
-        kernel: Any,
-        size: int | None,
-        seed: int,
-        *,
-        search: bool = False,
+        self, kernel: Any, size: int | None, seed: int | None, *, search: bool = False
     ) -> Any:
-        """Return a model with at most as many features as an exact map needs."""
-        if size is not None:
-            size = choice.capped(size, self.data.X_train.shape[1])
-        return self._ridge(kernel, size, seed, search)
+        """Return the ridge model of the task, or one that searches for its penalty.
 
-    def _ridge(
-        self, kernel: Any, size: int | None, seed: int | None, search: bool
-    ) -> Any:
-        """Return the ridge model of the task, or one that searches for its penalty."""
+        It has at most as many features as an exact map needs.
+        """
+        if size is not None:
+            size = capped(size, kernel, self.data.X_train.shape[1])
         kind = "Classifier" if self.data.task == "classification" else "Regressor"
         return getattr(randkern, f"KernelRidge{kind}{'CV' * search}")(
             kernel,
@@ -160,7 +151,8 @@ class Fits:
         """Return scores and costs of a constant and a linear model, by their names."""
         n, d = self.data.X_train.shape
         # One equation per column, or per row if there are fewer rows.
-        linear = self._ridge(randkern.Linear(), d if d <= n else None, None, True)
+        size = d if d <= n else None
+        linear = self.model(randkern.Linear(), size, None, search=True)
         models = {"mean": DummyRegressor(), "linear model": linear}
         if self.data.task == "classification":
             models = {"most frequent class": DummyClassifier(), "linear model": linear}
@@ -242,29 +234,26 @@ def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     ``hyperparameters``.
     """
     if results["command"] == "tune":
-        if not results["best"]:
-            return None
-        best = min(results["best"].values(), key=lambda b: b["validation_error"])
         size = results["arguments"]["n_components"]
-        return _choice(best["kernel"], size, best["hyperparameters"])
-    errors: dict[Any, list[float]] = {}
-    found = {}
-    for record in results["records"]:
-        key = record["kernel"], record["n_components"]
-        errors.setdefault(key, []).append(record["test_error"])
-        found[key] = *key, record["hyperparameters"]
+        found = results["best"].values()
+        measured = [(each, size, each["validation_error"]) for each in found]
+    else:
+        found = results["records"]
+        measured = [(each, each["n_components"], each["test_error"]) for each in found]
+    errors: dict[tuple[str, int | None], list[float]] = {}
+    named = {}
+    for each, size, error in measured:
+        errors.setdefault((each["kernel"], size), []).append(error)
+        named[each["kernel"], size] = each["hyperparameters"]
     if not errors:
         return None
-    return _choice(*found[min(errors, key=lambda key: fmean(errors[key]))])
-
-
-def _choice(label: str, size: int | None, named: Mapping[str, float]) -> dict[str, Any]:
-    kernel, _, landmarks = label.partition(", ")
+    best = min(errors, key=lambda key: fmean(errors[key]))
+    kernel, _, landmarks = best[0].partition(", ")
     return {
         "kernel": kernel,
         "features": "nystrom" if landmarks else "random",
-        "n_components": size,
-        "hyperparameters": dict(named),
+        "n_components": best[1],
+        "hyperparameters": dict(named[best]),
     }
 
 
@@ -282,7 +271,7 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     kernel = choice.build(named.get(choice.opens))
     given = results["arguments"]
     fits, seed = Fits(dataset, given["memory_limit"]), given.get("random_state", 0)
-    model = fits.model(choice, kernel, best["n_components"], seed)
+    model = fits.model(kernel, best["n_components"], seed)
     # Features times s with penalty α are equivalent to penalty α/s².
     alpha = named["alpha"] / named.get("scale", 1.0) ** 2
     model.set_params(alpha=alpha, features=best["features"])

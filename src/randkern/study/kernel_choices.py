@@ -98,11 +98,6 @@ class KernelChoice:
         opened = {} if family.open_name is None else {family.open_name: value}
         return family.build(**opened, **self.parameters)
 
-    def capped(self, size: int, n_columns: int) -> int:
-        """Return `size`, or the number of features of an exact map if smaller."""
-        most = self.build(1.0).exact_width(n_columns)
-        return size if most is None else min(size, most)
-
     def reference(self, X: np.ndarray) -> float:
         """Return the reference value of the open hyperparameter for the data.
 
@@ -132,6 +127,13 @@ class KernelChoice:
             named[self.opens] = float(value)
         named["alpha"] = float(alpha)
         return named
+
+
+def capped(size: int, kernel: Any, n_columns: int) -> int:
+    """Return `size`, or the number of features of an exact map if smaller."""
+    (term,) = kernel.terms()
+    most = term.most_columns(n_columns)
+    return size if most is None else min(size, most)
 
 
 def parse_kernel(text: str) -> KernelChoice:

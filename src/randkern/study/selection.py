@@ -15,7 +15,7 @@ import randkern
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
-from .kernel_choices import KernelChoice
+from .kernel_choices import KernelChoice, capped
 from .preparation import folds, split_rows
 
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
@@ -156,7 +156,7 @@ class _Judge:
             self.targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         exact = n_features is None
         self.name = "the exact kernel" if exact else f"{n_features} random features"
-        self.size = n_features and choice.capped(n_features, X.shape[1])
+        self.size = n_features and capped(n_features, choice.build(1.0), X.shape[1])
         self.splits = _validation_splits(y, task, EXACT_ROWS if exact else FEATURE_ROWS)
         self.n_validation_rows = sum(len(held_out) for _, held_out in self.splits)
         # Ascending penalties, and the mean loss at each, by the open hyperparameter.

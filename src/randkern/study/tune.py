@@ -92,7 +92,7 @@ def tune(
     settings = [(choice, search.settings_of(choice)) for choice in choices]
     search.total = sum(1 + n for _, (n, _) in settings)
     for choice, (_, values) in settings:
-        search.begin(choice)
+        search.compile([search.ridge_of(choice.build(1.0), search=True)])
         for value in values:
             search.score(choice, value)
         search.conclude(choice)
@@ -152,9 +152,7 @@ class Grid:
         """Return the values of alpha for a kernel."""
         if self.alphas != "auto":
             return self.alphas
-        value = {"lengthscale": choice.reference(X), "bias": 0.0}.get(
-            choice.opens or ""
-        )
+        value = 0.0 if choice.opens == "bias" else choice.reference(X)
         diagonal = float(np.mean(choice.build(value).diag(X)))
         decade = round(np.log10(diagonal)) if diagonal > 0 else 0
         return [float(f"1e{decade + exponent}") for exponent in _PENALTY_EXPONENTS]
@@ -226,11 +224,6 @@ class _Search(Fits):
         finally:
             optuna.logging.set_verbosity(verbosity)
 
-    def begin(self, choice: KernelChoice) -> None:
-        """Compile the code of a kernel."""
-        kernel = choice.build(1.0 if choice.opens else None)
-        self.compile([self._ridge_of(choice, kernel, search=True)])
-
     def score(self, choice: KernelChoice, value: float | None) -> None:
         """Add the records of one setting of a kernel, or why it was skipped."""
         doing = "" if choice.opens is None else f", {choice.opens} {value:.4g}"
@@ -240,7 +233,7 @@ class _Search(Fits):
         distinct = sorted({penalty for *_, penalty in cells})
         named = choice.hyperparameters(value, 1.0)
         del named["alpha"]
-        model = self._ridge_of(choice, choice.build(value), search=True)
+        model = self.ridge_of(choice.build(value), search=True)
         model.set_params(
             alphas=distinct,
             cv=self.splits,
@@ -281,7 +274,7 @@ class _Search(Fits):
         kernel = choice.build(named.get(choice.opens))
         if named["scale"] != 1.0:
             kernel = randkern.Scaled(kernel, named["scale"] ** 2)
-        model = self._ridge_of(choice, kernel).set_params(alpha=named["alpha"])
+        model = self.ridge_of(kernel).set_params(alpha=named["alpha"])
         seconds = self._fitted(model, choice, named)
         if seconds is not None:
             self.best[choice.label] = chosen | {
@@ -290,12 +283,10 @@ class _Search(Fits):
                 "at_edge": at_edge(named, own, choice.opens),
             }
 
-    def _ridge_of(
-        self, choice: KernelChoice, kernel: Any, *, search: bool = False
-    ) -> Any:
+    def ridge_of(self, kernel: Any, *, search: bool = False) -> Any:
         """Return a model of the size and seed that were asked for."""
         size, seed = self.options["n_components"], self.options["random_state"]
-        return self.model(choice, kernel, size, seed, search=search)
+        return self.model(kernel, size, seed, search=search)
 
     def _fitted(
         self, model: Any, choice: KernelChoice, named: Mapping[str, float]
@@ -321,17 +312,15 @@ def at_edge(
     They are `opens` (the lengthscale or bias) and ``"alpha"``; `named` are the chosen
     hyperparameters and `own` the records of the kernel.
     """
+
+    def compared(values: Mapping[str, float]) -> dict[str, float]:
+        opened = {} if opens is None else {opens: values[opens]}
+        return opened | {"alpha": _penalty(values["scale"], values["alpha"])}
+
+    tried = [compared(record["hyperparameters"]) for record in own]
     edges = []
-    if opens is not None:
-        tried = {record["hyperparameters"][opens] for record in own}
-        outer = {min(tried), max(tried)} - {0.0}
-        if len(tried) > 1 and named[opens] in outer:
-            edges.append(opens)
-    penalties = {
-        _penalty(record["hyperparameters"]["scale"], record["hyperparameters"]["alpha"])
-        for record in own
-    }
-    outer = {min(penalties), max(penalties)}
-    if len(penalties) > 1 and _penalty(named["scale"], named["alpha"]) in outer:
-        edges.append("alpha")
+    for name, value in compared(named).items():
+        found = {each[name] for each in tried}
+        if len(found) > 1 and value in {min(found), max(found)} - {0.0}:
+            edges.append(name)
     return edges
