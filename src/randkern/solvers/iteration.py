@@ -190,14 +190,14 @@ class Checkpoint:
         """
         known = {name: [np.shape(value)] for name, value in self.identity.items()}
         for name, allowed in {**shapes, **known}.items():
-            if name not in arrays or arrays[name].dtype.kind not in "biuf":
+            found = arrays.get(name)
+            if found is None or found.dtype.kind not in "biuf":
                 raise self._foreign()
-            if not any(_fits(arrays[name].shape, shape) for shape in allowed):
+            if not any(_fits(found.shape, shape) for shape in allowed):
                 raise self._foreign()
         for name, expected in self.identity.items():
-            here = np.asarray(expected)
             # By columns, as the sizes of targets may differ greatly.
-            here = np.atleast_1d(here)
+            here = np.atleast_1d(expected)
             apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
             if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
                 raise CheckpointError(
@@ -262,7 +262,7 @@ class Checkpoint:
 
 def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
     return len(shape) == len(allowed) and all(
-        here == there or there == -1 for here, there in zip(shape, allowed, strict=True)
+        there in (here, -1) for here, there in zip(shape, allowed, strict=True)
     )
 
 

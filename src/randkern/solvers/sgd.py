@@ -374,23 +374,18 @@ _PLACED = ("W", "average", "loss")
 _SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
 
+@dataclass(eq=False)
 class _Epochs:
     """A run of stochastic gradients, as passes over the rows."""
 
-    def __init__(
-        self,
-        solver: SGD,
-        state: SGDState,
-        rows: BatchOperator,
-        checkpoint: Checkpoint | None,
-    ):
-        self.solver, self.state, self.rows = solver, state, rows
-        self.checkpoint = checkpoint
-        if checkpoint is not None:
-            names = ("tail", "peak", "shift", "weight_sum")
-            checkpoint.identity |= {name: getattr(state, name) for name in names}
-            checkpoint.identity |= self._targets() | {"shape": state.W.shape}
-            self._resume(checkpoint)
+    solver: SGD
+    state: SGDState
+    rows: BatchOperator
+    checkpoint: Checkpoint | None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None:
+            self._resume(self.checkpoint)
         self.outcome = self._judge()
 
     @property
@@ -457,7 +452,11 @@ class _Epochs:
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Load the weights of a checkpoint, if there is one."""
-        arrays, state = checkpoint.load(), self.state
+        state = self.state
+        names = ("tail", "peak", "shift", "weight_sum")
+        checkpoint.identity |= {name: getattr(state, name) for name in names}
+        checkpoint.identity |= self._targets() | {"shape": state.W.shape}
+        arrays = checkpoint.load()
         if arrays is None:
             return
         whole: tuple[int, ...] = tuple(state.W.shape)
