@@ -184,9 +184,8 @@ class NormalEquations:
         state = solver.init(gram, shift, scale)
         solution = solver.solve(state, cross)
         if overwrite:
-            self._solved = state, mean, np.inf
-            if fit_intercept:
-                self._solved = state, mean, self.weight_sum
+            weight_sum = self.weight_sum if fit_intercept else np.inf
+            self._solved = state, mean, weight_sum
         return solution, target_mean - mean @ solution.value
 
     def left_out(
