@@ -228,13 +228,10 @@ class KernelRidge(IterativeRidge):
         return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
 
     def _forget(self) -> None:
-        """Delete the attributes of an earlier fit."""
+        """Delete the attributes of an earlier fit, except for those of `_draw`."""
         for name in (
             "_statistics",
             "_streaming",
-            "coef_",
-            "dual_coef_",
-            "X_fit_",
             "solution_",
             "temperature_",
             "_left_out_sizes",
@@ -313,11 +310,7 @@ class KernelRidge(IterativeRidge):
         self._store(solution, weights, intercept)
 
     def _partial_fit_targets(
-        self,
-        X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
-        solve: bool,
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, solve: bool
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)

@@ -105,6 +105,17 @@ class _InPlace(CholeskyState):
     """
 
     def __init__(self, matrix: np.ndarray, shift: float):
+        if (
+            matrix.ndim != 2
+            or matrix.shape[0] != matrix.shape[1]
+            or matrix.dtype != np.float64
+            or not matrix.flags.c_contiguous
+        ):
+            raise ValueError(
+                "expected a square, C-contiguous float64 array, which is factorised in "
+                f"place, got shape {matrix.shape}, dtype {matrix.dtype}; use "
+                "numpy.ascontiguousarray(matrix, dtype=float)."
+            )
         self.factor_and_matrix = mirror_upper(matrix)
         super().__init__(matrix, np.diagonal(matrix) + shift)
 
@@ -219,12 +230,8 @@ class Cholesky:
             Size of the numbers that A was computed from, if larger than its mean
             diagonal; its rounding error is relative to them.
         """
-        if not is_tensor(matrix):
-            _check_square(matrix)
-        n = len(matrix)
-        state: CholeskyState = (_Beside if is_tensor(matrix) else _InPlace)(
-            matrix, shift
-        )
+        kind = _Beside if is_tensor(matrix) else _InPlace
+        state, n = kind(matrix, shift), len(matrix)
         if n == 0:
             return state
         scale = max(scale or 0.0, float(abs(state.diagonal).mean())) or 1.0
@@ -291,20 +298,6 @@ class Cholesky:
 def _warned(outcome: Outcome, detail: str) -> Outcome:
     warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
     return outcome
-
-
-def _check_square(matrix: np.ndarray) -> None:
-    if (
-        matrix.ndim != 2
-        or matrix.shape[0] != matrix.shape[1]
-        or matrix.dtype != np.float64
-        or not matrix.flags.c_contiguous
-    ):
-        raise ValueError(
-            "expected a square, C-contiguous float64 array, which is factorised in "
-            f"place, got shape {matrix.shape}, dtype {matrix.dtype}; use "
-            "numpy.ascontiguousarray(matrix, dtype=float)."
-        )
 
 
 def _one_norm(matrix: Any, diagonal: Any) -> float:
