@@ -180,9 +180,7 @@ class KernelRidge(IterativeRidge):
 
         Integer weights count repeated rows.
         """
-        if not self._are_repeated(rows.weight):
-            return 1.0
-        return 1.0 / rows.weight
+        return 1.0 / rows.weight if self._are_repeated(rows.weight) else 1.0
 
     def _are_repeated(self, weight: Any) -> bool:
         """Return whether weights are integers given by the user."""

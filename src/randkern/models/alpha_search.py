@@ -215,9 +215,9 @@ def _sums_without(
     half = len(parts) // 2
     for mine, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
         beside = summed(rest)
-        yield from _sums_without(
-            mine, summed, beside if others is None else beside + others
-        )
+        if others is not None:
+            beside.absorb(others)
+        yield from _sums_without(mine, summed, beside)
 
 
 def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:

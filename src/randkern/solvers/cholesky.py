@@ -195,11 +195,10 @@ class _Beside(CholeskyState):
 class Cholesky:
     """Solve (A + shift·I)x = b by Cholesky factorisation in float64.
 
-    `init` factorises once, `solve` uses the factor for any number of
-    right-hand sides, with up to two steps of iterative refinement. If the
-    factorisation breaks down, multiples of the identity are added, with an
-    `IllConditionedWarning`, which is also issued for matrices that are
-    singular to working precision.
+    `init` factorises once, `solve` uses the factor for any number of right-hand sides,
+    with up to two steps of iterative refinement. If the factorisation breaks down,
+    multiples of the identity are added, with an `IllConditionedWarning`, which is also
+    issued for matrices that are singular to working precision.
 
     Arrays are factorised in place. A tensor is symmetrised in place and its factor is
     stored separately (see :func:`cholesky_bytes`); its least eigenvalue, by which

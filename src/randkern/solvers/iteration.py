@@ -320,8 +320,7 @@ class Progress:
     residual : float
         ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
     excess : float
-        Estimated relative excess of the loss over its minimum; infinite while
-        unknown.
+        Estimated relative excess of the loss over its minimum; infinite while unknown.
     seconds : float
         Time since the start of the iteration.
     value : ndarray or tensor

@@ -305,17 +305,16 @@ class PCG(BaseEstimator):
         smaller value if the shift is tiny. Float32 reaches about 1e-5.
         None: stop by the loss, if there is one, otherwise at 1e-6.
     loss_tol : float or None
-        Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
-        within this share of its minimum. The excess r·(A +
-        shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; usually it is far
-        smaller, and is estimated from the decreases Δ_j of the loss, which conjugate
-        gradients give exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =
-        Σ_{i≥j} Δ_i/Δ_j over all j so far (after Meurant, Papež and Tichý 2021,
-        "Accurate error estimation in CG"), raised a little towards the bound.
-        None: 0.02 if `tol` is also None, otherwise only the residual counts. At 0.02
-        predictions differ from the minimiser's by about a seventh of the
-        residuals' standard deviation at most. For classifiers it is a share of the
-        labels' variance.
+        Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is within this
+        share of its minimum. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
+        being the residual; usually it is far smaller, and is estimated from the
+        decreases Δ_j of the loss, which conjugate gradients give exactly, as
+        S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S = Σ_{i≥j} Δ_i/Δ_j over all j so
+        far (after Meurant, Papež and Tichý 2021, "Accurate error estimation in CG"),
+        raised a little towards the bound. None: 0.02 if `tol` is also None, otherwise
+        only the residual counts. At 0.02 predictions differ from the minimiser's by
+        about a seventh of the residuals' standard deviation at most. For classifiers it
+        is a share of the labels' variance.
     max_iter : int
         Maximum number of iterations.
     rank : int or None
@@ -329,8 +328,7 @@ class PCG(BaseEstimator):
     patience : int
         Number of iterations without a new lowest validation error before stopping.
     callback : callable, optional
-        Called with a :class:`Progress` after every iteration; returning True
-        stops.
+        Called with a :class:`Progress` after every iteration; returning True stops.
 
     Examples
     --------
