@@ -30,7 +30,7 @@ _SAMPLED_BYTES = 64 * 10**6
 
 
 class FeatureBatches(FeatureOperator):
-    """The matrix of features, with its rows in batches.
+    """The matrix of features, with its rows in batches: a ``BatchOperator``.
 
     Spare memory is for sampled features, then for the pool of streamed rows that
     batches are drawn from.
@@ -38,12 +38,7 @@ class FeatureBatches(FeatureOperator):
 
     spare_bytes = 3 * _SAMPLED_BYTES
 
-    @property
-    def n_targets(self) -> int:
-        return self.features.n_targets
-
     def sampled_features(self) -> Any:
-        """Return features of some rows, each times the square root of its weight."""
         features = self.features
         n_bytes = self.size * features.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
@@ -54,7 +49,6 @@ class FeatureBatches(FeatureOperator):
         return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
-        """Yield all rows in batches."""
         features = self.features
         generator = self.stream.child("epoch", epoch).generator()
         most = min(features.block_rows, n_rows, features.n_rows)
@@ -62,10 +56,6 @@ class FeatureBatches(FeatureOperator):
         yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
     def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
-        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
-
-        Of shapes (D, k) and (k,).
-        """
         ops, (D, k) = ops_of(W), W.shape
         weights, total = self.features.padded(W.T), 0.0
         means = ops.float64_like(self.means, W)

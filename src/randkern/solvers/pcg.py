@@ -184,10 +184,6 @@ class Iterate:
         shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
         return float(shares.max(initial=0.0))
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: ops_of(value).to_host(value) for name, value in values.items()}
-
 
 _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
@@ -512,7 +508,8 @@ class _Run:
         return Progress(self.count, self.residual, excess, seconds, self.now.X)
 
     def arrays(self) -> dict[str, Any]:
-        return self.now.arrays() | self.best.arrays()
+        names = Iterate.__dataclass_fields__
+        return {name: getattr(self.now, name) for name in names} | self.best.arrays()
 
     def advance(self) -> bool:
         """Take a step; False if no direction is left."""

@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from randkern.backend.namespace import ops_of
-from randkern.exceptions import CheckpointError
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
@@ -396,8 +395,7 @@ class _Epochs:
         return Progress(self.count, np.nan, np.nan, seconds, self.state.value)
 
     def arrays(self) -> dict[str, Any]:
-        values = {name: getattr(self.state, name) for name in _SAVED}
-        return {name: ops_of(value).to_host(value) for name, value in values.items()}
+        return {name: getattr(self.state, name) for name in _SAVED}
 
     def advance(self) -> bool:
         """Take an epoch."""
@@ -471,10 +469,7 @@ class _Epochs:
             np.abs(arrays["squares"] - expected["squares"])
             > _SAME_TARGETS * expected["squares"]
         ):
-            raise CheckpointError(
-                f"{checkpoint.path} belongs to a fit on other targets: delete it to "
-                "start anew, or name another file."
-            )
+            raise checkpoint.foreign("a fit on other targets")
         for name in _SAVED:
             value: Any = arrays[name]
             if name in _COUNTS:
