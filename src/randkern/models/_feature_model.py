@@ -136,18 +136,14 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self.plan_ = None
         if self.n_components is None:
             return
-        given = self.kernel_, X, sample_weight, int(self.n_components)
+        n_components, stream = int(self.n_components), stream.child("features")
+        given = self.kernel_, X, sample_weight, n_components, stream
         if self.features == "nystrom":
             limit = memory_for(self.memory_limit, X)
-            self.plan_ = landmark_plan(
-                *given, stream.child("features"), memory_limit=limit
-            )
+            self.plan_ = landmark_plan(*given, memory_limit=limit)
         else:
             self.plan_ = fit_plan(
-                *given,
-                stream.child("features"),
-                projection=self.projection,
-                fourier=self.fourier,
+                *given, projection=self.projection, fourier=self.fourier
             )
 
     def _feature_matrix(

@@ -18,7 +18,6 @@ from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.data.reading import read
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
 from randkern.models.calibration import MOST_LEFT_OUT
@@ -56,8 +55,6 @@ class KernelRidge(IterativeRidge):
     _needs_sums_alone = True
     _statistics: NormalEquations
     _streaming: StreamingFit
-    # Subtracted from the targets.
-    _shift: tuple[float, ...]
 
     # -- fitting --------------------------------------------------------------
 
@@ -84,13 +81,6 @@ class KernelRidge(IterativeRidge):
         self._fit(X, y, sample_weight)
         return self
 
-    def _prepare(
-        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
-    ) -> None:
-        """Resolve the kernel on X and draw its features."""
-        self._key = stream.key
-        self._draw(X, sample_weight, stream)
-
     def _begin(self) -> tuple[int | None, Stream]:
         """Return the memory limit in bytes, if there is one, and the random stream.
 
@@ -115,8 +105,8 @@ class KernelRidge(IterativeRidge):
         """Fit weights to targets of rows of any kind."""
         report = FitReport(self, X, y, sample_weight)
         limit, stream = self._begin()
-        rows, sample = read(self, X, y, sample_weight, stream)
-        self._prepare(*sample, stream)
+        self._key = stream.key
+        rows = self._read(X, y, sample_weight, stream)
         self._solve(rows, limit or self._memory_for(rows), stream, report)
         report.end()
 
@@ -159,12 +149,6 @@ class KernelRidge(IterativeRidge):
             )
         return rows
 
-    def _intercepts(self, fitted: Any) -> Any:
-        """Return intercepts, (k,) or a number, from those of shifted targets."""
-        if self.fit_intercept:  # may have been changed after a batch
-            fitted = fitted + ops_of(fitted).float64_like(self._shift, fitted)
-        return fitted if self._many_targets else float(fitted[0])
-
     def _fit_directly(self, rows: TrainingData, limit: int) -> None:
         """Factorise the normal equations."""
         self._check_primal_memory(rows, limit)
@@ -196,9 +180,7 @@ class KernelRidge(IterativeRidge):
 
         Integer weights count repeated rows.
         """
-        if not self._are_repeated(rows.weight):
-            return 1.0
-        return 1.0 / rows.weight
+        return 1.0 / rows.weight if self._are_repeated(rows.weight) else 1.0
 
     def _are_repeated(self, weight: Any) -> bool:
         """Return whether weights are integers given by the user."""
@@ -227,12 +209,6 @@ class KernelRidge(IterativeRidge):
         iterations = 15 if self._labelled else 30
         return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
-    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        constant = self._intercepts(intercept)
-        if self.plan_ is None:
-            return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._transposed(value), "intercept_": constant}
-
     def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
         self.solution_ = solution
         self.__dict__.update(self._fitted(weights, intercept))
@@ -250,13 +226,10 @@ class KernelRidge(IterativeRidge):
         return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
 
     def _forget(self) -> None:
-        """Delete the attributes of an earlier fit."""
+        """Delete the attributes of an earlier fit, except for those of `_draw`."""
         for name in (
             "_statistics",
             "_streaming",
-            "coef_",
-            "dual_coef_",
-            "X_fit_",
             "solution_",
             "temperature_",
             "_left_out_sizes",
@@ -335,11 +308,7 @@ class KernelRidge(IterativeRidge):
         self._store(solution, weights, intercept)
 
     def _partial_fit_targets(
-        self,
-        X: Rows,
-        Y: np.ndarray,
-        sample_weight: np.ndarray | None,
-        solve: bool,
+        self, X: Rows, Y: np.ndarray, sample_weight: np.ndarray | None, solve: bool
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
@@ -350,7 +319,7 @@ class KernelRidge(IterativeRidge):
         if undo is None:
             self._forget()
             limit = self._memory_for(rows)
-            self._prepare(X, sample_weight, root_stream(self.random_state))
+            self._draw(X, sample_weight, root_stream(self.random_state))
             within = limit // 2 if solve else limit
             self._check_primal_memory(rows, within)
             self._statistics = NormalEquations.empty(
@@ -383,7 +352,7 @@ class KernelRidge(IterativeRidge):
         if not hasattr(self, "_streaming"):
             self._forget()
             stream = root_stream(self.random_state)
-            self._prepare(rows.X, rows.weight, stream)
+            self._draw(rows.X, rows.weight, stream)
             self._shift = (0.0,) * rows.n_targets
             solver = self._iterative_solver()
             assert isinstance(solver, SGD)

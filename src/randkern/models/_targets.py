@@ -14,11 +14,7 @@ from sklearn.utils.multiclass import (
     type_of_target,
     unique_labels,
 )
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-)
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from randkern._validation import (
     Rows,
@@ -186,10 +182,9 @@ def _integers_for(labels: Iterable[int]) -> type:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """Sums of weights per label in a block; the dtype, or an empty tensor like them."""
+    """Sums of weights per label in a block, and an empty array or tensor like them."""
 
     totals: dict[Any, float]
-    dtype: np.dtype | None
     like: Any
 
 
@@ -215,22 +210,20 @@ class ClassLabels:
         values = ops_of(y).unique(y)
         sums = self._totals(values, X, y, weight).tolist()
         totals = dict(zip(values.tolist(), sums, strict=True))
-        if is_tensor(y):
-            return SeenLabels(totals, None, y[:0])
-        return SeenLabels(totals, values.dtype, None)
+        return SeenLabels(totals, y[:0] if is_tensor(y) else values[:0])
 
     def _learn_from(self, seen: list[SeenLabels]) -> int:
         totals: dict[Any, float] = {}
         for block in seen:
             for label, total in block.totals.items():
                 totals[label] = totals.get(label, 0.0) + total
-        dtypes = {block.dtype for block in seen if block.dtype is not None}
+        like = seen[0].like
+        dtypes = {block.like.dtype for block in seen if not is_tensor(block.like)}
         dtype: Any = np.result_type(*dtypes) if dtypes else None
         if dtypes and all(each.kind in "iu" for each in dtypes) and dtype.kind == "f":
             dtype = _integers_for(totals)  # int64 and uint64
         classes = unique_labels(np.array(list(totals), dtype=dtype))
-        like = seen[0].like
-        placed = classes if like is None else ops_of(like).asarray(classes, like)
+        placed = ops_of(like).asarray(classes, like) if is_tensor(like) else classes
         # Labels of several types have become text: blocks will tell which do not match.
         found = [totals.get(label, 0.0) for label in classes.tolist()]
         self._set_classes(placed, found)

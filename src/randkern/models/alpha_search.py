@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from numbers import Real
 from typing import Any
 
@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
@@ -105,42 +104,42 @@ class PrimalSearch:
         fit_intercept: bool,
         spare: int,
     ):
-        X, self.Y, self.weight = rows.X, rows.Y, rows.weight
         self.alphas, self.fit_intercept = alphas, fit_intercept
-        self.unit = unit_of_weights(rows.weight)
         # Cached, plus a copy for the rows of a fold.
-        kept_bytes = 2 * X.shape[0] * plan.n_components * X.dtype.itemsize
+        kept_bytes = 2 * rows.n_rows * plan.n_components * rows.dtype.itemsize
         if kept_bytes <= spare:
-            plan, X = _as_linear(plan, X)
-            spare -= kept_bytes
-        self.plan, self.X, self.spare = plan, X, spare
-        self._total: NormalEquations | None = None
+            plan, Z = _as_linear(plan, rows.X)
+            rows, spare = ArrayRows(Z, rows.Y, rows.weight), spare - kept_bytes
+        self.plan, self.rows, self.spare = plan, rows, spare
+
+    @cached_property
+    def total(self) -> NormalEquations:
+        """The statistics of all rows."""
+        return self._statistics(self.rows)
 
     def leave_one_out(self) -> Predictions:
         """Yield the prediction for each row by a fit without it."""
         path = self._path(self.total.copied())
-        for rows in self._blocks(slice(None)):
-            weight = None if self.weight is None else self.weight[rows]
-            Z = evaluate(self.plan, self.X[rows])
-            yield rows, path.leave_one_out(Z, self.Y[rows], weight)
+        for block in self._blocks(self.rows):
+            Z = evaluate(self.plan, block.X)
+            yield block.rows, path.leave_one_out(Z, block.Y, block.weight)
 
     def generalised(self) -> np.ndarray:
         """Return minus the generalised cross-validation scores."""
         path = self._path(self.total.copied())
-        score = squared_error(self._predicted(path, slice(None)), self.Y, self.weight)
-        n, D = self.X.shape[0], self.plan.n_components
+        rows, n, D = self.rows, self.rows.n_rows, self.plan.n_components
+        score = squared_error(self._predicted(path, rows), rows.Y, rows.weight)
         return _penalised(score, (n - D + path.freedom) / n)
 
     def held_out(self, splits: list[Split]) -> Iterator[Predictions]:
         """Yield the predictions of each split."""
         training = self._training(splits)
         for (_, test), statistics in zip(splits, training, strict=True):
-            yield self._predicted(self._path(statistics), test)
+            yield self._predicted(self._path(statistics), self.rows.take(test))
 
-    def _predicted(self, path: PrimalPath, rows: Any) -> Predictions:
-        X = self.X[rows]
-        for part in self._blocks(rows):
-            yield part, path.predict(evaluate(self.plan, X[part]))
+    def _predicted(self, path: PrimalPath, rows: ArrayRows) -> Predictions:
+        for block in self._blocks(rows):
+            yield block.rows, path.predict(evaluate(self.plan, block.X))
 
     def _training(self, splits: list[Split]) -> Iterator[NormalEquations]:
         """Yield the statistics of each split's training rows, which may be overwritten.
@@ -150,19 +149,20 @@ class PrimalSearch:
         """
         matrix = 8 * self.plan.n_components**2
         depth = 2 + (len(splits) - 1).bit_length()
-        if not _are_folds(splits, len(self.Y)) or depth * matrix > self.spare:
+        take = self.rows.take
+        if not _are_folds(splits, self.rows.n_rows) or depth * matrix > self.spare:
             for train, _ in splits:
-                yield self._statistics(train)
+                yield self._statistics(take(train))
             return
         folds = [test for _, test in splits]
         if (depth + len(folds)) * matrix > self.spare:
             yield from _sums_without(
-                folds, lambda rows: self._statistics(np.concatenate(rows))
+                folds, lambda rows: self._statistics(take(np.concatenate(rows)))
             )
             return
-        parts = [self._statistics(test) for test in folds]
+        parts = [self._statistics(take(test)) for test in folds]
         yield from _sums_without(parts, _added)
-        self._total = _added(parts)
+        self.total = _added(parts)
 
     def solve(
         self, alpha: float, left_out: np.ndarray, share: Any
@@ -174,33 +174,25 @@ class PrimalSearch:
         solution, intercept = self.total.solve(
             alpha, self.fit_intercept, overwrite=True
         )
-        rows = ArrayRows(self.X, self.Y, self.weight).take(left_out)
+        rows = self.rows.take(left_out)
         left = self.total.left_out(self.plan, rows, solution, intercept, share)
         return solution, intercept, left
-
-    @property
-    def total(self) -> NormalEquations:
-        """The statistics of all rows."""
-        if self._total is None:
-            self._total = self._statistics(slice(None))
-        return self._total
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
         return PrimalPath.of(statistics, self.alphas, self.fit_intercept)
 
-    def _statistics(self, rows: Any) -> NormalEquations:
+    def _statistics(self, rows: ArrayRows) -> NormalEquations:
         # The same unit for all folds, as they are added.
-        D, k = self.plan.n_components, self.Y.shape[1]
-        out = NormalEquations.empty(D, k, self.unit, self.X)
-        weight = None if self.weight is None else self.weight[rows]
-        out.add(self.plan, self.X[rows], self.Y[rows], weight)
+        unit = unit_of_weights(self.rows.weight)
+        D, k = self.plan.n_components, rows.n_targets
+        out = NormalEquations.empty(D, k, unit, rows.X)
+        out.add(self.plan, rows.X, rows.Y, rows.weight)
         return out
 
-    def _blocks(self, rows: Any) -> Any:
-        """Yield slices of `rows` whose features fit a block in float64."""
-        n = self.X.shape[0] if isinstance(rows, slice) else len(rows)
-        width = self.plan.n_components + len(self.alphas) * self.Y.shape[1]
-        return row_blocks(n, float64_block_rows(width))
+    def _blocks(self, rows: ArrayRows) -> Iterator[ArrayRows]:
+        """Yield blocks of rows whose features fit a block in float64."""
+        width = self.plan.n_components + len(self.alphas) * rows.n_targets
+        return rows.blocks(float64_block_rows(width))
 
 
 def _added(parts: list[NormalEquations]) -> NormalEquations:
@@ -223,9 +215,9 @@ def _sums_without(
     half = len(parts) // 2
     for mine, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
         beside = summed(rest)
-        yield from _sums_without(
-            mine, summed, beside if others is None else beside + others
-        )
+        if others is not None:
+            beside.absorb(others)
+        yield from _sums_without(mine, summed, beside)
 
 
 def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:

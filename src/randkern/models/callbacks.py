@@ -82,8 +82,7 @@ class FitReport:
         task = self._context.subcontext(task_name=f"{name} {number}")
         task.call_on_fit_task_begin(**self._given)
         stop = task.call_on_fit_task_end(
-            **self._given,
-            reconstruction_attributes=lambda: attributes_of(value),
+            **self._given, reconstruction_attributes=lambda: attributes_of(value)
         )
         return bool(stop)
 

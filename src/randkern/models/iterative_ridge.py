@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +30,7 @@ _SAMPLED_BYTES = 64 * 10**6
 
 
 class FeatureBatches(FeatureOperator):
-    """The matrix of features, with its rows in batches.
+    """The matrix of features, with its rows in batches: a ``BatchOperator``.
 
     Spare memory is for sampled features, then for the pool of streamed rows that
     batches are drawn from.
@@ -38,12 +38,7 @@ class FeatureBatches(FeatureOperator):
 
     spare_bytes = 3 * _SAMPLED_BYTES
 
-    @property
-    def n_targets(self) -> int:
-        return self.features.n_targets
-
     def sampled_features(self) -> Any:
-        """Return features of some rows, each times the square root of its weight."""
         features = self.features
         n_bytes = self.size * features.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
@@ -54,7 +49,6 @@ class FeatureBatches(FeatureOperator):
         return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
-        """Yield all rows in batches."""
         features = self.features
         generator = self.stream.child("epoch", epoch).generator()
         most = min(features.block_rows, n_rows, features.n_rows)
@@ -62,10 +56,6 @@ class FeatureBatches(FeatureOperator):
         yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
     def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
-        """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
-
-        Of shapes (D, k) and (k,).
-        """
         ops, (D, k) = ops_of(W), W.shape
         weights, total = self.features.padded(W.T), 0.0
         means = ops.float64_like(self.means, W)
@@ -99,15 +89,8 @@ _DUAL_RANK = 2000
 _PROBE_ROWS = 64
 
 
-@dataclass(frozen=True)
-class System:
-    """A linear system for a solver."""
-
-    solver: Any
-    operator: Any
-    rhs: Any
-    # Further arguments of the solver, for its stopping criterion.
-    stopping: dict[str, Any] = field(default_factory=dict)
+# A solver, its operator and right-hand sides, and arguments of its stopping criterion.
+System = tuple[Any, Any, Any, dict[str, Any]]
 
 
 class IterativeRidge(FeatureModel):
@@ -120,14 +103,25 @@ class IterativeRidge(FeatureModel):
     # Whether the targets are labels coded as ±1.
     _labelled: ClassVar[bool] = False
     _key: int
+    # Subtracted from the targets.
+    _shift: tuple[float, ...]
 
     @abstractmethod
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the error of predictions, (n, k), for validation."""
 
-    @abstractmethod
     def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the fitted attributes for weights of features, or of rows."""
+        """Return the fitted attributes for weights of features, or of rows.
+
+        Intercepts, (k,), are those of shifted targets.
+        """
+        if self.fit_intercept:  # may have been changed after a batch
+            shift = ops_of(intercept).float64_like(self._shift, intercept)
+            intercept = intercept + shift
+        constant = intercept if self._many_targets else float(intercept[0])
+        if self.plan_ is None:
+            return {"dual_coef_": self._shaped(value), "intercept_": constant}
+        return {"coef_": self._transposed(value), "intercept_": constant}
 
     def _iterative_solver(self) -> PCG | SGD:
         """Return the solver for `solver`, with checked arguments."""
@@ -153,39 +147,32 @@ class IterativeRidge(FeatureModel):
             rows = rows.rescaled(np.zeros_like(scale), scale)
 
         def weights_of(value: Any) -> tuple[Any, Any]:
-            weights, intercept = system.operator.weights_of(value)
+            weights, intercept = operator.weights_of(value)
             size = ops_of(weights).float64_like(scale, weights)
             return weights * size, intercept * size
 
         report.begin(lambda value: self._fitted(*weights_of(value)))
         try:
-            system = self._system(rows, limit, stream.child("solver"), checkpoint)
-            solver, operator = system.solver, system.operator
+            solver, stream = self._iterative_solver(), stream.child("solver")
+            if isinstance(solver, SGD):
+                system = self._sgd_system(rows, limit, stream, solver)
+            elif self.plan_ is None:
+                whole = rows.whole()
+                system = self._exact_system(whole, limit, stream, solver, checkpoint)
+            else:
+                system = self._pcg_system(rows, limit, stream, solver)
+            solver, operator, rhs, stopping = system
             solution = solver.solve(
                 solver.init(operator, float(self.alpha) / operator.weight_unit),
-                system.rhs,
+                rhs,
                 callback=report,
                 checkpoint=checkpoint,
-                **system.stopping,
+                **stopping,
             )
         finally:
             report.iterations_end()
         weights, intercept = weights_of(solution.value)
         return replace(solution, value=weights), intercept
-
-    def _system(
-        self,
-        rows: TrainingData,
-        limit: int,
-        stream: Stream,
-        checkpoint: Checkpoint | None,
-    ) -> System:
-        solver = self._iterative_solver()
-        if isinstance(solver, SGD):
-            return self._sgd_system(rows, limit, stream, solver)
-        if self.plan_ is None:
-            return self._exact_system(rows.whole(), limit, stream, solver, checkpoint)
-        return self._pcg_system(rows, limit, stream, solver)
 
     def _pcg_system(
         self, rows: TrainingData, limit: int, stream: Stream, solver: PCG
@@ -221,7 +208,7 @@ class IterativeRidge(FeatureModel):
             **(_FOR_LABELS if self._labelled else {}),
         )
         if block is None:
-            return System(solver, operator, rhs, {"loss": loss})
+            return solver, operator, rhs, {"loss": loss}
 
         def error(weights: Any) -> float:
             """Return the validation error of weights."""
@@ -229,7 +216,7 @@ class IterativeRidge(FeatureModel):
             predictions = predictions + operator.intercept(weights)
             return self._error_of(block.Y, predictions, block.weight)
 
-        return System(solver, operator, rhs, {"loss": loss, "validate": error})
+        return solver, operator, rhs, {"loss": loss, "validate": error}
 
     def _sgd_system(
         self, rows: TrainingData, limit: int, stream: Stream, solver: SGD
@@ -254,7 +241,7 @@ class IterativeRidge(FeatureModel):
         operator.spare_bytes = limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
-        return System(solver, operator, operator)
+        return solver, operator, operator, {}
 
     def _exact_system(
         self,
@@ -291,7 +278,7 @@ class IterativeRidge(FeatureModel):
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
             checkpoint.identity["rows"] = _fingerprint(rows.X)
         stopping = {"sizes": np.sqrt(sizes / operator.weight_unit)}
-        return System(solver, operator, operator.right_hand_side(), stopping)
+        return solver, operator, operator.right_hand_side(), stopping
 
 
 class StreamingFit:

@@ -53,7 +53,7 @@ class FeatureOperator:
         self.precision = max(100 * self.rounding**2, float(np.finfo(float).eps))
         self.weight_unit = statistics.weight_unit
         self.weight_sum = statistics.weight_sum / self.weight_unit
-        self.size = features.plan.n_components
+        self.size, self.n_targets = features.plan.n_components, features.n_targets
         self.feature_sum = ops_of(like).zeros(self.size, like)
         # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
         # loss of W = 0, (k,).

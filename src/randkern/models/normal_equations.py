@@ -99,10 +99,6 @@ class NormalEquations:
         self.target_sum += (targets * root**2).sum(axis=0)
         self.weight_sum += float((root**2).sum())
 
-    def __add__(self, other: NormalEquations) -> NormalEquations:
-        """Return the equations of the rows of both; weights have the same unit."""
-        return self.copied().absorb(other)
-
     def absorb(self, other: NormalEquations) -> NormalEquations:
         """Add the sums over other rows, whose weights have the same unit."""
         for name in _SUMS:
@@ -184,9 +180,8 @@ class NormalEquations:
         state = solver.init(gram, shift, scale)
         solution = solver.solve(state, cross)
         if overwrite:
-            self._solved = state, mean, np.inf
-            if fit_intercept:
-                self._solved = state, mean, self.weight_sum
+            weight_sum = self.weight_sum if fit_intercept else np.inf
+            self._solved = state, mean, weight_sum
         return solution, target_mean - mean @ solution.value
 
     def left_out(

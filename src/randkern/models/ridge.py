@@ -33,10 +33,9 @@ class KernelRidgeRegressor(
 
         Σ_i w_i (y_i − z_i·W)² + α‖W‖²,
 
-    which approaches kernel ridge regression as D grows. The normal equations
-    are accumulated over blocks of rows (memory about D² float64 plus a block,
-    never n·D); with more features than rows an n × n system is solved
-    instead.
+    which approaches kernel ridge regression as D grows. The normal equations are
+    accumulated over blocks of rows (memory about D² float64 plus a block, never n·D);
+    with more features than rows an n × n system is solved instead.
 
     Parameters
     ----------
@@ -348,9 +347,7 @@ class KernelRidgeClassifier(
         return self
 
     def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        n_units = None
-        if self._are_repeated(rows.weight):
-            n_units = float(rows.weight.sum())
+        n_units = float(rows.weight.sum()) if self._are_repeated(rows.weight) else None
         self.temperature_ = temperature_of(
             rows.Y - residuals, rows.Y > 0, rows.weight, n_units
         )

@@ -23,6 +23,7 @@ from randkern.data.reading import are_in_memory
 from randkern.data.target_statistics import SQUARABLE
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel
+from randkern.models._feature_model import FeatureModel
 from randkern.models._ridge import KernelRidge
 from randkern.models.alpha_search import (
     DualSearch,
@@ -45,16 +46,6 @@ DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 # Multiples of the lengthscale "scale"; ties are resolved in favour of the first.
 _LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)
 
-_CONSTRAINTS: dict[str, Any] = {
-    name: allowed
-    for name, allowed in KernelRidge._parameter_constraints.items()
-    if name not in ("alpha", "solver", "checkpoint")
-} | {
-    "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
-    "scoring": [StrOptions(set(get_scorer_names())), callable, None],
-    "cv": [StrOptions({"gcv"}), "cv_object"],
-}
-
 
 def _adds_rows(estimator: Any) -> bool:
     name = type(estimator).__name__
@@ -66,6 +57,14 @@ def _adds_rows(estimator: Any) -> bool:
 
 class _ChoosesAlpha(KernelRidge):
     """Fits weights to targets at the best of several penalties."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **FeatureModel._parameter_constraints,
+        "fit_intercept": ["boolean"],
+        "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
+        "scoring": [StrOptions(set(get_scorer_names())), callable, None],
+        "cv": [StrOptions({"gcv"}), "cv_object"],
+    }
 
     alphas: Any
     scoring: Any
@@ -253,10 +252,7 @@ class _ChoosesAlpha(KernelRidge):
         return np.stack(parts, axis=1)
 
     def _choose(
-        self,
-        results: list[np.ndarray],
-        alphas: np.ndarray,
-        lengthscales: list[Any],
+        self, results: list[np.ndarray], alphas: np.ndarray, lengthscales: list[Any]
     ) -> int:
         """Store the best penalty; return the index of its kernel, the first of ties."""
         both = np.concatenate(results, axis=2)
@@ -374,14 +370,9 @@ def _scale_of(Y: Any) -> float:
 
 def _checked_alphas(alphas: Any) -> np.ndarray:
     given = np.atleast_1d(np.asarray(alphas))
-    values = np.zeros(1)
-    if given.dtype.kind in "iuf":
-        values = given.astype(np.float64)
-    if (
-        values.ndim > 1
-        or not values.size
-        or not np.all((values > 0) & np.isfinite(values))
-    ):
+    values = given.astype(float) if given.dtype.kind in "iuf" else np.zeros(1)
+    valid = (values > 0) & np.isfinite(values)
+    if values.ndim > 1 or not values.size or not valid.all():
         raise ValueError(
             f"alphas must be one or more positive finite numbers, got {alphas!r}; for "
             "instance numpy.logspace(-6, 3, 10)."
@@ -490,8 +481,6 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     0.51
     """
 
-    _parameter_constraints: ClassVar = {**_CONSTRAINTS}
-
     def __init__(
         self,
         kernel: Kernel | None = None,
@@ -589,7 +578,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
     """
 
     _parameter_constraints: ClassVar = {
-        **_CONSTRAINTS,
+        **_ChoosesAlpha._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 

@@ -33,15 +33,8 @@ _LARGE_RESIDUAL = 2.0**-26
 def cholesky_bytes(n: int, like: Any) -> int:
     """Return the memory that the solver takes besides an n × n matrix.
 
-    Arrays are factorised in place, large ones by panels; tensors take a second array,
-    and tiles.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows of the matrix.
-    like : array or tensor
-        An array of the same library as the matrix.
+    Arrays are factorised in place, large ones by panels; tensors, if `like` is one,
+    take a second array, and tiles.
     """
     if not is_tensor(like):
         return panel_bytes(n)
@@ -49,13 +42,7 @@ def cholesky_bytes(n: int, like: Any) -> int:
 
 
 def mirror_upper(matrix: Any) -> Any:
-    """Copy the strict upper triangle to the lower one, and return the matrix.
-
-    Parameters
-    ----------
-    matrix : array or tensor of shape (n, n)
-        Changed in place.
-    """
+    """Copy the strict upper triangle to the lower one in place; return the matrix."""
     triu = ops_of(matrix).xp.triu
     for rows in row_blocks(len(matrix), _TILE):
         for columns in row_blocks(rows.start, _TILE):
@@ -118,6 +105,17 @@ class _InPlace(CholeskyState):
     """
 
     def __init__(self, matrix: np.ndarray, shift: float):
+        if (
+            matrix.ndim != 2
+            or matrix.shape[0] != matrix.shape[1]
+            or matrix.dtype != np.float64
+            or not matrix.flags.c_contiguous
+        ):
+            raise ValueError(
+                "expected a square, C-contiguous float64 array, which is factorised in "
+                f"place, got shape {matrix.shape}, dtype {matrix.dtype}; use "
+                "numpy.ascontiguousarray(matrix, dtype=float)."
+            )
         self.factor_and_matrix = mirror_upper(matrix)
         super().__init__(matrix, np.diagonal(matrix) + shift)
 
@@ -197,11 +195,10 @@ class _Beside(CholeskyState):
 class Cholesky:
     """Solve (A + shift·I)x = b by Cholesky factorisation in float64.
 
-    `init` factorises once, `solve` uses the factor for any number of
-    right-hand sides, with up to two steps of iterative refinement. If the
-    factorisation breaks down, multiples of the identity are added, with an
-    `IllConditionedWarning`, which is also issued for matrices that are
-    singular to working precision.
+    `init` factorises once, `solve` uses the factor for any number of right-hand sides,
+    with up to two steps of iterative refinement. If the factorisation breaks down,
+    multiples of the identity are added, with an `IllConditionedWarning`, which is also
+    issued for matrices that are singular to working precision.
 
     Arrays are factorised in place. A tensor is symmetrised in place and its factor is
     stored separately (see :func:`cholesky_bytes`); its least eigenvalue, by which
@@ -232,12 +229,8 @@ class Cholesky:
             Size of the numbers that A was computed from, if larger than its mean
             diagonal; its rounding error is relative to them.
         """
-        if not is_tensor(matrix):
-            _check_square(matrix)
-        n = len(matrix)
-        state: CholeskyState = (_Beside if is_tensor(matrix) else _InPlace)(
-            matrix, shift
-        )
+        kind = _Beside if is_tensor(matrix) else _InPlace
+        state, n = kind(matrix, shift), len(matrix)
         if n == 0:
             return state
         scale = max(scale or 0.0, float(abs(state.diagonal).mean())) or 1.0
@@ -304,20 +297,6 @@ class Cholesky:
 def _warned(outcome: Outcome, detail: str) -> Outcome:
     warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
     return outcome
-
-
-def _check_square(matrix: np.ndarray) -> None:
-    if (
-        matrix.ndim != 2
-        or matrix.shape[0] != matrix.shape[1]
-        or matrix.dtype != np.float64
-        or not matrix.flags.c_contiguous
-    ):
-        raise ValueError(
-            "expected a square, C-contiguous float64 array, which is factorised in "
-            f"place, got shape {matrix.shape}, dtype {matrix.dtype}; use "
-            "numpy.ascontiguousarray(matrix, dtype=float)."
-        )
 
 
 def _one_norm(matrix: Any, diagonal: Any) -> float:

@@ -175,7 +175,7 @@ class Checkpoint:
     def integer(self, array: np.ndarray) -> int:
         """Return an array of the file as a non-negative integer."""
         if array.shape or array.dtype.kind not in "iu" or array < 0:
-            raise self._foreign()
+            raise self.foreign()
         return int(array)
 
     def check(
@@ -190,30 +190,29 @@ class Checkpoint:
         """
         known = {name: [np.shape(value)] for name, value in self.identity.items()}
         for name, allowed in {**shapes, **known}.items():
-            if name not in arrays or arrays[name].dtype.kind not in "biuf":
-                raise self._foreign()
-            if not any(_fits(arrays[name].shape, shape) for shape in allowed):
-                raise self._foreign()
+            found = arrays.get(name)
+            if found is None or found.dtype.kind not in "biuf":
+                raise self.foreign()
+            if not any(_fits(found.shape, shape) for shape in allowed):
+                raise self.foreign()
         for name, expected in self.identity.items():
-            here = np.asarray(expected)
             # By columns, as the sizes of targets may differ greatly.
-            here = np.atleast_1d(here)
+            here = np.atleast_1d(expected)
             apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
             if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
-                raise CheckpointError(
-                    f"{self.path} belongs to a fit on other rows, with another kernel, "
-                    "alpha or random_state: delete it to start anew, or name another "
-                    "file."
+                raise self.foreign(
+                    "a fit on other rows, with another kernel, alpha or random_state"
                 )
 
     def save(self, arrays: dict[str, Any], *, interrupted: bool = False) -> None:
-        """Replace the file.
+        """Replace the file, by arrays or tensors.
 
         If it cannot be written, the first call raises CheckpointError. Later calls, and
         calls with `interrupted`, warn and keep the last state.
         """
         began = time.perf_counter()
         first = self._saved_at == -np.inf
+        arrays = {name: ops_of(each).to_host(each) for name, each in arrays.items()}
         try:
             with atomic_write(self.path) as file:
                 np.savez(file, **arrays, **self.identity, **self.attached)
@@ -230,10 +229,11 @@ class Checkpoint:
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
 
-    def _foreign(self) -> CheckpointError:
+    def foreign(self, owner: str = "another fit") -> CheckpointError:
+        """Return the error for a file of another fit."""
         return CheckpointError(
-            f"{self.path} belongs to another fit: delete it to start anew, or name "
-            "another file."
+            f"{self.path} belongs to {owner}: delete it to start anew, or name another "
+            "file."
         )
 
     def _unwritable(self, error: OSError) -> CheckpointError:
@@ -262,7 +262,7 @@ class Checkpoint:
 
 def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
     return len(shape) == len(allowed) and all(
-        here == there or there == -1 for here, there in zip(shape, allowed, strict=True)
+        there in (here, -1) for here, there in zip(shape, allowed, strict=True)
     )
 
 
@@ -285,11 +285,11 @@ class EarlyStopping:
         self._since = 0
         self.value: Any = None
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         if self.value is None:
             return {}
         record = np.array([self._least, self._noted, self._since])
-        return {"best": ops_of(self.value).to_host(self.value), "best_record": record}
+        return {"best": self.value, "best_record": record}
 
     def restore(self, arrays: dict[str, np.ndarray], like: Any) -> None:
         if "best_record" in arrays:
@@ -320,8 +320,7 @@ class Progress:
     residual : float
         ‖b − Ax‖/‖b‖, the largest over the right-hand sides.
     excess : float
-        Estimated relative excess of the loss over its minimum; infinite while
-        unknown.
+        Estimated relative excess of the loss over its minimum; infinite while unknown.
     seconds : float
         Time since the start of the iteration.
     value : ndarray or tensor

@@ -1,8 +1,4 @@
-"""Preconditioned conjugate gradients for several right-hand sides at once.
-
-Blocks of directions are on the device of the right-hand sides; k × k matrices are
-decomposed on the host.
-"""
+"""Preconditioned conjugate gradients for several right-hand sides at once."""
 
 from __future__ import annotations
 
@@ -122,10 +118,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Iterate:
-    """The state after an iteration, which the next one does not modify.
-
-    X, R, P and Q are on the device of the right-hand sides.
-    """
+    """The state after an iteration, which the next one does not modify."""
 
     X: Any
     R: Any
@@ -190,10 +183,6 @@ class Iterate:
         known = (scale > 0) | (left == 0)
         shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
         return float(shares.max(initial=0.0))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: ops_of(value).to_host(value) for name, value in values.items()}
 
 
 _LEAST_GAIN = 1e-5
@@ -312,17 +301,16 @@ class PCG(BaseEstimator):
         smaller value if the shift is tiny. Float32 reaches about 1e-5.
         None: stop by the loss, if there is one, otherwise at 1e-6.
     loss_tol : float or None
-        Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is
-        within this share of its minimum. The excess r·(A +
-        shift·I)⁻¹r is at most ‖r‖²/shift, r being the residual; usually it is far
-        smaller, and is estimated from the decreases Δ_j of the loss, which conjugate
-        gradients give exactly, as S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S =
-        Σ_{i≥j} Δ_i/Δ_j over all j so far (after Meurant, Papež and Tichý 2021,
-        "Accurate error estimation in CG"), raised a little towards the bound.
-        None: 0.02 if `tol` is also None, otherwise only the residual counts. At 0.02
-        predictions differ from the minimiser's by about a seventh of the
-        residuals' standard deviation at most. For classifiers it is a share of the
-        labels' variance.
+        Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is within this
+        share of its minimum. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
+        being the residual; usually it is far smaller, and is estimated from the
+        decreases Δ_j of the loss, which conjugate gradients give exactly, as
+        S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S = Σ_{i≥j} Δ_i/Δ_j over all j so
+        far (after Meurant, Papež and Tichý 2021, "Accurate error estimation in CG"),
+        raised a little towards the bound. None: 0.02 if `tol` is also None, otherwise
+        only the residual counts. At 0.02 predictions differ from the minimiser's by
+        about a seventh of the residuals' standard deviation at most. For classifiers it
+        is a share of the labels' variance.
     max_iter : int
         Maximum number of iterations.
     rank : int or None
@@ -336,8 +324,7 @@ class PCG(BaseEstimator):
     patience : int
         Number of iterations without a new lowest validation error before stopping.
     callback : callable, optional
-        Called with a :class:`Progress` after every iteration; returning True
-        stops.
+        Called with a :class:`Progress` after every iteration; returning True stops.
 
     Examples
     --------
@@ -442,7 +429,7 @@ class PCG(BaseEstimator):
         if failed and state.shift < state.noise:
             # A is not positive definite in floating point.
             shifted = replace(state, shift=state.noise)
-            again = _Run(self, shifted, B, start, sizes, loss, best, None)
+            again = replace(run, state=shifted, checkpoint=None)
             seconds += iterate(again, self.max_iter, callbacks)
             again.finish()
             iterations += again.count
@@ -452,53 +439,50 @@ class PCG(BaseEstimator):
         return run.solution(rhs.shape, iterations, seconds)
 
 
+@dataclass(eq=False)
 class _Run:
     """A run of conjugate gradients on (A + shift·I)X = B."""
 
-    def __init__(
-        self,
-        solver: PCG,
-        state: PCGState,
-        B: Any,
-        start: Any,
-        sizes: np.ndarray | None,
-        loss: Loss | None,
-        best: EarlyStopping,
-        checkpoint: Checkpoint | None,
-    ):
-        self.solver, self.state, self.B, self.loss = solver, state, B, loss
-        self.best, self.checkpoint = best, checkpoint
-        self.norms = np.sqrt(squared_sizes(B))
+    solver: PCG
+    state: PCGState
+    B: Any
+    start: Any
+    sizes: np.ndarray | None
+    loss: Loss | None
+    best: EarlyStopping
+    checkpoint: Checkpoint | None
+
+    def __post_init__(self) -> None:
+        sizes, self.norms = self.sizes, np.sqrt(squared_sizes(self.B))
         if sizes is not None:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
-        resumed = None
-        if checkpoint is not None:
-            shift = np.float64(state.shift)
-            checkpoint.identity |= {"B": ops_of(B).to_host(B), "shift": shift}
-            resumed = self._resumed(checkpoint)
-        self.now = self.least = self._begin(start) if resumed is None else resumed
+        self.now = self.least = self._resumed() or self._begin()
         self.outcome = self._judge(self.residual)
         self.jitter = 0.0
 
-    def _begin(self, start: Any) -> Iterate:
+    def _begin(self) -> Iterate:
         B, ops = self.B, ops_of(self.B)
         empty = ops.zeros((len(B), 0), B)
         gains = np.empty((0, B.shape[1]))
-        if start is None:
+        if self.start is None:
             return Iterate(ops.zeros(B.shape, B), ops.copy(B), empty, empty, gains)
-        X = ops.as_float64(ops.copy(start.reshape(B.shape)))
+        X = ops.as_float64(ops.copy(self.start.reshape(B.shape)))
         product = self._product(X)
         gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
         return Iterate(X, B - product, empty, empty, gains, gained)
 
-    def _resumed(self, checkpoint: Checkpoint) -> Iterate | None:
+    def _resumed(self) -> Iterate | None:
         """Return the iterate of a checkpoint of this system, None without one."""
+        checkpoint, like = self.checkpoint, ops_of(self.B).float64_like
+        if checkpoint is None:
+            return None
+        shift = np.float64(self.state.shift)
+        checkpoint.identity |= {"B": ops_of(self.B).to_host(self.B), "shift": shift}
         arrays = checkpoint.load()
         if arrays is None:
             return None
-        whole: tuple[int, ...] = tuple(self.B.shape)
-        n, k = whole
+        n, k = whole = tuple(self.B.shape)
         shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
         shapes |= {"P": [(n, -1)], "Q": [(n, -1)], "gains": [(-1, k)]}
         shapes |= {"gained_before": [(), (k,)], "largest": [(), (k,)]}
@@ -507,7 +491,6 @@ class _Run:
             shapes |= {"best": [whole], "best_record": [(3,)]}
         checkpoint.check(arrays, shapes)
         self.best.restore(arrays, self.B)
-        like = ops_of(self.B).float64_like
         blocks = {name: like(arrays[name], self.B) for name in ("X", "R", "P", "Q")}
         names = Iterate.__dataclass_fields__
         return Iterate(**{name: arrays[name] for name in names} | blocks)
@@ -525,7 +508,8 @@ class _Run:
         return Progress(self.count, self.residual, excess, seconds, self.now.X)
 
     def arrays(self) -> dict[str, Any]:
-        return self.now.arrays() | self.best.arrays()
+        names = Iterate.__dataclass_fields__
+        return {name: getattr(self.now, name) for name in names} | self.best.arrays()
 
     def advance(self) -> bool:
         """Take a step; False if no direction is left."""

@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from randkern.backend.namespace import ops_of
-from randkern.exceptions import CheckpointError
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
@@ -374,23 +373,18 @@ _PLACED = ("W", "average", "loss")
 _SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
 
+@dataclass(eq=False)
 class _Epochs:
     """A run of stochastic gradients, as passes over the rows."""
 
-    def __init__(
-        self,
-        solver: SGD,
-        state: SGDState,
-        rows: BatchOperator,
-        checkpoint: Checkpoint | None,
-    ):
-        self.solver, self.state, self.rows = solver, state, rows
-        self.checkpoint = checkpoint
-        if checkpoint is not None:
-            names = ("tail", "peak", "shift", "weight_sum")
-            checkpoint.identity |= {name: getattr(state, name) for name in names}
-            checkpoint.identity |= self._targets() | {"shape": state.W.shape}
-            self._resume(checkpoint)
+    solver: SGD
+    state: SGDState
+    rows: BatchOperator
+    checkpoint: Checkpoint | None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None:
+            self._resume(self.checkpoint)
         self.outcome = self._judge()
 
     @property
@@ -401,8 +395,7 @@ class _Epochs:
         return Progress(self.count, np.nan, np.nan, seconds, self.state.value)
 
     def arrays(self) -> dict[str, Any]:
-        values = {name: getattr(self.state, name) for name in _SAVED}
-        return {name: ops_of(value).to_host(value) for name, value in values.items()}
+        return {name: getattr(self.state, name) for name in _SAVED}
 
     def advance(self) -> bool:
         """Take an epoch."""
@@ -457,7 +450,11 @@ class _Epochs:
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Load the weights of a checkpoint, if there is one."""
-        arrays, state = checkpoint.load(), self.state
+        state = self.state
+        names = ("tail", "peak", "shift", "weight_sum")
+        checkpoint.identity |= {name: getattr(state, name) for name in names}
+        checkpoint.identity |= self._targets() | {"shape": state.W.shape}
+        arrays = checkpoint.load()
         if arrays is None:
             return
         whole: tuple[int, ...] = tuple(state.W.shape)
@@ -472,10 +469,7 @@ class _Epochs:
             np.abs(arrays["squares"] - expected["squares"])
             > _SAME_TARGETS * expected["squares"]
         ):
-            raise CheckpointError(
-                f"{checkpoint.path} belongs to a fit on other targets: delete it to "
-                "start anew, or name another file."
-            )
+            raise checkpoint.foreign("a fit on other targets")
         for name in _SAVED:
             value: Any = arrays[name]
             if name in _COUNTS:
