@@ -71,17 +71,12 @@ def _real(block, signs):
 
 def _complex(block, signs):
     """Return the real and imaginary parts for S₂ and S₃ with entries (±1 ± i)/√2."""
-    real, imag = block[:, None, :] * signs[:, 0], None
-    for stage in (1, 2):
-        real = transform(real)
-        a = signs[:, stage] * math.sqrt(0.5)
-        b = signs[:, stage + 3] * math.sqrt(0.5)
-        if imag is None:
-            real, imag = a * real, b * real
-        else:
-            imag = transform(imag)
-            real, imag = a * real - b * imag, a * imag + b * real
-    rows = len(block)
+    half, rows = math.sqrt(0.5), len(block)
+    real = transform(block[:, None, :] * signs[:, 0])
+    real, imag = half * signs[:, 1] * real, half * signs[:, 4] * real
+    real, imag = transform(real), transform(imag)
+    a, b = half * signs[:, 2], half * signs[:, 5]
+    real, imag = a * real - b * imag, a * imag + b * real
     return transform(real).reshape(rows, -1), transform(imag).reshape(rows, -1)
 
 
