@@ -49,25 +49,13 @@ def input_rows(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     first if its dtype differs or its rows are not contiguous.
     """
     array = np.asarray(array, dtype=dtype)
-    n_rows, n_cols = array.shape
-    if array.flags.c_contiguous and array.flags.aligned:  # as_strided takes 10 us
-        flat = array.reshape(-1)
-        flat.flags.writeable = False
-        return flat, n_cols
-    if not has_flat_rows(array):
-        return input_rows(array.copy(), dtype)
-    stride = array.strides[0] // dtype.itemsize if n_rows > 1 else n_cols
-    size = (n_rows - 1) * stride + n_cols
-    return as_strided(array, (size,), (dtype.itemsize,), writeable=False), stride
+    return _flat_rows(array if has_flat_rows(array) else array.copy(), False)
 
 
 def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
     """Return what :func:`input_rows` does for a matrix to write, without a copy."""
-    n_rows, n_cols = array.shape
-    itemsize = array.dtype.itemsize
-    stride, rest = divmod(array.strides[0], itemsize)
-    if n_rows == 1:
-        stride, rest = n_cols, 0
+    (n_rows, n_cols), itemsize = array.shape, array.itemsize
+    stride, rest = divmod(array.strides[0], itemsize) if n_rows > 1 else (n_cols, 0)
     if rest or stride < n_cols or (n_cols > 1 and array.strides[1] != itemsize):
         raise ValueError(
             "The columns of out must be contiguous and its rows in order; got strides "
@@ -77,10 +65,18 @@ def output_rows(array: np.ndarray) -> tuple[np.ndarray, int]:
         raise ValueError("out must be aligned in memory; pass a new array.")
     if not array.flags.writeable:
         raise ValueError("out is read-only; pass a writable array.")
-    if array.flags.c_contiguous:
-        return array.reshape(-1), n_cols
+    return _flat_rows(array, True)
+
+
+def _flat_rows(array: np.ndarray, writeable: bool) -> tuple[np.ndarray, int]:
+    n_rows, n_cols = array.shape
+    if array.flags.c_contiguous:  # as_strided takes 10 us
+        flat = array.reshape(-1)
+        flat.flags.writeable = writeable
+        return flat, n_cols
+    stride = array.strides[0] // array.itemsize
     size = (n_rows - 1) * stride + n_cols
-    return as_strided(array, (size,), (itemsize,)), stride
+    return as_strided(array, (size,), (array.itemsize,), writeable=writeable), stride
 
 
 # Waking a thread takes some 0.1 ms, which pays from about this much work.

@@ -66,13 +66,7 @@ def _apply(function, nanoseconds, rho, *arguments):
 
 
 def relu(rho: np.ndarray) -> np.ndarray:
-    r"""Return :math:`(\sqrt{1-\rho^2} + (\pi - \arccos\rho)\rho)/\pi`.
-
-    Parameters
-    ----------
-    rho : ndarray of float32 or float64
-        Values beyond ±1 are clipped.
-    """
+    """Return (√(1 − ρ²) + (π − arccos ρ)ρ)/π; values beyond ±1 are clipped."""
     return _apply(_relu, 3.0, rho)
 
 
@@ -81,13 +75,8 @@ def power_series(
 ) -> np.ndarray:
     """Return the sum of ``coefficients[k] * rho**k``, by Horner's rule.
 
-    Parameters
-    ----------
-    coefficients : ndarray of float64
-    rho : ndarray of float32 or float64
-    owner : object, optional
-        An object with only these coefficients: for tensors they are cached on the
-        device for its lifetime.
+    `owner` is an object with only these coefficients: for tensors they are cached on
+    the device for its lifetime.
     """
     coefficients = np.asarray(coefficients, dtype=np.float64)
     return _apply(_power_series, 2.0 * len(coefficients), rho, coefficients)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from randkern._extras import import_extra
 from randkern._validation import is_tensor
 
@@ -32,7 +34,14 @@ def empty_on(device: str, dtype: Any) -> Any:
 
     It serves to move arrays there: ``ops_of(like).asarray(X, like)``.
     """
-    import_extra("torch", "computing on a device", "gpu")
-    from randkern.backend import torch_constants
-
-    return torch_constants.empty_on(device, dtype)
+    torch = import_extra("torch", "computing on a device", "gpu")
+    dtype = getattr(torch, np.dtype(dtype).name)
+    try:
+        # One number, since an empty tensor does not touch a missing device.
+        return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device={device!r} cannot be used ({reason}); there are {found}."
+        ) from error

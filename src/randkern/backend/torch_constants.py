@@ -22,18 +22,14 @@ def full_precision(like):
     ``torch.autocast`` would leave phases three digits.
     """
     kind = like.device.type
-    if not torch.amp.is_autocast_available(kind):
-        return nullcontext()
-    if not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def _is_traced():
     """Return whether a graph is being traced, so that new tensors hold no values."""
-    if torch.compiler.is_compiling():
-        return True
-    return type(torch.empty(0)) is not torch.Tensor
+    return torch.compiler.is_compiling() or type(torch.empty(0)) is not torch.Tensor
 
 
 def lasting(make):
@@ -88,20 +84,6 @@ def _placed(values, like):
     """Return an array on the device of `like`, reals in its dtype."""
     values = torch.as_tensor(np.ascontiguousarray(values), device=like.device)
     return values.to(like.dtype) if values.is_floating_point() else values
-
-
-def empty_on(device, dtype):
-    """Return an empty tensor on a named device, with a NumPy dtype."""
-    dtype = getattr(torch, np.dtype(dtype).name)
-    try:
-        # One number, since an empty tensor does not touch a missing device.
-        return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device={device!r} cannot be used ({reason}); there are {found}."
-        ) from error
 
 
 def memory_limit(like):

@@ -48,18 +48,13 @@ def transform(X):
     return X.reshape(shape)
 
 
-def _prepared(X, inverse_scale, bias, dtype):
-    """Return scaled rows in `dtype`, with the bias, padded to p columns."""
-    X = X.to(dtype)
-    if isinstance(inverse_scale, torch.Tensor):
-        X = X * inverse_scale.to(dtype)
-    elif inverse_scale != 1.0:
-        X = X * inverse_scale
-    width = X.shape[1] + bool(bias)
-    p = block_size(X.shape[1], bias)
-    if bias:
-        X = torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1)
-    return torch.nn.functional.pad(X, (0, p - width))
+def with_bias(X, scale, bias):
+    """Return X·scale, with a last column `bias` unless that is 0."""
+    if isinstance(scale, torch.Tensor):
+        X = X * scale.to(X.dtype)
+    elif scale != 1.0:
+        X = X * scale
+    return torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1) if bias else X
 
 
 # Signs of blocks, at most 6 MB each, kept for the next rows.
@@ -76,17 +71,12 @@ def _real(block, signs):
 
 def _complex(block, signs):
     """Return the real and imaginary parts for S₂ and S₃ with entries (±1 ± i)/√2."""
-    real, imag = block[:, None, :] * signs[:, 0], None
-    for stage in (1, 2):
-        real = transform(real)
-        a = signs[:, stage] * math.sqrt(0.5)
-        b = signs[:, stage + 3] * math.sqrt(0.5)
-        if imag is None:
-            real, imag = a * real, b * real
-        else:
-            imag = transform(imag)
-            real, imag = a * real - b * imag, a * imag + b * real
-    rows = len(block)
+    half, rows = math.sqrt(0.5), len(block)
+    real = transform(block[:, None, :] * signs[:, 0])
+    real, imag = half * signs[:, 1] * real, half * signs[:, 4] * real
+    real, imag = transform(real), transform(imag)
+    a, b = half * signs[:, 2], half * signs[:, 5]
+    real, imag = a * real - b * imag, a * imag + b * real
     return transform(real).reshape(rows, -1), transform(imag).reshape(rows, -1)
 
 
@@ -144,7 +134,8 @@ class StructuredRows(hadamard.StructuredRows):
         n_blocks = max(1, entries // (n_rows * p))
         for start in range(0, n, n_rows):
             rows = slice(start, min(start + n_rows, n))
-            block = _prepared(X[rows], self.inverse_scale, self.bias, out.dtype)
+            block = with_bias(X[rows].to(out.dtype), self.inverse_scale, self.bias)
+            block = torch.nn.functional.pad(block, (0, p - block.shape[1]))
             for first, low, high, columns in self._blocks(p, n_blocks):
                 count = -(-high // p) - first
                 signs = torch_random.signs(self.key, first, count, p, X.device)

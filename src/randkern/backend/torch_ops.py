@@ -100,32 +100,25 @@ _REFLECTIONS = 64
 
 
 class TorchAlgebra(ArrayAlgebra):
-    """PyTorch's linear algebra."""
+    """PyTorch's linear algebra, described in ``array_ops.NumpyAlgebra``."""
 
     xp = array_namespace
 
     def column_products(self, X, Y):
-        """Return Σ_i x_ij y_ij for every column j."""
         return (X * Y).sum(dim=0)
 
     def lower_factor(self, matrix):
-        """Return the lower Cholesky factor of a matrix given by its upper triangle.
-
-        The matrix is overwritten.
-        """
         factor, info = torch.linalg.cholesky_ex(matrix.T)
         if int(info):
             raise np.linalg.LinAlgError("the matrix is not positive definite.")
         return factor
 
     def factor_solve(self, factor, right):
-        """Return the solution of LLᵀx = b, a vector or a matrix."""
         # torch.cholesky_solve would copy the factor each time.
         half = self.triangular_solve(factor, right)
         return self.triangular_solve(factor, half, transposed=True)
 
     def triangular_solve(self, factor, right, transposed=False):
-        """Return L⁻¹b, or L⁻ᵀb."""
         matrix = factor.T if transposed else factor
         columns = right[:, None] if right.ndim == 1 else right
         solved = torch.linalg.solve_triangular(matrix, columns, upper=transposed)
@@ -149,11 +142,9 @@ class TorchAlgebra(ArrayAlgebra):
         return (upper * torch.where(upper.diagonal() < 0, -1.0, 1.0)[:, None]).T
 
     def inverse_by_factor(self, factor):
-        """Return the inverse of LLᵀ."""
         return torch.cholesky_inverse(factor)
 
     def shortest_solution(self, matrix, right):
-        """Return the minimum-norm minimiser x of ‖Ax − b‖ for a symmetric A."""
         if not len(matrix):
             return right
         values, vectors = torch.linalg.eigh(matrix)
@@ -196,19 +187,16 @@ class TorchAlgebra(ArrayAlgebra):
         return factor if int(info) == 0 else None
 
     def inverse_factor(self, gram):
-        """Return R⁻¹ for RᵀR = gram, given by its upper triangle."""
         gram = torch.triu(gram) + torch.triu(gram, 1).T
         factor = torch.linalg.cholesky(gram, upper=True)
         identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
         return torch.linalg.solve_triangular(factor, identity, upper=True)
 
     def leading_eigenpairs(self, matrix, rank):
-        """Return the leading eigenpairs, descending, of a matrix's upper triangle."""
         values, vectors = torch.linalg.eigh(matrix, UPLO="U")
         return values.flip(0)[:rank], vectors.flip(1)[:, :rank]
 
     def singular_values(self, matrix):
-        """Return singular values, descending."""
         return torch.linalg.svdvals(matrix)
 
     def smallest_eigenvalue(self, factor):
@@ -223,14 +211,9 @@ class TorchAlgebra(ArrayAlgebra):
         return 1.0 / size
 
     def symmetric_eigenpairs(self, matrix):
-        """Return eigenvalues, ascending, and eigenvectors of a matrix.
-
-        Only its upper triangle is read.
-        """
         return torch.linalg.eigh(matrix, UPLO="U")
 
     def qr(self, matrix):
-        """Return Q and R of the QR decomposition."""
         return torch.linalg.qr(matrix)
 
 
@@ -246,7 +229,10 @@ _UNIT = 1e10
 
 
 class TorchOps(ArrayOps):
-    """PyTorch's primitives, and fused kernels where the device has them."""
+    """PyTorch's primitives, and fused kernels where the device has them.
+
+    Methods without a docstring do what those of ``array_ops.NumpyOps`` do.
+    """
 
     xp, special = array_namespace, torch.special
     algebra = TorchAlgebra()
@@ -260,6 +246,7 @@ class TorchOps(ArrayOps):
     memory_limit = staticmethod(torch_constants.memory_limit)
     tile_rows = staticmethod(torch_constants.tile_rows)
     tile_size = staticmethod(torch_constants.tile_size)
+    with_bias = staticmethod(torch_hadamard.with_bias)
 
     cos_sin_pairs = staticmethod(torch_trig.cos_sin_pairs)
     cosines = staticmethod(torch_trig.cosines)
@@ -278,15 +265,12 @@ class TorchOps(ArrayOps):
         return torch.as_tensor(values, dtype=dtype, device=like.device)
 
     def to_host(self, array):
-        """Return a NumPy array; this is the only transfer from a device to the host."""
         return array.detach().cpu().numpy()
 
     def copy(self, array):
-        """Return a copy."""
         return array.clone()
 
     def contiguous(self, array):
-        """Return a contiguous tensor."""
         return array.contiguous()
 
     def take(self, X, rows):
@@ -294,35 +278,22 @@ class TorchOps(ArrayOps):
         return X[torch.as_tensor(rows, device=X.device)]
 
     def multiply(self, values, factor, out):
-        """Write values·factor to `out`."""
         out[...] = values * factor
 
     def matern_correlation(self, squared, nu):
-        """Return the Matérn correlation at squared distances r²."""
         if squared.requires_grad:
             # The root has no slope at 0, where the correlation is flat or has a cusp.
             squared = squared.clip(min=torch.finfo(squared.dtype).tiny)
         return super().matern_correlation(squared, nu)
 
     def row_sums(self, X):
-        """Return the sums of rows in float64."""
         return X.sum(dim=1, dtype=torch.float64)
 
     def largest_sizes(self, values):
-        """Return the largest absolute value of every column."""
         return values.abs().amax(dim=0)
 
     def largest_of_rows(self, X):
-        """Return the largest absolute value of every row."""
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
-
-    def with_bias(self, X, scale, bias):
-        """Return X·scale, with a last column `bias` unless that is 0."""
-        if isinstance(scale, torch.Tensor):
-            X = X * scale.to(X.dtype)
-        elif scale != 1.0:
-            X = X * scale
-        return torch.cat([X, X.new_full((X.shape[0], 1), bias)], dim=1) if bias else X
 
     def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
         """Return entries in float32, generated on the device of `like`."""
@@ -332,7 +303,6 @@ class TorchOps(ArrayOps):
         return torch_random.random_matrix(key, law, *rectangle, like.device)
 
     def searchsorted(self, sorted_values, values):
-        """Return the positions of values in a sorted vector, and whether they match."""
         sorted_values = torch.as_tensor(sorted_values, device=values.device)
         dtype = torch.promote_types(sorted_values.dtype, values.dtype)
         if dtype == torch.bool:  # which searchsorted does not accept
@@ -443,9 +413,8 @@ class TorchOps(ArrayOps):
         if Z.dtype == gram.dtype:
             gram.addmm_(Z.T, Z)
             return
-        step = max(
-            512, 2**26 // (12 * max(len(gram), 1))
-        )  # a product, and its float64 copy
+        # A product, and its float64 copy.
+        step = max(512, 2**26 // (12 * max(len(gram), 1)))
         for part in Z.split(_ROWS_F32):
             for columns, rows in zip(
                 part.split(step, dim=1), gram.split(step), strict=True

@@ -74,10 +74,12 @@ class Streamed(Dense):
     def stored_bytes(self, itemsize: int) -> int:
         return 0
 
-    @property
-    def tile_draws(self) -> int:
-        """Number of rows of the matrix per tile."""
-        return rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
+    def _drawn(self, X: Rows, start: int, stop: int) -> Iterator[Any]:
+        """Yield (draws relative to `start`, their rows for arrays like X) per tile."""
+        per_tile = rows_within(_TILE_BYTES, 4 * self.width, at_least=16)
+        for draws in row_blocks(stop - start, per_tile):
+            parts = self.rows(start + draws.start, start + draws.stop, X)
+            yield draws, tuple(ops_of(X).asarray(part, X) for part in parts)
 
     def _generated(self, X: Rows, start: int, stop: int) -> Any:
         """Return the projection by a product that generates entries on the fly.
@@ -110,10 +112,9 @@ class Streamed(Dense):
             return generated
         ops, shape = ops_of(X), (X.shape[0], stop - start)
         out = tuple(ops.empty(shape, X) for _ in self._keys)
-        for draws in row_blocks(stop - start, self.tile_draws):
-            matrices = self.rows(start + draws.start, start + draws.stop, X)
+        for draws, matrices in self._drawn(X, start, stop):
             for target, matrix in zip(out, matrices, strict=True):
-                target[:, draws] = product(X, ops.asarray(matrix, X))
+                target[:, draws] = product(X, matrix)
         return out if self.law.is_complex else out[0]
 
     def _tiles(
@@ -125,11 +126,7 @@ class Streamed(Dense):
         # Draws in the outer loop: each tile of the matrix is drawn once.
         blocks = list(row_blocks(X.shape[0], ops_of(X).tile_rows(X)))
         only = inputs.apply(X) if len(blocks) == 1 else None
-        for draws in row_blocks(stop - start, self.tile_draws):
-            matrices = tuple(
-                ops_of(X).asarray(matrix, X)
-                for matrix in self.rows(start + draws.start, start + draws.stop, X)
-            )
+        for draws, matrices in self._drawn(X, start, stop):
             for rows in blocks:
                 block = inputs.apply(X[rows]) if only is None else only
                 tiles = tuple(self._phase_product(block, part) for part in matrices)
