@@ -171,6 +171,7 @@ def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
 # -- labelled features ---------------------------------------------------------------
 
 _FOLDER = "cifar10-squeezenet"
+# Of the features, of the architecture, and of the layer.
 Names = tuple[str, str, str]
 
 
