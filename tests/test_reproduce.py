@@ -316,8 +316,9 @@ def test_overtaking_is_where_degree_four_stays_ahead():
 
 
 def test_published_degree_four_overtakes_sooner_on_the_device():
+    rows = optical_ridge._published()
     published = {
-        kind: optical_ridge._overtaking(*map(optical_ridge._published_errors, pair))
+        kind: optical_ridge._overtaking(*(optical_ridge._errors(rows, c) for c in pair))
         for kind, pair in optical_ridge._PAIRS.items()
     }
     # Section 4.1 says "from D = 2·10⁴", of the simulation.

@@ -316,8 +316,8 @@ def test_penalties_of_two_classes_are_chosen_by_both(loss):
     y = np.arange(60) % 2
     made.images = SimpleNamespace(y_train=y)
     noise = np.random.default_rng(0).standard_normal((60, 4))
-    assert made._choose(loss, noise).validation_error > 0.1
-    assert made._choose(loss, noise + 18 * y[:, None] - 9).validation_error == 0
+    assert made._choose(loss, noise)[1] > 0.1
+    assert made._choose(loss, noise + 18 * y[:, None] - 9)[1] == 0
 
 
 def test_seconds_of_test_rows_are_of_the_prediction(small):
@@ -347,8 +347,8 @@ def test_seconds_of_test_rows_are_of_the_prediction(small):
     ],
 )
 def test_penalties_at_the_edge_are_named(loss, penalty, edges):
-    choice = compositional_structure._Choice(loss, penalty, 0.5)
-    assert choice.record()["at_edge"] == list(edges)
+    choice = compositional_structure._chosen(loss, penalty, 0.5)
+    assert choice["at_edge"] == list(edges)
     records = [
         {
             **{"measure": "growth", "data": "digits", "curve": "deep", "loss": loss},

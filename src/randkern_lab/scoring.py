@@ -97,3 +97,8 @@ def held_out_error(
         random_state=seed,
     ).fit(X, y)
     return float(1 - model.best_score_), float(model.alpha_)
+
+
+def some_rows(n: int, most: int, seed: int) -> NDArray[np.intp]:
+    """Return the positions of at most so many of n rows, drawn at random, sorted."""
+    return np.sort(np.random.default_rng(seed).permutation(n)[:most])

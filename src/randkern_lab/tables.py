@@ -588,3 +588,13 @@ def mean_interval(values: Any) -> tuple[float, float, float]:
     n, mean = len(found), float(found.mean())
     half = float(student.ppf(0.975, n - 1) * found.std(ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
+
+
+def columns(records: Records, *keys: str) -> list[Any]:
+    """Return the values of each key as an array."""
+    return [np.array([record[key] for record in records]) for key in keys]
+
+
+def mean_of(records: Records, key: str) -> float:
+    """Return the mean of the values of a key."""
+    return float(np.mean([record[key] for record in records]))

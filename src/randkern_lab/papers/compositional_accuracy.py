@@ -24,7 +24,7 @@ Deviations.
 - The features of Rahimi and Recht are pairs, dense and structured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -38,12 +38,13 @@ from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
 from ..options import DataOptions, option
 from ..panels import BLUE, DASHED, DOTTED, LONG, Panel, Style
 from ..process import Stopwatch
-from ..runner import Case, Experiment
+from ..runner import Case, Experiment, grid
 from ..tables import (
     Fitted,
     Listing,
     Pivot,
     Quantity,
+    columns,
     fitted_powers,
     mean_interval,
     of,
@@ -51,8 +52,6 @@ from ..tables import (
     sentences,
 )
 from .images import build_skeleton, load_circle_images
-
-__all__ = ["GAINS", "METHODS", "CompositionalAccuracy", "Options"]
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,12 @@ class Problem:
 
     def features(self, method: str, size: int, seed: int) -> NDArray[Any]:
         """Return a method's features of all rows."""
-        kernel: Any = randkern.Gaussian(self.lengthscale)
-        X, projection = self.X, FOURIER.get(method, "auto")
+        kernel, X = randkern.Gaussian(self.lengthscale), self.X
         if method in FOURIER:
             X = embed(X)
         else:
             kernel = randkern.Compositional(self.skeleton, **VARIANTS[method])
+        projection = FOURIER.get(method, "auto")
         features = randkern.RandomFeatures(
             kernel, size, projection=projection, random_state=seed
         )
@@ -100,6 +99,7 @@ GAINS = {
     "analytic-constant": "constant-drawn",
     "both": "plain",
 }
+_METHODS = [("shallow", m) for m in METHODS] + [("deep", m) for m in VARIANTS]
 _MEASURES = ("mean_error", "rms_error", "max_error", "correlation", "function_error")
 _DELTA, _BOUND_POINTS, _BOUND_NODES = 0.05, 40, 4
 
@@ -130,25 +130,22 @@ def embed(X: NDArray[Any]) -> NDArray[Any]:
 def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, Problem]:
     """Return the shallow and deep kernels on some images."""
     n = X.shape[1]
-    shallow = fully_connected(n, activation=Exponential(1.0))
     # Mean of cos(t − t') − 1 = −‖u − u'‖²/(2n) of the embedded points u.
-    kinds = (
-        ("shallow", shallow, float(np.sqrt(n))),
-        ("deep", build_skeleton("deep", shape), None),
-    )
-    found = {}
-    for name, skeleton, lengthscale in kinds:
-        exact = np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64)))
-        found[name] = Problem(skeleton, X, lengthscale, exact)
-    return found
+    shallow = fully_connected(n, activation=Exponential(1.0)), float(np.sqrt(n))
+    kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
+    return {
+        name: Problem(
+            *(skeleton, X, lengthscale),
+            np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
+        )
+        for name, (skeleton, lengthscale) in kinds.items()
+    }
 
 
 def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw ratios of errors with their intervals, one per row."""
     gains = results["shown"][::-1]
-    ratios, low, high = (
-        np.array([g[key] for g in gains]) for key in ("ratio", "low", "high")
-    )
+    ratios, low, high = columns(gains, "ratio", "low", "high")
     ends = [ratios - low, high - ratios]
     axes.errorbar(
         ratios, range(len(gains)), xerr=ends, fmt="o", color=BLUE, capsize=3, ms=4.5
@@ -224,7 +221,7 @@ class CompositionalAccuracy(Experiment):
     )
     layout: ClassVar = {"size": (3.9, 4.6)}
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Case:
         """Load the images, and compile the code to be timed."""
         options = self.options
         images = load_circle_images(
@@ -234,28 +231,22 @@ class CompositionalAccuracy(Experiment):
         self.sizes = sorted(set(options.n_components))
         # Gains are measured at the first and fifth sizes.
         self.gain_sizes = sorted({self.sizes[0], self.sizes[:5][-1]})
-        for kernel, method in self._methods():
+        for kernel, method in _METHODS:
             self.problems[kernel].features(method, 20, options.seed)
         return {**images.describe(), "n_images": len(images.X_train)}
-
-    def _methods(self) -> Iterator[tuple[str, str]]:
-        for kernel, method in product(KERNELS, METHODS):
-            if kernel == "shallow" or method not in FOURIER:
-                yield kernel, method
 
     def cases(self) -> Iterator[Case]:
         """Return draws, with more for the variants that are compared for gains."""
         options, compared = self.options, {"skeleton", *GAINS.values()}
-        for kernel, method in self._methods():
-            for size in sorted({*self.sizes, *self.gain_sizes}):
-                n = options.repeats if size in self.sizes else 0
-                if size in self.gain_sizes and method in compared:
-                    n = max(n, options.gain_seeds)
-                for seed in range(options.seed, options.seed + n):
-                    named = {"kernel": kernel, "method": method}
-                    yield named | {"n_components": size, "seed": seed}
+        for (kernel, method), size in product(_METHODS, self.sizes):
+            n = options.repeats
+            if size in self.gain_sizes and method in compared:
+                n = max(n, options.gain_seeds)
+            seeds = range(options.seed, options.seed + n)
+            named = {"kernel": [kernel], "method": [method], "n_components": [size]}
+            yield from grid(**named, seed=seeds)
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case) -> Case:
         """Return errors off the diagonal, and the times of drawing and evaluating."""
         problem = self.problems[case["kernel"]]
         watch = Stopwatch()
@@ -263,30 +254,26 @@ class CompositionalAccuracy(Experiment):
         seconds = watch.lap().seconds
         return gram_errors(Z, problem.exact) | {"seconds": seconds}
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return medians, paired gains, fitted powers and the bounds for C > 1."""
+    def conclude(self, results: Case) -> Case:
         import pandas as pd
 
-        records = results["records"]
+        records, options = results["records"], self.options
         keys = ["kernel", "method", "n_components"]
         table = pd.DataFrame(records).groupby(keys, sort=False)
         medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
-        rows: list[dict[str, Any]] = medians.reset_index().to_dict("records")
+        rows: list[Case] = medians.reset_index().to_dict("records")
         powers = fitted_powers(rows, "n_components", "mean_error", "kernel", "method")
         return {
             "medians": rows,
             "gains": list(_gains(records, self.gain_sizes)),
-            "slopes": [
-                n | {"slope": power} for n, power in powers if power is not None
-            ],
+            "slopes": [n | {"slope": p} for n, p in powers if p is not None],
             "complexity": {
                 name: float(problem.skeleton.complexity())
                 for name, problem in self.problems.items()
             },
             "bounds": [
-                bound(n, size, self.options.bound_seeds, self.options.seed)
-                for n in (3, 4, 8)
-                for size in self.sizes[:3]
+                bound(n, size, options.bound_seeds, options.seed)
+                for n, size in product((3, 4, 8), self.sizes[:3])
             ],
         }
 
@@ -298,8 +285,8 @@ class CompositionalAccuracy(Experiment):
             "convolution, convolution, full connection, all ReLU"
         )
         for kernel, factors in results["complexity"].items():
-            plain = f"{kernel}: a plain draw multiplies base features"
-            yield f"{plain}, {factors:.3g} on average"
+            average = f"{factors:.3g} on average"
+            yield f"{kernel}: a plain draw multiplies base features, {average}"
             slopes = of(results["slopes"], kernel=kernel)
             if slopes:
                 powers = ", ".join(sentences(slopes, "{method} {slope:.2f}"))
@@ -336,7 +323,7 @@ def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]
     }
 
 
-def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
+def bound(n: int, size: int, seeds: int, seed: int) -> Case:
     """Return the error of features of a mean over spheres S^{n−1}, and the bound.
 
     A draw has two columns, and one base feature of modulus at most C = √(n/2).
@@ -345,8 +332,7 @@ def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
     X = rng.standard_normal((_BOUND_POINTS, _BOUND_NODES, n))
     X /= np.linalg.norm(X, axis=2, keepdims=True)
     rows = X.reshape(_BOUND_POINTS, -1)
-    base = sphere(n)
-    skeleton = fully_connected(_BOUND_NODES, activation="identity", base=base)
+    skeleton = fully_connected(_BOUND_NODES, activation="identity", base=sphere(n))
     kernel = randkern.Compositional(skeleton, deduplicate=False, constant="sampled")
     exact, errors = np.asarray(kernel(rows)), []
     pairs = np.triu_indices(_BOUND_POINTS, 1)
@@ -364,21 +350,16 @@ def bound(n: int, size: int, seeds: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _gains(
-    records: Sequence[Mapping[str, Any]], sizes: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+def _gains(records: list[Case], sizes: list[int]) -> Iterator[Case]:
     """Yield geometric mean ratios of errors with and without, paired by seed.
 
     Their 95 % intervals are by Student's t.
     """
     for kernel, size, (gain, without) in product(KERNELS, sizes, GAINS.items()):
         named = {"kernel": kernel, "n_components": size}
-        pairs = paired(
-            of(records, **named, method="skeleton"),
-            of(records, **named, method=without),
-            "mean_error",
-        )
+        first, second = (of(records, **named, method=m) for m in ("skeleton", without))
+        pairs = paired(first, second, "mean_error")
         found = mean_interval([np.log(a / b) for a, b in pairs])
         ratio, low, high = (float(np.exp(value)) for value in found)
-        interval = {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}
-        yield {"kernel": kernel, "gain": gain, "n_components": size, **interval}
+        named = {"kernel": kernel, "gain": gain, "n_components": size}
+        yield named | {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}

@@ -39,12 +39,10 @@ from randkern.study.measure import Measurement
 from ..options import CommonOptions, option
 from ..panels import DASHED, Panel, Style
 from ..process import Stopwatch
-from ..runner import Case, Experiment, SkippedCase
+from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Pivot, Quantity, groups, of, sentences, skip_notes
 from .compositional_accuracy import FOURIER, embed
 from .images import build_skeleton
-
-__all__ = ["METHODS", "CompositionalCost", "Options"]
 
 METHODS = {
     "deep": Style("deep skeleton", "blue"),
@@ -140,21 +138,18 @@ class CompositionalCost(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return the measurements for images of each side."""
         sides = sorted(set(self.options.sides))
+        sizes = sorted(set(self.options.n_components))
         for side in sides:
-            for method in _SKELETONS:
-                yield {"side": side, "measure": "draw", "method": method}
-            for method in METHODS:
-                for size in sorted(set(self.options.n_components)):
-                    named = {"side": side, "measure": "evaluate", "method": method}
-                    yield named | {"n_components": size}
+            yield from grid(side=[side], measure=["draw"], method=_SKELETONS)
+            evaluated = {"method": METHODS, "n_components": sizes}
+            yield from grid(side=[side], measure=["evaluate"], **evaluated)
         if self.options.exact_rows:
             yield {"side": sides[0], "measure": "exact", "method": "deep"}
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case) -> Case:
         """Return the minimum wall-clock and CPU times of the repeats."""
-        if case["measure"] == "draw":
-            return self._draw(case)
-        return self._exact(case) if case["measure"] == "exact" else self._evaluate(case)
+        kinds = {"draw": self._draw, "evaluate": self._evaluate, "exact": self._exact}
+        return kinds[case["measure"]](case)
 
     def _kernel(self, method: str, side: int, merged: bool) -> Any:
         d = side * side * _CHANNELS

@@ -39,8 +39,9 @@ Deviations.
 - CIFAR-10 is cropped to 24 × 24; pixels are angles; test rows are a sample.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -64,12 +65,12 @@ from ..tables import (
     edge_notes,
     fitted_powers,
     groups,
+    mean_of,
     of,
     skip_notes,
+    text,
 )
 from .images import build_skeleton, load_circle_images
-
-__all__ = ["CURVES", "CompositionalStructure", "Options"]
 
 CURVES = {
     "gaussian": Style("gaussian", "black"),
@@ -140,26 +141,18 @@ class _Drawn(NamedTuple):
     predict_seconds: float
 
 
-class _Choice(NamedTuple):
-    """The penalty for a loss, α for ridge and C for the others, and its error."""
-
-    loss: str
-    penalty: float
-    validation_error: float
-
-    def record(self) -> dict[str, Any]:
-        """Return the choice as keys of a record."""
-        ridge = self.loss == "ridge"
-        tried = {"alpha": _ALPHAS} if ridge else {"C": _CS}
-        return {
-            "loss": self.loss,
-            "alpha": self.penalty if ridge else 1 / self.penalty,
-            "at_edge": at_edges(dict.fromkeys(tried, self.penalty), tried),
-            "validation_error": self.validation_error,
-        }
+def _chosen(loss: str, penalty: float, error: float) -> Case:
+    """Return a penalty, α for ridge and C for the others, as keys of a record."""
+    name, tried = ("alpha", _ALPHAS) if loss == "ridge" else ("C", _CS)
+    return {
+        "loss": loss,
+        "alpha": penalty if loss == "ridge" else 1 / penalty,
+        "at_edge": at_edges({name: penalty}, {name: tried}),
+        "validation_error": error,
+    }
 
 
-def growing(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def growing(results: Mapping[str, Any]) -> list[Case]:
     """Return the records of the growth, with their regime."""
     records = of(results["records"], measure="growth")
     return [{**r, "regime": _REGIMES[r["ratio"]][0]} for r in records]
@@ -208,8 +201,7 @@ class CompositionalStructure(Experiment):
     )
     layout: ClassVar = {"size": (4.2, 4.4), "legend": "inside"}
 
-    def prepare(self) -> dict[str, Any]:
-        """Load the images, choose a lengthscale, and compile the features."""
+    def prepare(self) -> Case:
         options = self.options
         self.images = images = load_circle_images(
             *(options.data, options.data_dir),
@@ -217,7 +209,6 @@ class CompositionalStructure(Experiment):
             n_test=options.n_test,
             seed=options.seed,
         )
-        self.data = images.name
         self.kernels: dict[str, Any] = {
             curve: randkern.Compositional(build_skeleton(curve, images.shape))
             for curve in ("linear", "shallow", "deep")
@@ -226,16 +217,16 @@ class CompositionalStructure(Experiment):
         self.say("choosing the lengthscale")
         own = randkern.Gaussian("scale").resolve(images.X_train).lengthscale
         errors = {}
-        for multiple in _LENGTHSCALES:
-            self.kernels["gaussian"] = randkern.Gaussian(float(own * multiple))
+        for value in (float(own * multiple) for multiple in _LENGTHSCALES):
+            self.kernels["gaussian"] = randkern.Gaussian(value)
             drawn = self._draw("gaussian", _SEARCH_COMPONENTS, options.n, options.seed)
-            errors[multiple] = self._choose("ridge", drawn.Z).validation_error
-        self.lengthscale = float(own * min(errors, key=lambda m: errors[m]))
+            _, errors[value] = self._choose("ridge", drawn.Z)
+        self.lengthscale = min(errors, key=lambda value: errors[value])
         self.kernels["gaussian"] = randkern.Gaussian(self.lengthscale)
-        for curve in CURVES:
+        for curve in CURVES:  # compiles
             self._draw(curve, _COMPILED, options.n, options.seed)
         described = images.describe() | {"n_train": min(options.n, len(images.X_train))}
-        return {"name": self.data, "sets": {self.data: described}}
+        return {"name": images.name, "sets": {images.name: described}}
 
     def cases(self) -> Iterator[Case]:
         """Return features by D, the kernels, and the growth with n."""
@@ -245,37 +236,37 @@ class CompositionalStructure(Experiment):
         for curve in CURVES:
             for size in [*sizes, None] if curve in EXACT else sizes:
                 yield self._case("features", curve, size, n)
-        for n in sorted({min(n, rows) for n in options.growth}):
-            for curve in GROWING:
-                for ratio, of_rows in RATIOS.items():
-                    size = max(2, round(of_rows(n)))
-                    if n * size <= _ENTRIES:
-                        yield self._case("growth", curve, size, n) | {"ratio": ratio}
-                if n <= options.n:
-                    yield self._case("growth", curve, None, n) | {"ratio": None}
+        grown = sorted({min(n, rows) for n in options.growth})
+        for n, curve in product(grown, GROWING):
+            for ratio, of_rows in RATIOS.items():
+                size = max(2, round(of_rows(n)))
+                if n * size <= _ENTRIES:
+                    yield self._case("growth", curve, size, n) | {"ratio": ratio}
+            if n <= options.n:
+                yield self._case("growth", curve, None, n) | {"ratio": None}
 
     def _case(self, measure: str, curve: str, size: int | None, n: int) -> Case:
-        named = {"measure": measure, "data": self.data, "curve": curve}
+        named = {"measure": measure, "data": self.images.name, "curve": curve}
         return {**named, "n_components": size, "n_train": n}
 
-    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+    def measure(self, case: Case) -> Iterator[Case]:
         """Choose penalties with the first draw, then fit and score every draw."""
         size, n = case["n_components"], case["n_train"]
-        grows = case["measure"] == "growth"
-        first, several = self.options.seed, grows and size is not None
-        chosen: dict[str, _Choice] = {}
-        for seed in range(first, first + (self.options.seeds if several else 1)):
+        grows, first = case["measure"] == "growth", self.options.seed
+        several = self.options.seeds if grows and size is not None else 1
+        y, y_test = self.images.y_train[:n], self.images.y_test
+        chosen: dict[str, tuple[float, float]] = {}
+        for seed in range(first, first + several):
             drawn = self._draw(case["curve"], size, n, seed)
             for loss in LOSSES if grows else LOSSES[:1]:
                 if loss not in chosen:
                     chosen[loss] = self._choose(loss, drawn.Z)
-                model = _model(loss, chosen[loss].penalty, drawn.Z)
-                y, y_test = self.images.y_train[:n], self.images.y_test
+                model = _model(loss, chosen[loss][0], drawn.Z)
                 trial = fit_and_score(model, drawn.Z, y, drawn.Z_test, y_test)
                 outcome = getattr(model, "solution_", None)
                 yield {
                     "seed": seed,
-                    **chosen[loss].record(),
+                    **_chosen(loss, *chosen[loss]),
                     "test_error": trial.score,
                     "fit_seconds": drawn.fit_seconds + trial.fit.seconds,
                     "predict_seconds": drawn.predict_seconds + trial.predict.seconds,
@@ -311,8 +302,8 @@ class CompositionalStructure(Experiment):
             self.factors[curve] = _Drawn(L, Z_test, fit, watch.lap().seconds)
         return self.factors[curve]
 
-    def _choose(self, loss: str, Z: Matrix) -> _Choice:
-        """Return the penalty with the smallest validation error.
+    def _choose(self, loss: str, Z: Matrix) -> tuple[float, float]:
+        """Return the penalty with the smallest validation error, and this.
 
         Ties are resolved in favour of the strongest regularisation.
         """
@@ -324,7 +315,7 @@ class CompositionalStructure(Experiment):
             scores = _ridge_path(fitted, signs[held:], Z[:held])
             errors = np.mean(scores.argmax(2) != signs[:held].argmax(1), axis=1)
             best = int(np.flatnonzero(errors == errors.min())[-1])
-            return _Choice(loss, float(_ALPHAS[best]), float(errors[best]))
+            return float(_ALPHAS[best]), float(errors[best])
         chosen, least = _CS[0], float("inf")
         for C in _CS:
             model = _model(loss, C, fitted).fit(fitted, y[held:])
@@ -333,16 +324,15 @@ class CompositionalStructure(Experiment):
                 break
             if error < least:
                 chosen, least = C, error
-        return _Choice(loss, chosen, least)
+        return chosen, least
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the order of the curves, and slopes and gaps of the growth."""
-        n_test = {self.data: len(self.images.y_test)}
+    def conclude(self, results: Case) -> Case:
+        data, growth = self.images.name, growing(results)
         return {
-            "lengthscales": {self.data: self.lengthscale},
-            "order": {self.data: order(results["records"])},
-            "growth_slopes": list(_growth_slopes(growing(results))),
-            "growth_gaps": growth_gaps(growing(results), n_test),
+            "lengthscales": {data: self.lengthscale},
+            "order": {data: order(results["records"])},
+            "growth_slopes": list(_growth_slopes(growth)),
+            "growth_gaps": growth_gaps(growth, {data: len(self.images.y_test)}),
         }
 
     @classmethod
@@ -394,24 +384,23 @@ def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
     return np.asarray(path.predict(Z_new))
 
 
-def order(records: Sequence[Mapping[str, Any]]) -> list[str]:
+def order(records: list[Case]) -> list[str]:
     """Return the curves sorted by test error at the largest common D."""
     import pandas as pd
 
     features = pd.DataFrame(of(records, measure="features"))
     errors = features.pivot_table("test_error", "n_components", "curve")
     common = errors.reindex(columns=list(CURVES)).dropna()
-    return (
-        [] if common.empty else list(common.iloc[-1].sort_values(kind="stable").index)
-    )
+    last = common.tail(1).squeeze(axis=0)
+    return list(last.sort_values(kind="stable").index) if len(common) else []
 
 
-def _where(found: Mapping[str, Any]) -> str:
+def _where(found: Case) -> str:
     regime = _REGIMES[found["ratio"]][0]
     return f"{found['data']}, {found['curve']}, {found['loss']}, {regime}"
 
 
-def _growth_slopes(growth: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _growth_slopes(growth: list[Case]) -> Iterator[Case]:
     """Yield the powers of n that best fit the errors."""
     wrong = [r for r in growth if r["test_error"] > 0]
     keys = ("data", "curve", "loss", "ratio")
@@ -422,24 +411,19 @@ def _growth_slopes(growth: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, An
             yield named | {"exact": named["ratio"] is None} | fitted
 
 
-def _edge_notes(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _edge_notes(records: list[Case]) -> Iterator[str]:
     """Yield a warning for every curve and regime, with its sizes at the edge."""
     at_edge = [{"ratio": None, **r} for r in records if r["at_edge"]]
     keys = ("data", "measure", "curve", "loss", "ratio")
     for named, own in groups(at_edge, *keys):
-        who, size = (
-            f"{named['data']}, {named['curve']}, {named['loss']}, D",
-            "n_components",
-        )
+        who, size = text("{data}, {curve}, {loss}, D", named), "n_components"
         if named["measure"] == "growth":
             who, size = f"{_where(named)}, n", "n_train"
         sizes = ", ".join(dict.fromkeys(count(r[size]) for r in own))
         yield from edge_notes(f"{who} = {sizes}", own[0]["at_edge"])
 
 
-def growth_gaps(
-    growth: Sequence[Mapping[str, Any]], n_test: Mapping[str, int]
-) -> list[dict[str, Any]]:
+def growth_gaps(growth: list[Case], n_test: Mapping[str, int]) -> list[Case]:
     """Return how much more features err than the exact kernel on the same rows.
 
     All draws are scored on the same test rows, and so contain no more information about
@@ -449,11 +433,9 @@ def growth_gaps(
     for named, own in groups(growth, "data", "curve", "n_train", "loss", "ratio"):
         exact = of(growth, **named | {"ratio": None})
         if exact and named["ratio"] is not None:
-            error = float(np.mean([r["test_error"] for r in own]))
-            other = exact[0]["test_error"]
+            error, other = mean_of(own, "test_error"), exact[0]["test_error"]
             variance = error * (1 - error) + other * (1 - other)
             deviation = float(np.sqrt(variance / n_test[named["data"]]))
-            gaps.append(
-                named | {"difference": error - other, "standard_error": deviation}
-            )
+            gap = {"difference": error - other, "standard_error": deviation}
+            gaps.append(named | gap)
     return gaps

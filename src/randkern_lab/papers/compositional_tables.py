@@ -17,7 +17,7 @@ and a generated table of three numbers, the last without effect, a city, a kind,
 day without effect: y = sin(2x₁ + phase of the city) + x₂·sign of the kind + noise/2.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -39,9 +39,17 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, RED, Panel
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score
-from ..tables import Fitted, Pivot, count, groups, mean_interval, of, paired, text
-
-__all__ = ["DATA", "METHODS", "CompositionalTables", "Options"]
+from ..tables import (
+    Fitted,
+    Pivot,
+    count,
+    groups,
+    mean_interval,
+    mean_of,
+    of,
+    paired,
+    text,
+)
 
 METHODS: Mapping[str, str] = {
     "linear": "one-hot, linear",
@@ -79,18 +87,12 @@ class Table:
 
     X: NDArray[np.float64]
     y: NDArray[Any]
-    categorical: tuple[int, ...]
-    classifies: bool
+    categorical: tuple[int, ...] = ()
+    classifies: bool = False
 
 
-def _diabetes(rows: int, seed: int) -> Table:
-    X, y = load_diabetes(return_X_y=True, scaled=False)
-    return Table(X, y, (1,), False)  # column 1 is the sex
-
-
-def _wine(rows: int, seed: int) -> Table:
-    X, y = load_wine(return_X_y=True)
-    return Table(X, y, (), True)
+def _bundled(data: Any, *kind: Any) -> Table:
+    return Table(data.data, data.target, *kind)
 
 
 def _generated(rows: int, seed: int) -> Table:
@@ -100,12 +102,14 @@ def _generated(rows: int, seed: int) -> Table:
     phase, sign = np.arange(8) * (np.pi / 4), (-1, 0, 1)
     y = np.sin(2 * numbers[:, 0] + phase[city]) + numbers[:, 1] * np.take(sign, kind)
     y += 0.5 * rng.normal(size=rows)
-    return Table(np.column_stack([numbers, city, kind, day]), y, (3, 4, 5), False)
+    return Table(np.column_stack([numbers, city, kind, day]), y, (3, 4, 5))
 
 
+# Each is a function of the number of rows and the seed of the generated table.
 DATA: Mapping[str, Callable[[int, int], Table]] = {
-    "diabetes": _diabetes,
-    "wine": _wine,
+    # Column 1 is the sex.
+    "diabetes": lambda *_: _bundled(load_diabetes(scaled=False), (1,)),
+    "wine": lambda *_: _bundled(load_wine(), (), True),
     "generated": _generated,
 }
 
@@ -114,10 +118,8 @@ def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw the test errors of every split and method, and their means."""
     rows = {method: -i for i, method in enumerate(METHODS)}
     means = of(results["means"], data=results["shown"][0]["data"])
-    for exact, colour, marker, shift in (
-        (True, BLUE, "o", 0.12),
-        (False, RED, "^", -0.12),
-    ):
+    kinds = (True, BLUE, "o", 0.12), (False, RED, "^", -0.12)
+    for exact, colour, marker, shift in kinds:
         for records, size, alpha in ((results["shown"], 14, 0.3), (means, 48, 1.0)):
             own = [r for r in records if (r["n_components"] is None) == exact]
             label = "exact" if exact else f"{own[0]['n_components']:,} features"
@@ -169,14 +171,12 @@ class CompositionalTables(Experiment):
     )
     layout: ClassVar = {"size": (3.9, 3.6)}
 
-    def prepare(self) -> dict[str, Any]:
-        """Check the names, and describe the tables."""
-        names = list(dict.fromkeys(self.options.data))
+    def prepare(self) -> Case:
+        names = self.options.data
         unknown = [name for name in names if name not in DATA]
         if unknown or not names:
             got = repr(unknown[0]) if unknown else "none"
             raise ValueError(f"data must be of {', '.join(DATA)}, got {got}")
-        self.names = names
         sets = {}
         for name in names:
             table = DATA[name](self.options.rows, self.options.seed)
@@ -186,14 +186,13 @@ class CompositionalTables(Experiment):
                 "categorical": list(table.categorical),
                 "metric": "misclassified share" if table.classifies else "1 - R²",
             }
-        return {"name": ", ".join(names), "sets": sets}
+        return {"name": ", ".join(sets), "sets": sets}
 
     def cases(self) -> Iterator[Case]:
-        """Return methods on splits of tables."""
         seeds = range(self.options.seed, self.options.seed + self.options.repeats)
-        return grid(data=self.names, seed=seeds, method=METHODS)
+        return grid(data=dict.fromkeys(self.options.data), seed=seeds, method=METHODS)
 
-    def measure(self, case: Case) -> Iterator[dict[str, Any]]:
+    def measure(self, case: Case) -> Iterator[Case]:
         """Choose a setting on folds, and score the exact kernel and features."""
         method, seed = case["method"], case["seed"]
         table = DATA[case["data"]](self.options.rows, seed)
@@ -204,25 +203,23 @@ class CompositionalTables(Experiment):
             random_state=seed,
         )
         train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
+        made, score = randkern.KernelRidgeRegressor, r2_score
+        if table.classifies:
+            made, score = randkern.KernelRidgeClassifier, accuracy_score
         found = [
             (*validated(train, method, setting, seed), setting)
             for setting in settings(method, self.options.quick)
         ]
         loss, alpha, setting = min(found, key=lambda choice: choice[0])
-        made: Any = randkern.KernelRidgeRegressor
-        if table.classifies:
-            made = randkern.KernelRidgeClassifier
         # A linear kernel has at most as many features as columns.
         sizes = [None] if method == "linear" else [None, self.options.n_components]
         for size in sizes:
             if size is not None:
                 loss, alpha = validated(train, method, setting, seed, size)
             transformer, kernel = prepared(train, method, setting)
-            model = made(kernel, alpha, size, fit_intercept=True, random_state=seed)
-            trial = fit_and_score(
-                *(make_pipeline(transformer, model), train.X, train.y, test.X, test.y),
-                accuracy_score if table.classifies else r2_score,
-            )
+            ridge = made(kernel, alpha, size, fit_intercept=True, random_state=seed)
+            model = make_pipeline(transformer, ridge)
+            trial = fit_and_score(model, train.X, train.y, test.X, test.y, score)
             yield {
                 "n_components": size,
                 "setting": setting,
@@ -232,12 +229,11 @@ class CompositionalTables(Experiment):
                 "test_error": 1 - float(trial.score),
             }
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return means, differences from the usual kernel, and choices at edges."""
+    def conclude(self, results: Case) -> Case:
         records = results["records"]
         return {
             "means": [
-                named | {"test_error": float(np.mean([r["test_error"] for r in own]))}
+                named | {"test_error": mean_of(own, "test_error")}
                 for named, own in groups(records, *_KEYS)
             ],
             "differences": list(_differences(records)),
@@ -281,24 +277,24 @@ def settings(method: str, quick: bool = False) -> list[Setting]:
 def prepared(table: Table, method: str, setting: Setting) -> Any:
     """Return the fitted transformer of a method, and its kernel."""
     X = table.X
-    if method in ("linear", "gaussian"):
-        numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
-        one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        parts = [
-            ("numbers", StandardScaler(), numbers),
-            ("categories", one_hot, list(table.categorical)),
-        ]
-        encoder = ColumnTransformer(parts).fit(X)
-        if method == "linear":
-            return encoder, randkern.Linear()
-        own = randkern.Gaussian("scale").resolve(encoder.transform(X)).lengthscale
-        return encoder, randkern.Gaussian(float(own * setting["lengthscale"]))
-    to_bases = TableToBases(table.categorical, scale=setting["scale"]).fit(X)
-    if method == "by-type":
-        skeleton = to_bases.skeleton(Exponential(setting["a"]))
-    else:
-        skeleton = to_bases.skeleton("relu", depth=int(setting["depth"]))
-    return to_bases, randkern.Compositional(skeleton)
+    if method.startswith("by-type"):
+        to_bases = TableToBases(table.categorical, scale=setting["scale"]).fit(X)
+        if method == "by-type":
+            skeleton = to_bases.skeleton(Exponential(setting["a"]))
+        else:
+            skeleton = to_bases.skeleton("relu", depth=int(setting["depth"]))
+        return to_bases, randkern.Compositional(skeleton)
+    numbers = [j for j in range(X.shape[1]) if j not in table.categorical]
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    parts = [
+        ("numbers", StandardScaler(), numbers),
+        ("categories", one_hot, list(table.categorical)),
+    ]
+    encoder = ColumnTransformer(parts).fit(X)
+    if method == "linear":
+        return encoder, randkern.Linear()
+    own = randkern.Gaussian("scale").resolve(encoder.transform(X)).lengthscale
+    return encoder, randkern.Gaussian(float(own * setting["lengthscale"]))
 
 
 def validated(
@@ -331,7 +327,7 @@ def validated(
     return float(losses[best]), float(_ALPHAS[best])
 
 
-def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _differences(records: list[Case]) -> Iterator[Case]:
     """Yield mean differences from the usual kernel, with intervals by Student's t."""
     for named, own in groups(records, *_KEYS):
         usual = of(records, **(named | {"method": _USUAL}))
@@ -342,9 +338,7 @@ def _differences(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
             yield named | interval | {"seeds": len(gaps)}
 
 
-def _edges(
-    records: Sequence[Mapping[str, Any]], quick: bool
-) -> Iterator[dict[str, Any]]:
+def _edges(records: list[Case], quick: bool) -> Iterator[Case]:
     """Yield how often a choice was the smallest or largest of those tried."""
     for named, own in groups(records, *_KEYS):
         tried: dict[str, list[float]] = {"alpha": _ALPHAS.tolist()}

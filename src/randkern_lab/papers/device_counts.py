@@ -17,8 +17,6 @@ from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
 
 from ..tables import text
 
-__all__ = ["DeviceCounts", "acquired_counts", "device_note"]
-
 # Rows that determine the mean count per lit bit.
 _CALIBRATION_ROWS = 1000
 # Disk space that must stay free, as a share of the counts.
@@ -59,21 +57,17 @@ def acquired_counts(
 
     `bias` extra bits are lit in every row; the first rows calibrate the device. Counts
     are in a temporary folder.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern.optics import SimulatedOPU
-    >>> from randkern_lab.papers.device_counts import acquired_counts
-    >>> X = np.random.default_rng(0).random((30, 64)) < 0.5
-    >>> with acquired_counts(SimulatedOPU(100), [(X, X[:, 0])], bias=2) as stored:
-    ...     stored.counts[0].shape, stored.described["n_frames"]
-    ((30, 100), 30)
     """
     n_frames = sum(len(X) for X, _ in rows)
     with TemporaryDirectory() as folder:
         n_bytes = n_frames * device.n_components * (1 if device.bits <= 8 else 2)
-        _check_room(n_bytes, Path(folder))
+        free = shutil.disk_usage(folder).free
+        if n_bytes * (1 + _SPARE_SHARE) > free:
+            raise OSError(
+                f"the device's counts take {n_bytes / 1e9:.1f} GB, and "
+                f"{Path(folder).parent} has {free / 1e9:.1f} GB free; set TMPDIR to "
+                "another disk, or take fewer outputs"
+            )
         lit_rows = [
             np.hstack([X, np.ones((len(X), bias), dtype=X.dtype)]) for X, _ in rows
         ]
@@ -107,13 +101,3 @@ def device_note(described: dict[str, Any]) -> str:
         "{device_joules:,.0f} J",
         described,
     )
-
-
-def _check_room(n_bytes: int, folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if n_bytes * (1 + _SPARE_SHARE) > free:
-        raise OSError(
-            f"the device's counts take {n_bytes / 1e9:.1f} GB, and {folder.parent} has "
-            f"{free / 1e9:.1f} GB free; set TMPDIR to another disk, or take "
-            "fewer outputs"
-        )

@@ -1,8 +1,8 @@
 """Image features from files, or from a layer of a PyTorch module."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -16,15 +16,6 @@ from randkern._validation import check_count
 from randkern.datasets import load_dataset
 from randkern.exceptions import DataFileError
 from randkern.study.preparation import prepare
-
-__all__ = [
-    "PAPER_LAYERS",
-    "LabelledFeatures",
-    "PaperLayer",
-    "extract_features",
-    "load_features",
-    "load_network",
-]
 
 # Statistics of the images on which torchvision's networks were trained.
 _CHANNEL_MEAN = (0.485, 0.456, 0.406)
@@ -139,7 +130,17 @@ def extract_features(
                 module(batch.to(place))
             if not outputs:
                 raise ValueError(f"the module does not use its layer {layer!r}")
-            rows = _as_rows(torch, outputs.pop(), layer, len(batch))
+            output = outputs.pop()
+            if (
+                not isinstance(output, torch.Tensor)
+                or output.shape[:1] != batch.shape[:1]
+            ):
+                kind = getattr(output, "shape", type(output).__name__)
+                raise ValueError(
+                    f"the output of {layer!r} must be a tensor with a row an image, "
+                    f"got {kind}"
+                )
+            rows = output.reshape(len(batch), -1).float().cpu().numpy()
             if written is None:
                 shape = (len(images), rows.shape[1])
                 written = open_memmap(partial, "w+", dtype=np.float32, shape=shape)
@@ -153,16 +154,6 @@ def extract_features(
 
 class _ReachedLayerError(Exception):
     """Stops the network once the layer has its output."""
-
-
-def _as_rows(torch: Any, output: Any, layer: str, n: int) -> NDArray[Any]:
-    """Return the output of a layer for n images with one row per image."""
-    if not isinstance(output, torch.Tensor) or output.shape[:1] != (n,):
-        kind = getattr(output, "shape", type(output).__name__)
-        raise ValueError(
-            f"the output of {layer!r} must be a tensor with a row an image, got {kind}"
-        )
-    return np.asarray(output.reshape(n, -1).float().cpu().numpy())
 
 
 def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
@@ -180,6 +171,8 @@ def _prepared(torch: Any, images: NDArray[Any], image_size: int | None) -> Any:
 # -- labelled features ---------------------------------------------------------------
 
 _FOLDER = "cifar10-squeezenet"
+# Of the features, of the architecture, and of the layer.
+Names = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -224,12 +217,6 @@ def load_features(
     `layer` is the prefix of the files or, with `network`, a layer of Table 1; extracted
     features are stored in `scratch` and reused. A quick run uses at most 1,000 training
     and 500 test images, and without a directory the pixels of digits.
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.extraction import load_features
-    >>> load_features("final", None, quick=True).X_train.shape
-    (1000, 64)
     """
     if data_dir is None:
         if not quick:
@@ -237,26 +224,20 @@ def load_features(
                 "the features' directory is needed: give --data-dir, or --quick for a "
                 "smoke run on scikit-learn's digits"
             )
-        data = prepare(load_dataset("digits"))
-        parts = (data.X_train, data.y_train, data.X_test, data.y_test)
-        features = LabelledFeatures("digits (pixels)", "", "pixels", *parts)
+        data, names = prepare(load_dataset("digits")), ("digits (pixels)", "", "pixels")
+        found = [data.X_train, data.X_test, data.y_train, data.y_test]
     elif network is not None:
-        features = _extracted(network, layer, data_dir, scratch, quick, say)
+        names, found = _extracted(network, layer, data_dir, scratch, quick, say)
     else:
-        features = _read(layer, data_dir)
-    if quick:
-        return replace(
-            features,
-            X_train=features.X_train[:1000],
-            y_train=features.y_train[:1000],
-            X_test=features.X_test[:500],
-            y_test=features.y_test[:500],
-        )
-    return features
+        names, found = _read(layer, data_dir)
+    sizes = (1000, 500) if quick else (None, None)
+    X, X_test = (rows[:size] for rows, size in zip(found[:2], sizes, strict=True))
+    y, y_test = map(np.asarray, found[2:])
+    return LabelledFeatures(*names, X, y[: len(X)], X_test, y_test[: len(X_test)])
 
 
-def _read(layer: str, data_dir: Path) -> LabelledFeatures:
-    """Return features from files."""
+def _read(layer: str, data_dir: Path) -> tuple[Names, list[Any]]:
+    """Return names, rows and labels from files."""
     folder = data_dir
     if not (folder / f"{layer}_train.npy").is_file() and (data_dir / _FOLDER).is_dir():
         folder = data_dir / _FOLDER
@@ -270,23 +251,14 @@ def _read(layer: str, data_dir: Path) -> LabelledFeatures:
                     f"{layer}_test.npy, labels_train.npy and labels_test.npy"
                 )
             arrays.append(np.load(path, mmap_mode="r", allow_pickle=False))
-    X_train, X_test, y_train, y_test = arrays
-    for X, y in ((X_train, y_train), (X_test, y_test)):
+    for X, y in zip(arrays[:2], arrays[2:], strict=True):
         if X.ndim < 2 or y.shape != (len(X),):
             raise DataFileError(
                 f"{folder}: expected a row of features and one label an image, got "
                 f"features of shape {X.shape} and labels of shape {y.shape}"
             )
-    rows = (X.reshape(len(X), -1) for X in (X_train, X_test))
-    return _labelled((folder.name, "", layer), rows, (y_train, y_test))
-
-
-def _labelled(
-    named: tuple[str, str, str], rows: Iterable[Any], labels: Iterable[Any]
-) -> LabelledFeatures:
-    """Return training and test features with the labels of their rows."""
-    (X, X_test), (y, y_test) = rows, map(np.asarray, labels)
-    return LabelledFeatures(*named, X, y[: len(X)], X_test, y_test[: len(X_test)])
+    rows = [X.reshape(len(X), -1) for X in arrays[:2]]
+    return (folder.name, "", layer), rows + arrays[2:]
 
 
 def _extracted(
@@ -296,8 +268,8 @@ def _extracted(
     scratch: Path | None,
     quick: bool,
     say: Callable[[str], None],
-) -> LabelledFeatures:
-    """Return CIFAR-10 features from a layer of a pretrained network."""
+) -> tuple[Names, list[Any]]:
+    """Return names, and rows and labels of CIFAR-10 by a pretrained network."""
     asked = network.lower(), layer.lower()
     known = {(k.architecture.lower(), k.layer.lower()): k for k in PAPER_LAYERS}
     if asked not in known:
@@ -322,6 +294,6 @@ def _extracted(
                 extract_features(module, wanted.module, images, path, image_size=size)
             # A temporary folder is deleted, so its files are read, not mapped.
             found.append(np.load(path, mmap_mode="r" if scratch else None))
-    place = wanted.architecture, wanted.layer
-    named = " ".join((data.name, *place)), *place
-    return _labelled(named, found, (data.y_train, data.y_test))
+    named = f"{data.name} {wanted.architecture} {wanted.layer}"
+    labels = [data.y_train, data.y_test]
+    return (named, wanted.architecture, wanted.layer), found + labels

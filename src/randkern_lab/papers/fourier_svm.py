@@ -39,17 +39,7 @@ from ..options import DataOptions, option
 from ..panels import DASHED, Panel, Style
 from ..runner import Case, Experiment, SkippedCase
 from ..scoring import fit_and_score
-from ..tables import (
-    Fitted,
-    Listing,
-    Pivot,
-    Quantity,
-    fitted_powers,
-    of,
-    skip_notes,
-)
-
-__all__ = ["FOURIER", "KERNELS", "FourierSVM", "Options", "make_classifier"]
+from ..tables import Fitted, Listing, Pivot, Quantity, fitted_powers, of, skip_notes
 
 METHODS = {
     "gaussian": Contender("Gaussian", "blue", make=randkern.Gaussian),
@@ -120,15 +110,14 @@ def make_classifier(
     )
 
 
-def by_map(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def by_map(results: Mapping[str, Any]) -> Iterator[Case]:
     """Yield the soft margins of every map; exact kernels stand beside each of them."""
-    for record in of(results["records"], measure="soft"):
-        for fourier in FOURIER:
-            if record["fourier"] in (fourier, None):
-                yield {**record, "map": fourier}
+    for record, fourier in product(of(results["records"], measure="soft"), FOURIER):
+        if record["fourier"] in (fourier, None):
+            yield {**record, "map": fourier}
 
 
-def _certificates(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _certificates(results: Mapping[str, Any]) -> list[Case]:
     records = of(results["records"], measure="certificate")
     return [{**r, "error": r["error"] or "none: separable"} for r in records]
 
@@ -181,27 +170,26 @@ class FourierSVM(Experiment):
     )
     layout: ClassVar = {"columns": 3, "size": (4.3, 4.1)}
 
-    def prepare(self) -> list[dict[str, Any]]:
+    def prepare(self) -> list[Case]:
         """Generate rows, load MNIST if there is a directory, and load compiled code."""
         options = self.options
-        n_test = options.test_rows
-        X, y = generate(max(*options.rows, options.soft_rows) + n_test, options.seed)
-        rows = X[:-n_test], y[:-n_test], X[-n_test:], y[-n_test:]
-        sizes = tuple(sorted(options.rows))
+        n, n_test = max(*options.rows, options.soft_rows), options.test_rows
+        X, y = generate(n + n_test, options.seed)
+        rows, sizes = (X[:n], y[:n], X[n:], y[n:]), tuple(sorted(options.rows))
         self.tasks = {"generated": Task(*rows, sizes, options.penalty)}
         if options.data_dir is not None and not options.quick:
             self.tasks["mnist"] = self._mnist()
         # float64, so that the gap is that of the optimisation, not of rounded features.
-        n, n_test = options.hard_rows, min(2000, n_test)
-        X, y = generate(n + n_test, options.seed, _CLEAR)
+        n = options.hard_rows
+        X, y = generate(n + min(2000, n_test), options.seed, _CLEAR)
         X = X.astype(np.float64)
         self.tasks["separable"] = Task(X[:n], y[:n], X[n:], y[n:])
         X, y = generate(n, options.seed + 1)
         self.tasks["noisy"] = Task(X.astype(np.float64), y, X, y)
         X, y = generate(64, options.seed)
         for fourier, dtype in product(FOURIER, (np.float32, np.float64)):
-            for kernel in (make() for make in KERNELS.values()):
-                make_classifier(kernel, 1.0, 32, fourier).fit(X.astype(dtype), y)
+            for make in KERNELS.values():
+                make_classifier(make(), 1.0, 32, fourier).fit(X.astype(dtype), y)
         return [
             {
                 "name": name,
@@ -232,9 +220,10 @@ class FourierSVM(Experiment):
                 size = None if method == "SVC" else options.components
                 named = {"measure": "rows", "dataset": name, "method": method}
                 yield named | {"n_train": n, "n_components": size}
-        sizes = sorted(options.n_components)
-        draws: list[Any] = [*product(sizes, FOURIER, range(options.repeats))]
-        draws.append((None, None, 0))  # the exact kernel
+        draws: list[Any] = [
+            *product(sorted(options.n_components), FOURIER, range(options.repeats)),
+            (None, None, 0),  # the exact kernel
+        ]
         for name, task in soft.items():
             n = min(options.soft_rows, len(task.X))
             for kernel, (size, fourier, seed) in product(KERNELS, draws):
@@ -244,9 +233,8 @@ class FourierSVM(Experiment):
         n = options.hard_rows
         for kernel, fourier in product(KERNELS, (*FOURIER, None)):
             named = {"kernel": kernel, "fourier": fourier, "n_train": n}
-            size = 2 * n if fourier else None
             hard = {"measure": "hard", "dataset": "separable", **named}
-            yield hard | {"n_components": size}
+            yield hard | {"n_components": 2 * n if fourier else None}
             if fourier:
                 noisy = {"measure": "certificate", "dataset": "noisy", **named}
                 yield noisy | {"n_components": _FEW}
@@ -279,13 +267,11 @@ class FourierSVM(Experiment):
             "support": len(model.support_),
         }
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the powers of n that best fit the CPU time."""
+    def conclude(self, results: Case) -> Case:
         rows = of(results["records"], measure="rows")
-        exponents: dict[str, dict[str, float | None]] = {}
-        for named, power in fitted_powers(
-            rows, "n_train", "cpu_seconds", "dataset", "method"
-        ):
+        exponents: Case = {}
+        keys = ("n_train", "cpu_seconds", "dataset", "method")
+        for named, power in fitted_powers(rows, *keys):
             exponents.setdefault(named["dataset"], {})[named["method"]] = power
         claim = "features take O(n) where the Gram matrix takes up to O(n^3)"
         return {"exponents": exponents, "published": [{"claim": claim}]}
@@ -325,21 +311,19 @@ def generate(
     return X[kept].astype(np.float32), (f[kept] > 0).astype(np.int64)
 
 
-def _scored(model: Any, task: Task, n: int) -> dict[str, Any]:
-    trial = fit_and_score(
-        *(model, task.X[:n], task.y[:n], task.X_test, task.y_test), accuracy_score
-    )
+def _scored(model: Any, task: Task, n: int) -> Case:
+    rows = task.X[:n], task.y[:n], task.X_test, task.y_test
+    trial = fit_and_score(model, *rows, accuracy_score)
     return {
         "accuracy": float(trial.score),
-        "seconds": trial.fit.seconds,
-        "cpu_seconds": trial.fit.cpu_seconds,
+        **trial.fit._asdict(),
         "predict_seconds": trial.predict.seconds,
     }
 
 
-def _certificate(model: Any, task: Task) -> dict[str, Any]:
+def _certificate(model: Any, task: Task) -> Case:
     """Return the error that a fit raises, and what its certificate proves."""
-    found = dict.fromkeys(("error", "least", "sum", "support", "residual"))
+    found: Case = dict.fromkeys(("error", "least", "sum", "support", "residual"))
     try:
         model.fit(task.X, task.y)
     except NotSeparableError as error:

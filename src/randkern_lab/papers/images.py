@@ -8,28 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
+from randkern import skeletons
 from randkern.datasets import Dataset, load_dataset
 from randkern.optics import ThresholdBinarizer
-from randkern.skeletons import (
-    Conv,
-    Dense,
-    PixelsToAngles,
-    Skeleton,
-    convolutional,
-    fully_connected,
-)
 from randkern.study.preparation import prepare
 
 from ..scoring import held_out_error
-
-__all__ = [
-    "Images",
-    "available_images",
-    "build_skeleton",
-    "choose_threshold",
-    "load_binary_images",
-    "load_circle_images",
-]
 
 # A pixel is lit above 10 of 255 (Ohana et al. 2020, for Fashion-MNIST): pixels are
 # multiples of 1/255 rounded to float32, so the threshold lies between two of them.
@@ -37,8 +21,6 @@ PIXEL_THRESHOLD = 10.5 / 255
 _THRESHOLDS = tuple(np.array([4.5, 10.5, 31.5, 63.5, 95.5, 127.5, 159.5]) / 255)
 _SEARCH_ROWS, _SEARCH_COMPONENTS = 6000, 1000
 _SEARCH_ALPHAS = tuple(10.0 ** np.arange(-6, 3))
-# The paper's crops of CIFAR-10.
-_CROPPED_FROM, _CROP = (32, 32), 24
 
 
 @dataclass(frozen=True)
@@ -98,14 +80,7 @@ class Images:
 def available_images(
     data_dir: Path | None, folders: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the folders that exist in a directory, or scikit-learn's digits.
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.images import available_images
-    >>> available_images(None, ("cifar10", "mnist"))
-    ('digits',)
-    """
+    """Return the folders that exist in a directory, or scikit-learn's digits."""
     if data_dir is None:
         return ("digits",)
     found = tuple(name for name in folders if (data_dir / name).exists())
@@ -125,20 +100,12 @@ def load_binary_images(
     ``"auto"`` is the first existing folder of ``fashion-mnist``, ``mnist`` and
     ``fashion-mnist-sample`` in `data_dir`, and digits without `data_dir`; if the
     threshold is None, :func:`choose_threshold` chooses it.
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.images import load_binary_images
-    >>> images = load_binary_images("digits", None)
-    >>> images.X_train.shape, int(images.X_train.max())
-    ((1347, 64), 1)
     """
-    dataset = _load_labelled(
-        data, data_dir, ("fashion-mnist", "mnist", "fashion-mnist-sample")
-    )
+    folders = ("fashion-mnist", "mnist", "fashion-mnist-sample")
+    dataset = _load_labelled(data, data_dir, folders)
     whole = prepare(dataset)
     if threshold is None:
-        threshold, _ = choose_threshold(whole.X_train, whole.y_train)
+        threshold = choose_threshold(whole.X_train, whole.y_train)
     binarizer = ThresholdBinarizer(threshold).fit(whole.X_train)
     known = ("mnist", "fashion-mnist")
     family = next((f for f in known if dataset.name.startswith(f)), "")
@@ -150,17 +117,14 @@ def load_binary_images(
     )
 
 
-def choose_threshold(
-    X: NDArray[Any], y: NDArray[Any], seed: int = 0
-) -> tuple[float, dict[float, float]]:
+def choose_threshold(X: NDArray[Any], y: NDArray[Any]) -> float:
     """Choose the threshold of pixels on held-out rows, as in appendix D.1.
 
     At most 6,000 of the rows, in [0, 1], are used, a quarter of them for validation,
     with 1,000 optical features of degree 2. Returns the threshold with the smallest
-    error, the lowest one in case of ties, and the errors with the best of nine
-    penalties.
+    error at the best of nine penalties, the lowest one in case of ties.
     """
-    rows = np.random.default_rng(seed).permutation(len(X))[:_SEARCH_ROWS]
+    rows = np.random.default_rng(0).permutation(len(X))[:_SEARCH_ROWS]
     held_out, size = np.arange(len(rows) // 4), min(_SEARCH_COMPONENTS, len(rows))
     errors = {}
     for threshold in _THRESHOLDS:
@@ -168,9 +132,9 @@ def choose_threshold(
         diagonal = max(1.0, float(np.mean(bits.sum(axis=1) ** 2)))
         alphas = [alpha * diagonal for alpha in _SEARCH_ALPHAS]
         errors[threshold], _ = held_out_error(
-            randkern.Optical(2), alphas, size, bits, y[rows], held_out, seed
+            randkern.Optical(2), alphas, size, bits, y[rows], held_out
         )
-    return min(errors, key=lambda value: errors[value]), errors
+    return min(errors, key=lambda value: errors[value])
 
 
 def load_circle_images(
@@ -186,61 +150,39 @@ def load_circle_images(
     A pixel p in [0, 1] becomes the angle π/2·(2p − 1); `n_train` and `n_test` images
     are drawn, or all if there are fewer. ``"auto"`` is the first existing folder of
     ``cifar10`` and ``mnist`` in `data_dir`, and digits without `data_dir`.
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.images import load_circle_images
-    >>> images = load_circle_images("digits", None, n_train=100)
-    >>> images.X_train.shape, images.shape
-    ((100, 64), (8, 8, 1))
     """
     dataset = _load_labelled(data, data_dir, ("cifar10", "mnist"))
     prepared, rng = prepare(dataset, random_state=seed), np.random.default_rng(seed)
-    train = rng.permutation(len(prepared.y_train))[:n_train]
-    test = rng.permutation(len(prepared.y_test))[:n_test]
-    X_train, shape = _angles(prepared.X_train[train], dataset.image_shape)
-    X_test, _ = _angles(prepared.X_test[test], dataset.image_shape)
-    labels = prepared.y_train[train], prepared.y_test[test]
-    return Images(dataset.name, shape, X_train, labels[0], X_test, labels[1])
+    shape, parts = dataset.image_shape, list[Any]()
+    for X, y, most in (
+        (prepared.X_train, prepared.y_train, n_train),
+        (prepared.X_test, prepared.y_test, n_test),
+    ):
+        rows = rng.permutation(len(y))[:most]
+        pixels = X[rows].reshape(-1, *dataset.image_shape)
+        if pixels.shape[1:3] == (32, 32):  # cropped as in the paper
+            pixels = pixels[:, 4:28, 4:28]
+        shape = pixels.shape[1:]
+        flat = pixels.reshape(len(rows), -1).astype(np.float32)
+        angles = skeletons.PixelsToAngles(low=0, high=1).fit_transform(flat)
+        parts += [np.asarray(angles, dtype=np.float32), y[rows]]
+    return Images(dataset.name, shape, *parts)
 
 
-def _angles(
-    X: NDArray[Any], shape: tuple[int, int, int]
-) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-    """Return the angles of the pixels, cropped as in the paper, and the shape."""
-    height, width, channels = shape
-    pixels = X.reshape(-1, height, width, channels)
-    if (height, width) == _CROPPED_FROM:
-        first = (height - _CROP) // 2
-        pixels = pixels[:, first : first + _CROP, first : first + _CROP]
-    size = (pixels.shape[1], pixels.shape[2], channels)
-    flat = pixels.reshape(len(X), -1).astype(np.float32)
-    angles = PixelsToAngles(low=0, high=1).fit_transform(flat)
-    return np.asarray(angles, dtype=np.float32), size
-
-
-def build_skeleton(name: str, shape: tuple[int, int, int]) -> Skeleton:
+def build_skeleton(name: str, shape: tuple[int, int, int]) -> skeletons.Skeleton:
     """Return a skeleton over images.
 
     ``"linear"`` and ``"shallow"`` have one node over all pixels, the identity or a
     ReLU; ``"deep"`` has two convolutions with windows of 5 and stride 2 and a full
     connection, all ReLU (for images below 16 × 16: windows of 3, the first with stride
     1).
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.images import build_skeleton
-    >>> skeleton = build_skeleton("deep", (24, 24, 3))
-    >>> skeleton.depth, skeleton.complexity()
-    (3, 1.0)
     """
     if name == "deep":
-        small = min(shape[:2]) < 16
-        window = 3 if small else 5
-        first = Conv(window, stride=1 if small else 2)
-        return convolutional(shape, layers=[first, Conv(window, stride=2), Dense()])
+        window, stride = (3, 1) if min(shape[:2]) < 16 else (5, 2)
+        layers = [skeletons.Conv(window, stride=s) for s in (stride, 2)]
+        return skeletons.convolutional(shape, layers=[*layers, skeletons.Dense()])
     activation = {"linear": "identity", "shallow": "relu"}[name]
-    return fully_connected(int(np.prod(shape)), activation=activation)
+    return skeletons.fully_connected(int(np.prod(shape)), activation=activation)
 
 
 def _load_labelled(data: str, data_dir: Path | None, folders: tuple[str, ...]) -> Any:

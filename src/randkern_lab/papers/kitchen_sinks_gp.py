@@ -22,9 +22,10 @@ Deviations.
   σ²) with σ = 1/(2πℓ) and 1/ℓ.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,8 +39,6 @@ from ..panels import BLUE, DASHED, RED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
 from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, of, text
-
-__all__ = ["CONVENTIONS", "KitchenSinks", "Options"]
 
 # The factor c in exp(i·c·w·τ), where w has the law N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -158,13 +157,12 @@ class KitchenSinks(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return draws of every number of columns and convention."""
         repeats = self.options.repeats
-        for i, size in enumerate(sorted(self.options.n_components)):
-            for j, convention in enumerate(CONVENTIONS):
-                # Each convention has its own draws: they agree in law.
-                first = self.options.seed + 1 + repeats * (i * len(CONVENTIONS) + j)
-                for seed in range(first, first + repeats):
-                    named = {"convention": convention, "n_components": size}
-                    yield named | {"seed": seed}
+        pairs = product(sorted(self.options.n_components), CONVENTIONS)
+        # Each convention has its own draws: they agree in law.
+        for position, (size, convention) in enumerate(pairs):
+            first = self.options.seed + 1 + repeats * position
+            for seed in range(first, first + repeats):
+                yield {"convention": convention, "n_components": size, "seed": seed}
 
     def measure(self, case: Case) -> dict[str, Any]:
         """Return the root mean square errors of mean and standard deviation."""
@@ -174,12 +172,12 @@ class KitchenSinks(Experiment):
         else:
             rng = np.random.default_rng(case["seed"])
             found = self.written_out(self.frequencies(case["n_components"] // 2, rng))
-        errors = [
+        mean, sd = (
             float(np.sqrt(np.mean((a - b) ** 2)))
             for a, b in zip(found, self.exact, strict=True)
-        ]
+        )
         seconds = watch.lap().seconds
-        return {"mean_error": errors[0], "sd_error": errors[1], "seconds": seconds}
+        return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
 
     def frequencies(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return w ~ N(0, (2πℓ)⁻²), eq. (12)."""
@@ -202,8 +200,7 @@ class KitchenSinks(Experiment):
 
     def computed(self, n_components: int | None, seed: int = 0) -> Posterior:
         """Return the same computed by randkern, exactly or on features."""
-        model = self._process(n_components, seed, None).fit(self.X, self.y)
-        mean, sd = model.predict(self.grid, return_std=True)
+        mean, sd = self._process(n_components, seed).predict(self.grid, return_std=True)
         return mean, sd
 
     @property
@@ -211,16 +208,15 @@ class KitchenSinks(Experiment):
         """The kernel of the process."""
         return randkern.Gaussian(self.options.lengthscale)
 
-    def _process(self, n_components: int | None, seed: int, optimizer: Any) -> Any:
+    def _process(self, size: int | None, seed: int, optimizer: Any = None) -> Any:
         return randkern.GaussianProcessRegressor(
-            *(self.kernel, self.options.noise, n_components),
+            *(self.kernel, self.options.noise, size),
             optimizer=optimizer,
             projection="dense",
             random_state=seed,
-        )
+        ).fit(self.X, self.y)
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return curves, fitted powers, learned hyperparameters, and differences."""
         options, size = self.options, 2 * self.options.bases
         maps = randkern.RandomFeatures(
             self.kernel, size, projection="dense", random_state=options.seed
@@ -266,7 +262,7 @@ class KitchenSinks(Experiment):
 
     def _learned(self, size: int | None) -> dict[str, Any]:
         """Return lengthscale and noise learned by the marginal likelihood."""
-        model = self._process(size, self.options.seed, "l-bfgs-b").fit(self.X, self.y)
+        model = self._process(size, self.options.seed, "l-bfgs-b")
         return {
             "n_components": size,
             "lengthscale": float(np.ravel(model.kernel_.lengthscale)[0]),
@@ -294,23 +290,20 @@ class KitchenSinks(Experiment):
 
 
 def root_mean_square(
-    records: Sequence[Mapping[str, Any]], convention: str, size: int, key: str
+    records: list[Case], convention: str, size: int, key: str
 ) -> float:
     """Return the root mean square of the errors for one number of columns."""
     own = of(records, convention=convention, n_components=size)
     return float(np.sqrt(np.mean([r[key] ** 2 for r in own])))
 
 
-def _exponents(
-    records: Sequence[Mapping[str, Any]], convention: str
-) -> dict[str, float | None]:
+def _exponents(records: list[Case], convention: str) -> dict[str, float | None]:
     """Return the powers of D that best fit the errors; None for a single D."""
     sizes = sorted({r["n_components"] for r in records})
     sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
-    return {
-        key: fitted_power(
-            sizes,
-            [root_mean_square(records, convention, d, f"{key}_error") for d in sizes],
-        )
-        for key in ("mean", "sd")
-    }
+    found = {}
+    for key in ("mean", "sd"):
+        named = records, convention
+        errors = [root_mean_square(*named, size, f"{key}_error") for size in sizes]
+        found[key] = fitted_power(sizes, errors)
+    return found

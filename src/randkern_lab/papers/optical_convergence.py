@@ -27,8 +27,9 @@ Deviations.
 - Entries of U are independent (``projection="dense"``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,9 +42,7 @@ from randkern.datasets import load_dataset
 from ..options import DataOptions, option
 from ..panels import Panel, Style
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, Pivot, Quantity, fitted_powers, groups, of, sentences
-
-__all__ = ["OpticalConvergence", "Options"]
+from ..tables import Fitted, Pivot, Quantity, columns, fitted_powers, groups, of
 
 DEGREES = (1, 2, 3, 4)
 PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
@@ -89,7 +88,7 @@ def _formula(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw the errors that the formula predicts."""
     for degree, style in _STYLES.items():
         own = of(results["shown"], degree=degree)
-        sizes, predicted = ([r[k] for r in own] for k in ("n_components", "predicted"))
+        sizes, predicted = columns(own, "n_components", "predicted")
         axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
 
 
@@ -97,11 +96,11 @@ def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw the tails below the kernel, and those of a normal law."""
     for degree, style in _STYLES.items():
         own = [r for r in of(results["shown"], degree=degree) if r["share_below"] > 0]
-        x, below = ([r[key] for r in own] for key in ("deviation", "share_below"))
+        x, below = columns(own, "deviation", "share_below")
         axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
     law = of(results["shown"], degree=1)
     law = [r for r in law if r["normal"] > 0.3 / r["draws"]]
-    x, normal = ([r[key] for r in law] for key in ("deviation", "normal"))
+    x, normal = columns(law, "deviation", "normal")
     axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
     axes.set_yscale("log")
 
@@ -150,8 +149,7 @@ class OpticalConvergence(Experiment):
     )
     layout: ClassVar = {"legend": "right"}
 
-    def prepare(self) -> dict[str, Any]:
-        """Load rows of norm 1."""
+    def prepare(self) -> Case:
         data = load_dataset(self.options.data, data_dir=self.options.data_dir)
         X = np.asarray(data.X_train, dtype=np.float64)
         self.X = unit_rows(X, self.options.rows, self.options.seed)
@@ -174,7 +172,6 @@ class OpticalConvergence(Experiment):
         return tails(degree, size, options.tail_draws, seed)
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return fitted powers of D, relative variances and constants of the bound."""
         errors = of(results["records"], measure="error")
         powers = fitted_powers(errors, "n_components", "error", "degree")
         return {
@@ -195,11 +192,10 @@ class OpticalConvergence(Experiment):
                     f"m = {degree}: the error falls as D^{exponent:.3f}; a feature's "
                     f"variance at x = y is {variance:.0f} K²"
                 )
-        bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C = {C:.3f}"
-        yield from sentences(
-            results["constants"],
-            Fitted("m = {degree}, D = {n_components:,}, {pair}: " + bound),
-        )
+        bound = "P(|k̂ − k| > t) < D exp(−C (D t)^(1/m)) with C ="
+        for c in results["constants"]:
+            named = f"m = {c['degree']}, D = {c['n_components']:,}, {c['pair']}"
+            yield Fitted(f"{named}: {bound} {c['C']:.3f}")
 
 
 def unit_rows(X: NDArray[Any], n: int, seed: int) -> NDArray[np.float64]:
@@ -237,7 +233,7 @@ def gram_error(
     return {"error": error, "predicted": predicted, "ratio": ratio, "repeats": repeats}
 
 
-def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
     """Yield how often a product of `size` features deviates from its kernel."""
     # For rows of unit norm, the law depends only on their angle.
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
@@ -250,31 +246,29 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[dict[str, A
         Z = optical_features(X, degree, n * size, seed=1000 * seed + position)
         products = (Z[0] * Z[1:]).reshape(len(PAIRS), n, size).mean(axis=2)
         found.append((products - exact[:, None]) / spread[:, None])
-    for pair, k, sd, deviations in zip(
-        PAIRS, exact, spread, np.concatenate(found, axis=1), strict=True
-    ):
-        for t in _DEVIATIONS:
-            yield {
-                "pair": pair,
-                "deviation": float(t),
-                "t": float(t * sd),
-                "share": float(np.mean(deviations > t)),
-                "share_below": float(np.mean(deviations < -t)),
-                "normal": float(norm.sf(t)),
-                "kernel": float(k),
-                "draws": draws,
-            }
+    deviations = np.concatenate(found, axis=1)
+    for (i, pair), t in product(enumerate(PAIRS), _DEVIATIONS):
+        yield {
+            "pair": pair,
+            "deviation": float(t),
+            "t": float(t * spread[i]),
+            "share": float(np.mean(deviations[i] > t)),
+            "share_below": float(np.mean(deviations[i] < -t)),
+            "normal": float(norm.sf(t)),
+            "kernel": float(exact[i]),
+            "draws": draws,
+        }
 
 
-def _constants(tail: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _constants(tail: list[Case]) -> Iterator[Case]:
     """Yield the largest C for which the bound holds at all measured t."""
     for named, own in groups(tail, "degree", "n_components", "pair"):
         degree, size = named["degree"], named["n_components"]
+        beyond = ((r["t"], r["share"] + r["share_below"]) for r in own)
         constants = [
-            (np.log(size) - np.log(r["share"] + r["share_below"]))
-            / (size * r["t"]) ** (1 / degree)
-            for r in own
-            if r["t"] > 0 and r["share"] + r["share_below"] > 0
+            (np.log(size) - np.log(share)) / (size * t) ** (1 / degree)
+            for t, share in beyond
+            if t > 0 and share > 0
         ]
         yield named | {"C": float(min(constants))}
 

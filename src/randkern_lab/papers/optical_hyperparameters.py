@@ -19,7 +19,7 @@ Deviations.
   the lengthscales and biases at which a third of them failed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,6 @@ from ..runner import Case, Experiment, SkippedCase
 from ..tables import Listing, edge_notes, of, skip_notes
 from .images import load_binary_images
 from .published import published_rows
-
-__all__ = ["OpticalHyperparameters", "Options"]
 
 # Kernel: its published table, and what varies besides penalty and scale.
 KERNELS = {
@@ -89,8 +87,7 @@ class OpticalHyperparameters(Experiment):
         ),
     )
 
-    def prepare(self) -> dict[str, Any]:
-        """Load the images and the published grids."""
+    def prepare(self) -> Case:
         options = self.options
         images = load_binary_images(options.data, options.data_dir)
         rows = np.random.default_rng(options.seed).permutation(len(images.X_train))
@@ -133,25 +130,18 @@ class OpticalHyperparameters(Experiment):
             chosen = record["hyperparameters"] == best["hyperparameters"]
             yield record | {"test_error": best["test_error"] if chosen else None}
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the best cell of each kernel, here and published."""
-        best = {}
+    def conclude(self, results: Case) -> Case:
+        best, published = {}, {}
         for kernel, (_, opens) in KERNELS.items():
+            published[kernel] = min(of(self.published, kernel=kernel), key=preference)
             own = of(results["records"], kernel=kernel)
             if own:
                 scored = [r for r in own if r["test_error"] is not None]
                 cell = min(scored, key=preference)
                 edges = at_edge(cell["hyperparameters"], own, opens)
                 best[kernel] = cell | {"at_edge": edges}
-        published = {
-            kernel: min(of(self.published, kernel=kernel), key=preference)
-            for kernel in KERNELS
-        }
-        return {
-            "best": best,
-            "published_best": published,
-            "published": self.published,
-        }
+        found = {"best": best, "published_best": published}
+        return found | {"published": self.published}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
@@ -198,11 +188,11 @@ def _published(kernel: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _distinct(records: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+def _distinct(records: list[Case], name: str) -> list[float]:
     return sorted({record["hyperparameters"][name] for record in records})
 
 
-def _mostly_solved(records: Sequence[Mapping[str, Any]], opens: str) -> set[float]:
+def _mostly_solved(records: list[Case], opens: str) -> set[float]:
     """Return the lengthscales or biases with two thirds of the largest grid."""
     own = [r["hyperparameters"][opens] for r in records]
     counts = {value: own.count(value) for value in set(own)}

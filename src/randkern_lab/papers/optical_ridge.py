@@ -40,7 +40,7 @@ Deviations.
 - Degree 6 is published up to D = 10,000, without its kernel, and ends there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -58,14 +58,12 @@ from randkern.solvers import PCG
 from ..options import DataOptions, option
 from ..panels import DASHED, Panel, Style
 from ..runner import Case, Experiment
-from ..scoring import fit_and_score, solution
-from ..tables import Listing, Pivot, edge_notes, groups, of, skip_notes
+from ..scoring import fit_and_score, solution, some_rows
+from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import PIXEL_THRESHOLD, load_binary_images
 from .optical_settings import DEVICE_PENALTIES, KernelSetting, optical_settings
 from .published import published_rows
-
-__all__ = ["CURVES", "OpticalRidge", "Options"]
 
 _OUR = (DASHED, False)  # dashes, and markers that are not filled
 # Curve: its kernel, its published name, its style.
@@ -131,35 +129,32 @@ class Options(DataOptions):
     memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
 
 
-def _errors(records: Sequence[Mapping[str, Any]], curve: str) -> dict[Any, float]:
+def _errors(records: list[Case], curve: str) -> dict[Any, float]:
     """Return mean test errors by D, for the first available rule."""
     own = of(records, curve=curve)
-    own = [r for r in own if r["rule"] == own[0]["rule"]]
+    own = [r for r in own if r.get("rule") == own[0].get("rule")]
     return {
-        named["n_components"]: float(np.mean([r["test_error"] for r in same]))
+        named["n_components"]: mean_of(same, "test_error")
         for named, same in groups(own, "n_components")
     }
 
 
-def _beside_published(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _beside_published(results: Mapping[str, Any]) -> Iterator[Case]:
     """Yield published errors with ours, the difference in points, and its reasons."""
     for row in results["published"]:
         ours = _errors(results["records"], row["curve"]).get(row["n_components"])
         if ours is not None:
-            yield {
-                **row,
-                "ours": ours,
-                "difference": 100 * (ours - row["test_error"]),
-                "reasons": ", ".join(_reasons(results, row)),
-            }
+            difference = 100 * (ours - row["test_error"])
+            reasons = ", ".join(_reasons(results, row))
+            yield {**row, "ours": ours, "difference": difference, "reasons": reasons}
 
 
-def _reasons(results: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
+def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
     """Yield why an error may differ from the published one."""
-    dataset, curve, size = results["dataset"], row["curve"], row["n_components"]
+    dataset, curve = results["dataset"], row["curve"]
     if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
         yield "data"
-    if size is None:
+    if row["n_components"] is None:
         exact = of(results["records"], curve=curve, n_components=None)
         if exact[0]["n_train"] < dataset["n_train"]:
             yield "rows"
@@ -206,8 +201,7 @@ class OpticalRidge(Experiment):
     )
     layout: ClassVar = {"size": (7.6, 4.6), "legend": "right"}
 
-    def prepare(self) -> dict[str, Any]:
-        """Load the images, choose hyperparameters, compile the code to be timed."""
+    def prepare(self) -> Case:
         options = self.options
         check_choice("threshold", options.threshold, ("published", "validated"))
         resolve_memory_limit(options.memory_limit)  # raises before the work
@@ -222,7 +216,14 @@ class OpticalRidge(Experiment):
         self.X_train = self.images.X_train.astype(np.float32)
         self.X_test = self.images.X_test.astype(np.float32)
         self.counts: DeviceCounts | None = None
-        self._compile()
+        # The models to be timed are fitted to a few rows, so that all code is compiled.
+        X, y = self.X_train[:400], self.images.y_train[:400]
+        for rule in sorted({case["rule"] for case in self.cases()}):
+            for setting in (self.settings["gaussian"], self.settings["optical:2"]):
+                case = {"n_components": 64, "seed": 0, "rule": rule}
+                # Models that exceed the limit on a few rows will be skipped on all.
+                with suppress(MemoryLimitError):
+                    self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
         return self.images.describe()
 
     def cases(self) -> Iterator[Case]:
@@ -233,35 +234,31 @@ class OpticalRidge(Experiment):
             for size in (d for d in self.sizes if d <= _MOST.get(curve, d)):
                 several = size <= _SEVERAL
                 for seed in seeds if several else seeds[:1]:
-                    yield _case(curve, size, seed, "solved")
+                    yield _case(curve, size, seed)
                 if several and not options.quick:
                     yield _case(curve, size, options.seed, "stopped")
         for curve in EXACT if options.exact_rows else ():
-            yield _case(curve, None, options.seed, "solved")
+            yield _case(curve, None, options.seed)
         # One acquisition serves both degrees with the same bias.
         for curve in sorted(MEASURED, key=lambda c: self._setting(c).value or 0.0):
             for size in self.sizes:
-                yield _case(curve, size, options.seed, "solved")
+                yield _case(curve, size, options.seed)
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case) -> Case:
         """Fit and score one classifier."""
         curve, size = case["curve"], case["n_components"]
         setting = self._setting(curve)
+        kernel, X, y = setting.build(), self.X_train, self.images.y_train
         if curve in MEASURED:
-            degree = setting.build().degree
             stored = self._acquired(int(setting.value or 0))
-            train, test = (stored.blocks(part, size, degree) for part in (0, 1))
+            train, test = (stored.blocks(part, size, kernel.degree) for part in (0, 1))
             tests = [block.X for block in test]
-            found = self._trial(
-                randkern.Linear(), setting.alpha, case, train, None, tests
-            )
-            return found | {"described": stored.described}
-        rows = np.arange(len(self.X_train))
-        if size is None and self.options.exact_rows < len(rows):
-            rng = np.random.default_rng(case["seed"])
-            rows = np.sort(rng.permutation(len(rows))[: self.options.exact_rows])
-        X, y = self.X_train[rows], self.images.y_train[rows]
-        return self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
+            given = randkern.Linear(), setting.alpha, case, train, None, tests
+            return self._trial(*given) | {"described": stored.described}
+        if size is None:
+            rows = some_rows(len(X), self.options.exact_rows, case["seed"])
+            X, y = X[rows], y[rows]
+        return self._trial(kernel, setting.alpha, case, X, y, self.X_test)
 
     def _setting(self, curve: str) -> KernelSetting:
         setting = self.settings[CURVES[curve][0]]
@@ -270,23 +267,12 @@ class OpticalRidge(Experiment):
         alpha = DEVICE_PENALTIES[setting.kernel] * setting.alpha
         return replace(setting, value=0.0, alpha=alpha)
 
-    def _compile(self) -> None:
-        """Fit the models to be timed on a few rows, so that all code is compiled."""
-        X, y = self.X_train[:400], self.images.y_train[:400]
-        for rule in sorted({case["rule"] for case in self.cases()}):
-            for setting in (self.settings["gaussian"], self.settings["optical:2"]):
-                case = {"n_components": 64, "seed": 0, "rule": rule}
-                # Models that exceed the limit on a few rows will be skipped on all.
-                with suppress(MemoryLimitError):
-                    self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
-
     def _trial(
         self, kernel: Any, alpha: float, case: Case, X: Any, y: Any, X_test: Any
-    ) -> dict[str, Any]:
-        solved = PCG(tol=_TOL, max_iter=2000)
+    ) -> Case:
         model = randkern.KernelRidgeClassifier(
             *(kernel, alpha, case["n_components"]),
-            solver=solved if case["rule"] == "solved" else "auto",
+            solver=PCG(tol=_TOL, max_iter=2000) if case["rule"] == "solved" else "auto",
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=case["seed"],
@@ -307,9 +293,8 @@ class OpticalRidge(Experiment):
             self.counts = self.resources.enter_context(acquiring)
         return self.counts
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return settings, where degree 4 overtakes, and the device's losses."""
-        records = results["records"]
+    def conclude(self, results: Case) -> Case:
+        records, sizes = results["records"], (None, *self.sizes)
         described = [r.pop("described") for r in records if "described" in r]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
@@ -319,7 +304,7 @@ class OpticalRidge(Experiment):
                 for kind, pair in _PAIRS.items()
             },
             "device_loss": _device_loss(records),
-            "published": _published(self.sizes),
+            "published": [r for r in _published() if r["n_components"] in sizes],
         }
 
     @classmethod
@@ -331,7 +316,7 @@ class OpticalRidge(Experiment):
             yield from edge_notes(kernel, named.get("at_edge", ()))
         for kind, size in results["overtaking"].items():
             at = "at no D tried" if size is None else f"from D = {size:,} on"
-            theirs = _overtaking(*map(_published_errors, _PAIRS[kind]))
+            theirs = _overtaking(*(_errors(_published(), c) for c in _PAIRS[kind]))
             ours = f"{kind}: m = 4 errs less than m = 2 {at}"
             yield f"{ours} (published: from {theirs:,} on)"
         for degree, published in ((2, 1.5), (4, 1.0)):
@@ -347,7 +332,7 @@ class OpticalRidge(Experiment):
         yield from skip_notes(results, "curve", "n_components")
 
 
-def _case(curve: str, size: int | None, seed: int, rule: str) -> Case:
+def _case(curve: str, size: int | None, seed: int, rule: str = "solved") -> Case:
     named = {"curve": curve, "kernel": CURVES[curve][0], "n_components": size}
     return {**named, "seed": seed, "rule": rule}
 
@@ -362,7 +347,7 @@ def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | No
     return found
 
 
-def _device_loss(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _device_loss(records: list[Case]) -> list[Case]:
     losses = []
     for degree, *curves in zip((2, 4), *_PAIRS.values(), strict=True):
         computed, measured = (_errors(records, curve) for curve in curves)
@@ -373,21 +358,14 @@ def _device_loss(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return losses
 
 
-def _published_errors(curve: str) -> dict[int, float]:
-    """Return the published test errors of a curve by D."""
-    rows = of(published_rows("fashion-mnist-features"), features=CURVES[curve][1])
-    return {row["n_components"]: 1 - row["test_accuracy"] for row in rows}
-
-
-def _published(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the published test errors on Fashion-MNIST at these D, and exact."""
+def _published() -> list[Case]:
+    """Return the published test errors on Fashion-MNIST, by D and exact."""
     curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
     rows = published_rows("fashion-mnist-features")
     found = []
     for row in (*rows, *published_rows("fashion-mnist-kernels")):
-        name, size = row.get("features") or row["kernel"], row.get("n_components")
-        if name in curve_of and size in (None, *sizes):
-            error = 1 - row["test_accuracy"]
-            named = {"curve": curve_of[name], "n_components": size}
-            found.append(named | {"test_error": error})
+        name = row.get("features") or row["kernel"]
+        if name in curve_of:
+            named = {"curve": curve_of[name], "n_components": row.get("n_components")}
+            found.append(named | {"test_error": 1 - row["test_accuracy"]})
     return found

@@ -11,11 +11,6 @@ from randkern.study.tune import tune
 
 from .images import PIXEL_THRESHOLD, Images
 
-__all__ = ["KernelSetting", "optical_settings"]
-
-# As many features as the original, and as many rows as a search of minutes allows.
-_SEARCH_COMPONENTS, _SEARCH_ROWS = 10_000, 3000
-_QUICK_COMPONENTS, _QUICK_ROWS = 150, 400
 _BIAS_MULTIPLES = (0.0, 1 / 4, 1.0, 4.0, 16.0)
 
 
@@ -34,14 +29,7 @@ class KernelSetting:
     at_edge: tuple[str, ...] = ()
 
     def build(self) -> Any:
-        """Return the kernel.
-
-        Examples
-        --------
-        >>> from randkern_lab.papers.optical_settings import KernelSetting
-        >>> KernelSetting("optical:4", 16.0, 1e10, "").build()
-        Optical(bias=16.0, degree=4)
-        """
+        """Return the kernel."""
         return parse_kernel(self.kernel).build(self.value)
 
     def describe(self) -> dict[str, Any]:
@@ -85,45 +73,30 @@ def optical_settings(
     lengthscales (⅛ to 8 times the data's scale) or five biases (0, ¼, 1, 4 and 16 mean
     squared norms), and nine decades of penalties, by leave-one-out with 10,000 features
     of 3,000 training rows (quick: 150 of 400).
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.images import load_binary_images
-    >>> from randkern_lab.papers.optical_settings import optical_settings
-    >>> images = load_binary_images("digits", None)
-    >>> list(optical_settings(images, ["gaussian", "optical:2"], quick=True))
-    ['gaussian', 'optical:2']
     """
-    stored = {}
+    known: dict[str, KernelSetting] = {}
     if images.complete and images.threshold == PIXEL_THRESHOLD:
-        stored = {s.kernel: s for s in _STORED.get(images.family, ())}
-    wanted = [kernel for kernel in kernels if kernel not in stored]
-    searched = _search(images, wanted, seed, quick) if wanted else {}
-    return {kernel: (stored | searched)[kernel] for kernel in kernels}
-
-
-def _search(
-    images: Images, kernels: Sequence[str], seed: int, quick: bool
-) -> dict[str, KernelSetting]:
-    n_components, n_rows = _SEARCH_COMPONENTS, _SEARCH_ROWS
-    if quick:
-        n_components, n_rows = _QUICK_COMPONENTS, _QUICK_ROWS
+        known = {s.kernel: s for s in _STORED.get(images.family, ())}
+    wanted = [kernel for kernel in kernels if kernel not in known]
+    if not wanted:
+        return {kernel: known[kernel] for kernel in kernels}
+    # As many features as the original, and as many rows as minutes allow.
+    n_components, n_rows = (150, 400) if quick else (10_000, 3000)
     rows = np.random.default_rng(seed).permutation(len(images.X_train))[:n_rows]
     dataset = images.dataset(rows)
     mean_lit = float(dataset.X_train.sum(axis=1).mean())
     found = tune(
         dataset,
-        kernels,
+        wanted,
         n_components=n_components,
         scales=[1.0],
         biases=sorted({float(round(share * mean_lit)) for share in _BIAS_MULTIPLES}),
         random_state=seed,
     )["best"]
     origin = f"leave-one-out, {n_components:,} features of {len(rows):,} training rows"
-    settings = {}
-    for kernel in kernels:
+    for kernel in wanted:
         named = found[kernel]["hyperparameters"]
         value = named.get("lengthscale", named.get("bias"))
         edges = tuple(found[kernel]["at_edge"])
-        settings[kernel] = KernelSetting(kernel, value, named["alpha"], origin, edges)
-    return settings
+        known[kernel] = KernelSetting(kernel, value, named["alpha"], origin, edges)
+    return {kernel: known[kernel] for kernel in kernels}

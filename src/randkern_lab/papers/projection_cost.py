@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,8 +47,6 @@ from ..runner import Case, Experiment, SkippedCase, grid
 from ..tables import Fitted, Pivot, fitted_powers, groups, of, skip_notes
 from .published import published_rows
 
-__all__ = ["METHODS", "Options", "ProjectionCost"]
-
 METHODS = ("dense", "streamed", "structured", "gpu")
 _QUANTITIES = {"seconds": "time", "joules": "energy"}
 _STYLES = {
@@ -61,6 +60,8 @@ _STYLES = {
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 # Shortest total time of a measurement, since energy counters are coarse.
 _LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
+# Seconds, joules if they are known, and repeats.
+Cost = tuple[float, float | None, int]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Options(CommonOptions):
     )
 
 
-def costs(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
     """Return our records and the published ones, with their costs per 1,000 rows."""
     ours = of(results["records"], growth=False)
     return [
@@ -93,13 +94,13 @@ def costs(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
     ]
 
 
-def counted(results: Mapping[str, Any], quantity: str) -> list[dict[str, Any]]:
+def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
     """Return the costs at our D, if any besides the device's was measured."""
     ours = of(results["records"], growth=False)
-    if not any(r[quantity] for r in ours if r["method"] != "device"):
-        return []
     sizes = {r["n_components"] for r in ours}
-    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
+    measured = any(r[quantity] for r in ours if r["method"] != "device")
+    found = costs(results, quantity) if measured else []
+    return [r for r in found if r["n_components"] in sizes]
 
 
 class ProjectionCost(Experiment):
@@ -132,7 +133,6 @@ class ProjectionCost(Experiment):
     layout: ClassVar = {"size": (4.8, 4.6)}
 
     def prepare(self) -> None:
-        """Find the meters and a GPU."""
         self.cpu, self.gpu = cpu_meter(), gpu_meter()
         self.torch, self.no_gpu = _torch_with_gpu()
         self.limit = resolve_memory_limit(self.options.memory_limit)
@@ -140,34 +140,37 @@ class ProjectionCost(Experiment):
     def cases(self) -> Iterator[Case]:
         """Return methods by D, the device, and methods by rows."""
         options = self.options
-        methods = (*METHODS, "device")
-        for case in grid(method=methods, n_components=sorted(options.n_components)):
+        for case in grid(
+            method=(*METHODS, "device"), n_components=sorted(options.n_components)
+        ):
             size = case["n_components"]
             yield case | {"columns": size, "batch": options.batch, "growth": False}
         size = options.growth_components
-        rows = [max(1, round(share * options.batch)) for share in _GROWTH]
-        for method, batch in ((m, n) for m in ("streamed", "structured") for n in rows):
-            named = {"method": method, "n_components": size, "columns": size}
-            yield named | {"batch": batch, "growth": True}
+        yield from grid(
+            method=("streamed", "structured"),
+            n_components=[size],
+            columns=[size],
+            batch=[max(1, round(share * options.batch)) for share in _GROWTH],
+            growth=[True],
+        )
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case) -> Case:
         """Return mean time and energy of a batch, and the number of repeats."""
         method, size, batch = case["method"], case["n_components"], case["batch"]
         if method == "device":
             device = SimulatedOPU(size)
-            cost = {"seconds": device.time_seconds(batch)}
-            return cost | {"joules": device.energy_joules(batch), "repeats": 0}
-        self._check(case)
-        rng = np.random.default_rng(self.options.seed)
-        X = rng.random((batch, case["columns"]), dtype=np.float32)
-        meter = self.cpu
-        if method == "gpu":
-            work, meter = _on_gpu(self.torch, X, size), self.gpu
+            cost: Cost = device.time_seconds(batch), device.energy_joules(batch), 0
         else:
-            work = _on_cpu(X, size, method, self.options.seed)
-        least = _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
-        seconds, joules, repeats = timed(work, meter, least)
-        return {"seconds": seconds, "joules": joules, "repeats": repeats}
+            self._check(case)
+            rng = np.random.default_rng(self.options.seed)
+            X = rng.random((batch, case["columns"]), dtype=np.float32)
+            least = _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
+            if method == "gpu":
+                cost = timed(_on_gpu(self.torch, X, size), self.gpu, least)
+            else:
+                work = _on_cpu(X, size, method, self.options.seed)
+                cost = timed(work, self.cpu, least)
+        return dict(zip(("seconds", "joules", "repeats"), cost, strict=True))
 
     def _check(self, case: Case) -> None:
         """Raise if a method needs too much memory or, by a small product, time."""
@@ -194,14 +197,13 @@ class ProjectionCost(Experiment):
                     f"{self.options.max_seconds:g} s"
                 )
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the energy meters, where the device needs less, and growth with n."""
-        published = _published(self.options.batch)
-        growing = of(results["records"], growth=True)
+    def conclude(self, results: Case) -> Case:
+        published, records = _published(self.options.batch), results["records"]
+        growing = of(records, growth=True)
         powers = fitted_powers(growing, "batch", "seconds", "method")
         return {
             "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
-            "crossings": _crossings(of(results["records"], growth=False)),
+            "crossings": _crossings(of(records, growth=False)),
             "published": published,
             "published_crossings": _crossings(published),
             "growth": {named["method"]: power for named, power in powers},
@@ -258,9 +260,7 @@ def _on_gpu(torch: Any, X: NDArray[np.float32], size: int) -> Callable[[], Any]:
     return work
 
 
-def timed(
-    work: Callable[[], Any], meter: EnergyMeter, least_seconds: float
-) -> tuple[float, float | None, int]:
+def timed(work: Callable[[], Any], meter: EnergyMeter, least_seconds: float) -> Cost:
     """Return mean time and energy of one call, and the number of calls."""
     work()  # compiles, and draws a matrix that is stored
     start = time.perf_counter()
@@ -276,7 +276,7 @@ def timed(
     return seconds, joules, repeats
 
 
-def _published(batch: int) -> list[dict[str, Any]]:
+def _published(batch: int) -> list[Case]:
     """Return the P100's and the device's records for the batch nearest to ours."""
     rows = published_rows("projection-cost-p100")
     nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
@@ -287,27 +287,25 @@ def _published(batch: int) -> list[dict[str, Any]]:
             place = {"n_components": size, "columns": size, "batch": nearest}
             cost = {"seconds": row["gpu_seconds"], "joules": row["gpu_joules"]}
             model = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
-            found += [
-                {"method": "P100", **place, **cost},
-                {"method": "device", **place, **model},
-            ]
+            found.append({"method": "P100", **place, **cost})
+            found.append({"method": "device", **place, **model})
     return found
 
 
-def _crossings(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _crossings(records: list[Case]) -> list[Case]:
     """Return the D from which the device needs less, by log-log interpolation."""
     device = {r["n_components"]: r for r in of(records, method="device")}
+    others = [r for r in records if r["method"] != "device"]
     crossings = []
-    for named, own in groups(records, "method"):
-        for quantity in _QUANTITIES if named["method"] != "device" else ():
-            ratios = sorted(
-                (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
-                for r in own
-                if r[quantity]
-            )
-            if ratios:
-                found = {"quantity": quantity, "n_components": crossing(ratios)}
-                crossings.append(named | found)
+    for (named, own), quantity in product(groups(others, "method"), _QUANTITIES):
+        ratios = sorted(
+            (r["n_components"], r[quantity] / device[r["n_components"]][quantity])
+            for r in own
+            if r[quantity]
+        )
+        if ratios:
+            found = {"quantity": quantity, "n_components": crossing(ratios)}
+            crossings.append(named | found)
     return crossings
 
 

@@ -4,8 +4,6 @@ import json
 from importlib import resources
 from typing import Any
 
-__all__ = ["published_rows"]
-
 
 def published_rows(table: str) -> list[dict[str, Any]]:
     """Return the rows of a table in ``published.json``, which describes its tables.
@@ -13,14 +11,6 @@ def published_rows(table: str) -> list[dict[str, Any]]:
     They are from Ohana et al. 2020, "Kernel computations from large-scale random
     features obtained by optical processing units", and from the results of its public
     code; None if nothing was published.
-
-    Examples
-    --------
-    >>> from randkern_lab.papers.published import published_rows
-    >>> rows = published_rows("fashion-mnist-features")
-    >>> [row["test_accuracy"] for row in rows
-    ...  if row["features"] == "sim_opu_2" and row["n_components"] == 10_000]
-    [0.8821]
     """
     file = resources.files("randkern_lab.papers") / "published.json"
     tables = json.loads(file.read_text(encoding="utf-8"))["tables"]

@@ -46,13 +46,11 @@ from randkern.optics import SimulatedOPU, ThermometerEncoder, ThresholdBinarizer
 from ..options import DataOptions, option
 from ..panels import RED, Panel, Style
 from ..runner import Case, Experiment
-from ..scoring import fit_and_score, held_out_error
+from ..scoring import fit_and_score, held_out_error, some_rows
 from ..tables import Listing, TextTable, at_edges, count, edge_notes, of, render
 from .device_counts import acquired_counts, device_note
 from .extraction import LabelledFeatures, load_features
 from .published import published_rows
-
-__all__ = ["METHODS", "Options", "TransferLearning"]
 
 # Method: its columns in the published table, of features and of the exact kernel, and
 # the style of its bar.
@@ -108,21 +106,21 @@ class Options(DataOptions):
     )
 
 
-def _layer(row: Mapping[str, Any]) -> str:
+def _layer(row: Case) -> str:
     return f"{row['architecture']} {row['layer']}"
 
 
-def _beside(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _beside(results: Mapping[str, Any]) -> Iterator[Case]:
     """Yield the records with the published errors of their methods."""
     for record in results["records"]:
         device = record.get("device", "8 bits")
-        names = [record["method"], *([] if device == "8 bits" else [device])]
+        name = record["method"] + f", {device}" * (device != "8 bits")
         D = "" if record["method"] == "linear" else count(record["n_components"])
         beside = {_layer(row): _error(row, record) for row in results["published"]}
-        yield {**record, "features": ", ".join(names), "D": D, **beside}
+        yield {**record, "features": name, "D": D, **beside}
 
 
-def _error(row: Mapping[str, Any], record: Mapping[str, Any]) -> float | None:
+def _error(row: Case, record: Case) -> float | None:
     """Return the published error of a method in a row of Table 1."""
     features, exact, _ = METHODS[record["method"]]
     column = exact if record["n_components"] is None else features
@@ -176,12 +174,11 @@ class TransferLearning(Experiment):
     )
     layout: ClassVar = {"size": (7.6, 4.4)}
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self) -> Case:
         """Load and standardise features, hold out rows, choose the threshold."""
         options = self.options
         self.data = load_features(
-            options.layer,
-            options.data_dir,
+            *(options.layer, options.data_dir),
             network=options.network,
             scratch=options.scratch,
             quick=options.quick,
@@ -192,18 +189,17 @@ class TransferLearning(Experiment):
         n_held_out = min(_VALIDATION_ROWS, len(rows) // 4)
         self.held_out = rows[:n_held_out]
         self.kept = rows[n_held_out : n_held_out + _SEARCH_ROWS]
-        self.encoders = {
-            "binary": ThresholdBinarizer(0.0).fit(self.X),
-            "thermometer": ThermometerEncoder(n_levels=4).fit(self.X),
-        }
+        thermometer = ThermometerEncoder(n_levels=4).fit(self.X)
+        self.encoders: dict[str, Any] = {"thermometer": thermometer}
         self.say("choosing the threshold")
-        errors = {t: self._threshold_error(t) for t in _THRESHOLDS}
-        self.threshold = min(errors, key=lambda t: errors[t])
-        self.encoders["binary"] = ThresholdBinarizer(self.threshold).fit(self.X)
-        return self.data.describe() | {
-            "threshold": self.threshold,
-            "threshold_errors": [list(pair) for pair in errors.items()],
-        }
+        case, errors = {"method": "optical-2", "inputs": "binary"}, {}
+        for threshold in _THRESHOLDS:
+            self.encoders["binary"] = ThresholdBinarizer(threshold).fit(self.X)
+            errors[threshold], _ = self._score(case, self._kernels(**case)[1])
+        best = min(errors, key=lambda threshold: errors[threshold])
+        self.encoders["binary"] = ThresholdBinarizer(best).fit(self.X)
+        tried = [list(pair) for pair in errors.items()]
+        return self.data.describe() | {"threshold": best, "threshold_errors": tried}
 
     def cases(self) -> Iterator[Case]:
         """Return methods by inputs, exact kernels, then variants of the device."""
@@ -223,29 +219,29 @@ class TransferLearning(Experiment):
         named = {"method": "device-2", "inputs": "binary", "n_components": size}
         yield from (named | {"device": device} for device in variants)
 
-    def measure(self, case: Case) -> dict[str, Any]:
+    def measure(self, case: Case) -> Case:
         """Choose a kernel on held-out rows, fit it on all rows, and score it."""
         named = {"method": case["method"], "inputs": case["inputs"]}
         kernels = self._kernels(**named)
         scored = [self._score(case, kernel) for kernel in kernels]
         best = int(np.argmin([error for error, _ in scored]))
-        error, alpha = scored[best]
-        settings = [_hyperparameters(kernel) for kernel in kernels]
+        settings = [
+            _hyperparameters(kernel) | {"relative_alpha": alpha}
+            for kernel, (_, alpha) in zip(kernels, scored, strict=True)
+        ]
         tried: dict[str, Any] = {"relative_alpha": _ALPHAS}
-        tried |= {key: [each[key] for each in settings] for key in settings[best]}
-        fitted = self._fit(case, kernels[best], alpha)
+        for key in _hyperparameters(kernels[best]):
+            tried[key] = [each[key] for each in settings]
+        fitted = self._fit(case, kernels[best], settings[best]["relative_alpha"])
+        chosen = _hyperparameters(kernels[best]) | {"alpha": fitted.pop("alpha")}
         return {
-            "validation_error": error,
-            "at_edge": at_edges({**settings[best], "relative_alpha": alpha}, tried),
+            "validation_error": scored[best][0],
+            "at_edge": at_edges(settings[best], tried),
             "tried": [
-                {
-                    **named,
-                    "hyperparameters": {**setting, "relative_alpha": a},
-                    "validation_error": e,
-                }
-                for setting, (e, a) in zip(settings, scored, strict=True)
+                {**named, "hyperparameters": setting, "validation_error": error}
+                for setting, (error, _) in zip(settings, scored, strict=True)
             ],
-            "hyperparameters": {**settings[best], "alpha": fitted.pop("alpha")},
+            "hyperparameters": chosen,
             **fitted,
         }
 
@@ -253,34 +249,28 @@ class TransferLearning(Experiment):
         """Return rows in the form a method uses: real, or bits."""
         return X if inputs == "real" else self.encoders[inputs].transform(X)
 
-    def _threshold_error(self, threshold: float) -> float:
-        self.encoders["binary"] = ThresholdBinarizer(threshold).fit(self.X)
-        kernel = self._kernels("optical-2", "binary")[1]
-        return self._score({"method": "optical-2", "inputs": "binary"}, kernel)[0]
-
     def _kernels(self, method: str, inputs: str) -> list[Any]:
         """Return the kernels to choose from, on the scale of the rows."""
-        family, _, degree = method.partition("-")
-        if family == "linear":
+        if method == "linear":
             return [randkern.Linear()]
         sample = self._rows(inputs, self.X[self.kept[:2000]]).astype(np.float64)
-        if family == "fourier":
+        if method == "fourier":
             root = float(np.sqrt(sample.var(axis=0).sum()))
             return [randkern.Gaussian(multiple * root) for multiple in _LENGTHSCALES]
         squared_norm = float(np.mean(np.sum(sample**2, axis=1)))
         biases = (float(round(multiple * squared_norm)) for multiple in _BIASES)
-        return [randkern.Optical(int(degree), bias) for bias in biases]
+        return [randkern.Optical(int(method[-1]), bias) for bias in biases]
 
     def _score(self, case: Case, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the penalty that gives it."""
         size = min(_SEARCH_COMPONENTS, self.options.n_components)
         rows = np.concatenate([self.kept, self.held_out])
         X, y = self._rows(case["inputs"], self.X[rows]), self.data.y_train[rows]
-        if case["method"] == "device-2":
+        if case["method"] == "linear":
+            Z = X.astype(np.float32)
+        elif case["method"] == "device-2":
             with self._counts(size, case, kernel, [(X, y)]) as stored:
                 Z = np.concatenate([block.X for block in stored.blocks(0, size, 2)])
-        elif case["method"] == "linear":
-            Z = X.astype(np.float32)
         else:
             seed = self.options.seed
             features = randkern.RandomFeatures(kernel, size, random_state=seed)
@@ -295,7 +285,7 @@ class TransferLearning(Experiment):
         device = SimulatedOPU(size, random_state=self.options.seed, **kind)
         return acquired_counts(device, rows, bias=int(kernel.bias))
 
-    def _fit(self, case: Case, kernel: Any, relative: float) -> dict[str, Any]:
+    def _fit(self, case: Case, kernel: Any, relative: float) -> Case:
         """Fit all rows with a penalty relative to the rows' mean squared norm."""
         inputs, size, y = case["inputs"], case["n_components"], self.data.y_train
         X, X_test = self._rows(inputs, self.X), self._rows(inputs, self.X_test)
@@ -311,15 +301,14 @@ class TransferLearning(Experiment):
         if case["method"] == "linear":
             size = X.shape[1]
         elif size is None:
-            rng = np.random.default_rng(self.options.seed)
-            rows = np.sort(rng.permutation(len(X))[: self.options.exact_rows])
+            rows = some_rows(len(X), self.options.exact_rows, self.options.seed)
             X, y = X[rows], y[rows]
         alpha = relative * float(np.mean(kernel.diag(X[:_VALIDATION_ROWS])))
         return self._trial(kernel, size, alpha, X, y, X_test)
 
     def _trial(
         self, kernel: Any, size: Any, alpha: float, X: Any, y: Any, X_test: Any
-    ) -> dict[str, Any]:
+    ) -> Case:
         model = randkern.KernelRidgeClassifier(
             *(kernel, alpha, size),
             fit_intercept=True,
@@ -330,12 +319,14 @@ class TransferLearning(Experiment):
         n = X.n_rows if y is None else len(y)
         return {"n_train": n, "alpha": alpha, **trial.record()}
 
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return trials, the device, its losses, and published rows."""
+    def conclude(self, results: Case) -> Case:
         records = results["records"]
         described = [r.pop("described") for r in records if "described" in r]
         computed = of(records, method="optical-2", inputs="binary")
         error = next(r["test_error"] for r in computed if r["n_components"] is not None)
+        # The layer's own row of Table 1, or those of equal dimension.
+        rows, data = published_rows("cifar10-transfer-learning"), self.data
+        own = of(rows, architecture=data.architecture, layer=data.layer)
         return {
             "tried": [tried for r in records for tried in r.pop("tried")],
             "device": described[0],
@@ -343,7 +334,7 @@ class TransferLearning(Experiment):
                 {"device": r["device"], "loss": r["test_error"] - error}
                 for r in of(records, method="device-2", inputs="binary")
             ],
-            "published": _published(self.data),
+            "published": own or of(rows, dimension=data.X_train.shape[1]),
         }
 
     @classmethod
@@ -396,10 +387,3 @@ def standardised(data: LabelledFeatures) -> tuple[NDArray[Any], NDArray[Any]]:
     scaler = StandardScaler().fit(parts[0])
     train, test = (scaler.transform(X).astype(np.float32) for X in parts)
     return train, test
-
-
-def _published(data: LabelledFeatures) -> list[dict[str, Any]]:
-    """Return the layer's own row of Table 1, or those of equal dimension."""
-    rows = published_rows("cifar10-transfer-learning")
-    own = of(rows, architecture=data.architecture, layer=data.layer)
-    return own or of(rows, dimension=data.X_train.shape[1])
