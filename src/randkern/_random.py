@@ -46,25 +46,24 @@ def root_stream(random_state: Any) -> Stream:
     None takes fresh entropy from the operating system; an integer always gives the same
     stream; a NumPy `RandomState` or `Generator` is advanced by one draw.
     """
-    if random_state is None:
-        return Stream(int(np.random.SeedSequence().generate_state(1, np.uint64)[0]))
     if isinstance(random_state, Stream):
         return random_state
     if isinstance(random_state, np.random.RandomState):
-        return root_stream(int(random_state.randint(2**31 - 1)))
-    if isinstance(random_state, np.random.Generator):
-        return root_stream(int(random_state.integers(2**31 - 1)))
-    if isinstance(random_state, (int, np.integer)) and not isinstance(
-        random_state, bool
-    ):
+        random_state = int(random_state.randint(2**31 - 1))
+    elif isinstance(random_state, np.random.Generator):
+        random_state = int(random_state.integers(2**31 - 1))
+    if random_state is not None:
+        is_integer = isinstance(random_state, (int, np.integer))
+        if not is_integer or isinstance(random_state, bool):
+            raise ValueError(
+                "random_state must be None, a non-negative integer, a "
+                "numpy.random.RandomState or a numpy.random.Generator, got "
+                f"{random_state!r}."
+            )
         if random_state < 0:
             raise ValueError(
                 f"random_state must be a non-negative integer, got {random_state}."
             )
-        state = np.random.SeedSequence(int(random_state)).generate_state(1, np.uint64)
-        return Stream(int(state[0]))
-    raise ValueError(
-        "random_state must be None, a non-negative integer, a "
-        "numpy.random.RandomState or a numpy.random.Generator, got "
-        f"{random_state!r}."
-    )
+        random_state = int(random_state)
+    state = np.random.SeedSequence(random_state).generate_state(1, np.uint64)
+    return Stream(int(state[0]))

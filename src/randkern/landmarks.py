@@ -27,8 +27,6 @@ from randkern.nonlinearities import Signed
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Projection
 
-__all__ = ["Landmarks", "choose_landmarks", "landmark_plan", "needs_float64"]
-
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 10
 _LEAST_CANDIDATES = 5000
@@ -159,13 +157,8 @@ def choose_landmarks(
     by accelerated randomly pivoted Cholesky factorisation of a uniform sample of ten
     rows per landmark, at least 5,000, or of as many as memory allows. ``"auto"``: the
     same, from fewer rows if it would take long; uniform if these were fewer than two
-    per landmark.
-
-    References
-    ----------
-    Chen, Epperly, Tropp and Webber 2022, "Randomly pivoted Cholesky",
-    arXiv 2207.06503; Epperly, Tropp and Webber 2024, "Embrace rejection",
-    arXiv 2410.03969, algorithm 2.
+    per landmark. See Chen, Epperly, Tropp and Webber 2022, arXiv 2207.06503, and
+    Epperly, Tropp and Webber 2024, arXiv 2410.03969, algorithm 2.
     """
     generator = stream.generator()
     known = np.arange(X.shape[0])

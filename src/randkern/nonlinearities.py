@@ -18,8 +18,6 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.projections import InputMap
 
-__all__ = ["Modulus", "Nonlinearity", "Phase", "Polar", "Signed"]
-
 
 @dataclass(frozen=True)
 class Nonlinearity(ABC):
@@ -66,9 +64,6 @@ class Signed(Nonlinearity):
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         return projected, None
-
-    def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True)

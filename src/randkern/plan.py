@@ -26,8 +26,6 @@ from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus, Nonlinearity, Phase
 from randkern.projections import TILE_DRAWS, InputMap, Projection
 
-__all__ = ["Factor", "Group", "Output", "Plan", "evaluate"]
-
 Output = Literal["pair", "offset", "amplitude", "centered", "mean", "columns"]
 # The nonlinearity of a single factor whose projection writes an output in one pass.
 _FUSED: dict[Output, type[Nonlinearity]] = {
@@ -137,12 +135,13 @@ def evaluate(
     They have the dtype and device of the rows. The columns of `out` must be contiguous,
     its rows need not be.
     """
+    ops = ops_of(X)
     first, last, step = columns.indices(plan.n_components)
     if step != 1:
         raise ValueError(f"columns must be a slice of step 1, got {columns}.")
     shape = (X.shape[0], max(0, last - first))
     if out is None:
-        out = ops_of(X).empty(shape, X)
+        out = ops.empty(shape, X)
     elif out.shape != shape or out.dtype != X.dtype:
         raise ValueError(
             f"out must have shape {shape} and dtype {X.dtype}, got {out.shape} and "
@@ -150,10 +149,9 @@ def evaluate(
         )
     if shape[0] == 0:
         return out
-    with ops_of(X).full_precision(X):
+    with ops.full_precision(X):
         if plan.factor is not None:
             # Computed in float64, because T⁻¹ amplifies rounding errors.
-            ops = ops_of(X)
             for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
                 values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
                 out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)

@@ -147,14 +147,10 @@ _MERGING = {"add": ADD, "cycle": CYCLE, "count": COUNT, "separate": SEPARATE}
 
 
 class Alphabet:
-    """The symbols and slots of a graph.
+    """The symbols and slots of a graph, and the `tables` for draws from it.
 
-    Attributes
-    ----------
-    slot_columns, slot_bases : ndarray of shape (n_slots,)
-        The column that every slot reads, and its base space's position in the graph.
-    tables : PathTables
-        The tables for draws from the graph.
+    `slot_columns` and `slot_bases` are the column that every slot reads, and the
+    position of its base space in the graph.
     """
 
     def __init__(self, graph: Graph):

@@ -33,8 +33,15 @@ _LARGE_RESIDUAL = 2.0**-26
 def cholesky_bytes(n: int, like: Any) -> int:
     """Return the memory that the solver takes besides an n × n matrix.
 
-    Arrays are factorised in place, large ones by panels; tensors, if `like` is one,
-    take a second array, and tiles.
+    Arrays are factorised in place, large ones by panels; tensors take a second array,
+    and tiles.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows of the matrix.
+    like : array or tensor
+        An array of the same library as the matrix.
     """
     if not is_tensor(like):
         return panel_bytes(n)
@@ -42,7 +49,13 @@ def cholesky_bytes(n: int, like: Any) -> int:
 
 
 def mirror_upper(matrix: Any) -> Any:
-    """Copy the strict upper triangle to the lower one in place; return the matrix."""
+    """Copy the strict upper triangle to the lower one, and return the matrix.
+
+    Parameters
+    ----------
+    matrix : array or tensor of shape (n, n)
+        Changed in place.
+    """
     triu = ops_of(matrix).xp.triu
     for rows in row_blocks(len(matrix), _TILE):
         for columns in row_blocks(rows.start, _TILE):
