@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from .runner import Experiment
 
-__all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
-
 EXPERIMENTS: Mapping[str, str] = {
     "optical-ridge": "papers.optical_ridge:OpticalRidge",
     "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
@@ -39,12 +37,6 @@ def load(name: str) -> type[Experiment]:
     ----------
     name : str
         One of :data:`EXPERIMENTS` or :data:`BENCHMARKS`.
-
-    Examples
-    --------
-    >>> from randkern_lab.catalogue import load
-    >>> load("optical-convergence").name
-    'optical-convergence'
     """
     module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
     found = importlib.import_module(f"{__package__}.{module}")

@@ -12,16 +12,6 @@ from randkern._memory import available_memory, format_bytes
 from .panels import Style
 from .process import SkippedCase
 
-__all__ = [
-    "INSTALLATION",
-    "Contender",
-    "check_landmarks",
-    "check_package",
-    "known_names",
-    "some_records",
-    "versions_of",
-]
-
 # Of packages that pip does not install by their names alone.
 INSTALLATION = {
     "lightonml": "pip install --no-deps lightonml==1.4.3",
@@ -47,12 +37,6 @@ class Contender(Style):
     memory : callable, optional
         Estimates its bytes from numbers of rows, columns and components, if it does not
         limit its memory itself.
-
-    Examples
-    --------
-    >>> from randkern_lab.contenders import Contender
-    >>> Contender("a list", "blue", "s", make=list).made("ab")
-    ['a', 'b']
     """
 
     make: Callable[..., Any] | None = None
@@ -105,14 +89,7 @@ def check_landmarks(n: int, n_components: int) -> None:
 
 
 def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Return distinct names, or raise for unknown ones.
-
-    Examples
-    --------
-    >>> from randkern_lab.contenders import known_names
-    >>> known_names("method", ["a", "b", "a"], "abc")
-    ['a', 'b']
-    """
+    """Return distinct names, or raise for unknown ones."""
     listed = ", ".join(known)
     for name in names:
         if name not in known:

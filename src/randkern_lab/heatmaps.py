@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_grids"]
-
 _MAX_PANELS = 8
 
 
@@ -34,16 +32,6 @@ def plot_grids(
     Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` maps kernels
     to the ``hyperparameters`` of the cell to frame, if there is such a cell.
-
-    Examples
-    --------
-    >>> from randkern_lab.heatmaps import plot_grids
-    >>> figure = plot_grids([
-    ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha,
-    ...      "hyperparameters": {"lengthscale": 2.0, "scale": 1.0, "alpha": alpha}}
-    ...     for alpha in (0.1, 1.0)], dataset="digits")
-    >>> figure.axes[0].get_title()
-    'gaussian'
     """
     from matplotlib.colors import LogNorm, Normalize
 

@@ -4,8 +4,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CommonOptions", "DataOptions", "option"]
-
 
 def option(
     default: Any, text: str, *, quick: Any = MISSING, least: float | None = None
@@ -22,20 +20,6 @@ def option(
     least : float, optional
         Smallest number allowed, also for every member of a tuple. By default integers
         are at least 1, and other numbers positive.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> from randkern_lab.options import CommonOptions, option
-    >>> @dataclass(frozen=True)
-    ... class Options(CommonOptions):
-    ...     rows: int = option(10_000, "Training rows.", quick=300)
-    >>> Options().rows, Options(quick=True).rows, Options(quick=True, rows=7).rows
-    (10000, 300, 7)
-    >>> Options(rows=0)
-    Traceback (most recent call last):
-    ...
-    ValueError: rows must be 1 or more, got 0
     """
     return field(
         default=default, metadata={"text": text, "quick": quick, "least": least}

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Panel",
-    "Style",
-    "draw",
-    "logarithmic",
-    "new_figure",
-]
-
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
 BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
@@ -125,15 +117,6 @@ def draw(
 
     There are `columns` panels per row, by default all, of `size` inches each. There is
     one legend (``"below"``, ``"right"``) or one per panel (``"inside"``).
-
-    Examples
-    --------
-    >>> from randkern_lab.panels import Panel, Style, draw
-    >>> records = [{"method": "a", "n_components": d, "test_error": 1 / d}
-    ...            for d in (10, 100)]
-    >>> panel = Panel("n_components", "test_error", styles={"a": Style("a")})
-    >>> draw({"records": records}, [panel]).axes[0].get_ylabel()
-    'test error (%)'
     """
     shown = list(laid_out(results, panels))
     columns = columns or len(shown)

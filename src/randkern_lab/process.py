@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 from randkern.study.measure import Measurement
 
-__all__ = ["Lap", "SkippedCase", "Stopwatch", "answer", "in_fresh_process"]
-
 _INTERVAL = 0.01  # seconds
 
 
@@ -35,15 +33,7 @@ class Lap(NamedTuple):
 
 
 class Stopwatch:
-    """Time since creation, or since the last lap.
-
-    Examples
-    --------
-    >>> from randkern_lab.process import Stopwatch
-    >>> watch = Stopwatch()
-    >>> watch.lap().seconds >= 0
-    True
-    """
+    """Time since creation, or since the last lap."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter(), time.process_time()

@@ -37,8 +37,6 @@ from .cli import command_of, run_and_write
 from .runner import Experiment
 from .source_hash import code_hash
 
-__all__ = ["Record", "main", "read_records"]
-
 #: Keys of results that are costs, or computed from costs.
 _COST = re.compile(
     r"seconds|bytes|joules|nanoseconds|gflops|speedup|steps|out_of_time|_ns\b|_gb\b"

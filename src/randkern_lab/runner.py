@@ -27,22 +27,12 @@ from .provenance import machine, provenance
 from .source_hash import code_hash
 from .tables import Fitted, Listing, Pivot, TextTable, render
 
-__all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
-
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
-    """Yield the cases of a grid; the last axis varies fastest.
-
-    Examples
-    --------
-    >>> from randkern_lab.runner import grid
-    >>> list(grid(kernel=["gaussian"], n_components=[10, None]))
-    [{'kernel': 'gaussian', 'n_components': 10},
-     {'kernel': 'gaussian', 'n_components': None}]
-    """
+    """Yield the cases of a grid; the last axis varies fastest."""
     for values in product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
@@ -59,16 +49,6 @@ class Journal:
 
     If the path is None, nothing is stored. `key` identifies the experiment, its
     arguments and its code: the journal of another run is not continued.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from randkern_lab.runner import Journal
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Journal(Path(folder) / "journal", "key").keep({"n": 1}, {"records": [{}]})
-    ...     Journal(Path(folder) / "journal", "key").recall({"n": 1})
-    {'records': [{}]}
     """
 
     def __init__(self, path: Path | None = None, key: str = "") -> None:

@@ -14,14 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-__all__ = [
-    *("Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
-    *("aggregated", "at_edges", "count", "edge_notes", "fitted_power"),
-    *("fitted_powers", "groups", "laid_out", "mean_interval", "of", "paired"),
-    *("paired_ratio", "percent", "quantity", "render", "sentences", "skip_notes"),
-    "text",
-]
-
 Record = Mapping[str, Any]
 Records = Sequence[Record]
 Form = str | Callable[[Any], str]
@@ -193,16 +185,7 @@ class Listing(Selection):
 def render(
     results: Mapping[str, Any], tables: Iterable[Pivot | Listing]
 ) -> list[TextTable]:
-    """Return declared tables.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import Pivot, render
-    >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
-    >>> table, = render({"records": records}, [Pivot("", "D", "kernel", "{e:.2f}")])
-    >>> table.rows
-    [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
-    """
+    """Return declared tables."""
     made = []
     for declared, own in laid_out(results, tables):
         known = {**results, **own[0]}
@@ -260,14 +243,6 @@ def of(records: Records, **named: Any) -> list[Any]:
     """Return the records that have these values.
 
     A function, such as ``max``, chooses among the values that are left.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import of
-    >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], n=2)
-    [{'n': 2, 'seed': 0}]
-    >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], seed=0, n=min)
-    [{'n': 1, 'seed': 0}]
     """
     choices = {key: value for key, value in named.items() if callable(value)}
     plain = {key: value for key, value in named.items() if key not in choices}
@@ -279,14 +254,7 @@ def of(records: Records, **named: Any) -> list[Any]:
 
 
 def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Yield the values of some keys, and the records with these values.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import groups
-    >>> list(groups([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}, {"n": 1}], "n"))
-    [({'n': 1}, [{'n': 1, 'seed': 0}, {'n': 1}]), ({'n': 2}, [{'n': 2, 'seed': 0}])]
-    """
+    """Yield the values of some keys, and the records with these values."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for record in records:
         found.setdefault(tuple(record[key] for key in keys), []).append(record)
@@ -298,14 +266,7 @@ def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[
 
 
 def count(value: Any) -> str:
-    """Format a number of features or rows; None is the exact kernel.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import count
-    >>> count(1000), count(None)
-    ('1,000', 'exact')
-    """
+    """Format a number of features or rows; None is the exact kernel."""
     if value is None or value != value:
         return "exact"
     return value if isinstance(value, str) else f"{value:,.0f}"
@@ -333,14 +294,7 @@ def megabytes(value: float | None) -> str:
 
 
 def percent(value: float | None, spread: float | None = None) -> str:
-    """Format a share in percent, with its standard deviation if given.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import percent
-    >>> percent(0.0312), percent(0.0312, 0.001), percent(0.00031)
-    ('3.12 %', '3.12 ± 0.10 %', '0.031 %')
-    """
+    """Format a share in percent, with its standard deviation if given."""
     if value is None or value != value:
         return ""
     error = "" if spread is None or spread != spread else f" ± {100 * spread:.2f}"
@@ -404,13 +358,6 @@ def text(template: str, record: Record) -> str:
     """Fill a template with the values of a record, and keep it :class:`Fitted`.
 
     Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import text
-    >>> text("D = {n_components:count}, {test_error:.2p} %",
-    ...      {"n_components": None, "test_error": 0.125})
-    'D = exact, 12.50 %'
     """
     return type(template)(_Template().vformat(template, (), record))
 
@@ -426,14 +373,7 @@ def sentences(records: Iterable[Record], template: str) -> list[str]:
 def at_edges(
     chosen: Mapping[str, Any], tried: Mapping[str, Iterable[float]]
 ) -> list[str]:
-    """Return the hyperparameters that are the least or greatest of those tried.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import at_edges
-    >>> at_edges({"alpha": 1.0, "bias": 2.0}, {"alpha": [0.1, 1.0], "bias": [2.0]})
-    ['alpha']
-    """
+    """Return the hyperparameters that are the least or greatest of those tried."""
     edges = []
     for name, values in tried.items():
         least, greatest = min(values), max(values)
@@ -444,29 +384,14 @@ def at_edges(
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
-    """Return a warning if hyperparameters were chosen at the edges of their grids.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import edge_notes
-    >>> edge_notes("gaussian", ["alpha"])
-    ['warning, gaussian: the best alpha is at the edge of its grid']
-    """
+    """Return a warning if hyperparameters were chosen at the edges of their grids."""
     chosen = " and ".join(edges)
     found = f"warning, {who}: the best {chosen} is at the edge of its grid"
     return [found] if edges else []
 
 
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
-    """Return a sentence per reason for skipped cases.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import skip_notes
-    >>> notes = [{"method": "svc", "n_components": d, "reason": "big"} for d in (1, 2)]
-    >>> skip_notes({"skipped": notes}, "method", "n_components")
-    ['skipped svc, D = 1, 2: big']
-    """
+    """Return a sentence per reason for skipped cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for note in results.get("skipped", ()):
         who = ", ".join(str(note[k]) for k in keys if k != "n_components" and note[k])
@@ -488,14 +413,7 @@ def _sizes(sizes: Sequence[str]) -> str:
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import fitted_power
-    >>> round(fitted_power([1, 4, 16], [8.0, 4.0, 2.0]), 6)
-    -0.5
-    """
+    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x."""
     if len(set(x)) < 2:
         return None
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(y), 1)[0])
@@ -524,13 +442,6 @@ def aggregated(
 
     These are named by pandas's aggregation; ``_std`` is appended for deviations. What
     is not a number is None.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import aggregated
-    >>> records = [{"D": 8, "seed": seed, "error": 0.5 * seed} for seed in (0, 1)]
-    >>> aggregated(records, ["D"], mean=["error"])
-    [{'D': 8, 'n_seeds': 2, 'error': 0.25}]
     """
     import pandas as pd
 
@@ -558,12 +469,6 @@ def paired_ratio(
 
     The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
     method for pairs), None for a single seed; both are None without pairs.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import paired_ratio
-    >>> paired_ratio([(0.8, 1.0), (1.0, 1.0)])
-    (0.9, 0.1)
     """
     if not pairs:
         return None, None
@@ -576,14 +481,7 @@ def paired_ratio(
 
 
 def mean_interval(values: Any) -> tuple[float, float, float]:
-    """Return a mean and the ends of its 95 % interval by Student's t.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import mean_interval
-    >>> mean_interval([1.0, 2.0, 3.0])
-    (2.0, -0.48, 4.48)
-    """
+    """Return a mean and the ends of its 95 % interval by Student's t."""
     found = np.asarray(values, float)
     n, mean = len(found), float(found.mean())
     half = float(student.ppf(0.975, n - 1) * found.std(ddof=1) / np.sqrt(n))

@@ -21,8 +21,6 @@ from .rows import (
     warm_up_rows,
 )
 
-__all__ = ["ClassifierExperiment", "classifier_record", "cost_panel", "fit_classifier"]
-
 
 def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
     """Return the error of a fit, and what it took."""

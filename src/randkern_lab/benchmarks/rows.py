@@ -22,11 +22,6 @@ from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..scoring import Trial, fit_and_score
 
-__all__ = [
-    *("PREFIX", "RowFile", "RowOptions", "Rows", "load_rows", "resolved_lengthscale"),
-    *("saved", "saved_rows", "warm_trial", "warm_up_rows", "write_rows"),
-]
-
 # Rows, components and iterations of the fits that load compiled code.
 _WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
 #: Of temporary folders, in ``TMPDIR``.
