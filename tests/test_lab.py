@@ -25,7 +25,7 @@ from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
-from randkern_lab.source_hash import SOURCES, code_hash, modules_of
+from randkern_lab.source_hash import SOURCES, code_hash, definitions_of
 from randkern_lab.tables import (
     Fitted,
     Listing,
@@ -435,7 +435,8 @@ def test_a_hash_follows_modules_as_values_and_imports_of_functions(hash_of, user
 
 
 def test_experiments_rest_on_the_models_they_fit():
-    modules = modules_of("randkern_lab.papers.transfer_learning")
+    found = definitions_of("randkern_lab.papers.transfer_learning")
+    modules = {module for module, _ in found}
     assert {
         *("randkern.models.ridge", "randkern.solvers.pcg", "randkern.kernels.optical"),
         *("randkern_lab.options", "randkern.plan", "randkern.backend.hadamard"),

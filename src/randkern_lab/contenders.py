@@ -39,7 +39,7 @@ class Contender(Style):
         limit its memory itself.
     """
 
-    make: Callable[..., Any] | None = None
+    make: Any = None
     needs: tuple[str, ...] = ()
     landmarks: bool = False
     memory: Callable[[int, int, int], int] | None = None
@@ -57,13 +57,6 @@ class Contender(Style):
                 f"its features and their copies take about {format_bytes(needed)}; "
                 f"{format_bytes(free)} are free"
             )
-
-    def made(self, *arguments: Any, **options: Any) -> Any:
-        """Return what `make` returns, or raise :class:`.process.SkippedCase`."""
-        for name in self.needs:
-            check_package(name)
-        assert self.make is not None
-        return self.make(*arguments, **options)
 
 
 def check_package(name: str) -> None:

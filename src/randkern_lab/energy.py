@@ -1,6 +1,7 @@
 """Energy consumption of processors, if the system reports it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -92,11 +93,10 @@ def _handle(pynvml: Any, index: int) -> Any:
 
     NVML numbers all GPUs; PyTorch numbers those in CUDA_VISIBLE_DEVICES, in its order.
     """
-    try:
+    with suppress(ImportError):
         torch = import_extra("torch", "the number of a GPU", "gpu")
-    except ImportError:
-        return pynvml.nvmlDeviceGetHandleByIndex(index)
-    if index >= torch.cuda.device_count():
-        return pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = str(torch.cuda.get_device_properties(index).uuid)
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        if index < torch.cuda.device_count():
+            uuid = str(torch.cuda.get_device_properties(index).uuid)
+            uuid = f"GPU-{uuid.removeprefix('GPU-')}"
+            return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    return pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -28,13 +28,7 @@ def option(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Common options of all experiments and benchmarks.
-
-    Attributes
-    ----------
-    quick : bool
-    seed : int
-    """
+    """Common options of all experiments and benchmarks."""
 
     quick: bool = option(
         False, "A smoke run of seconds: small sizes, and bundled data where possible."
@@ -64,12 +58,7 @@ class CommonOptions:
 
 @dataclass(frozen=True)
 class DataOptions(CommonOptions):
-    """Options for data sets in files.
-
-    Attributes
-    ----------
-    data_dir : Path, optional
-    """
+    """Options for data sets in files."""
 
     data_dir: Path | None = option(
         None, "Directory of the data sets' files, or of folders with them."

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
-BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
-DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
+BLUE, RED = "#0072B2", "#D55E00"
 PALETTE = {
-    **{"blue": BLUE, "red": RED, "green": GREEN, "pink": PINK},
-    **{"black": BLACK, "orange": ORANGE, "sky": SKY, "grey": GREY},
+    **{"blue": BLUE, "red": RED, "green": "#009E73", "pink": "#CC79A7"},
+    **{"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "grey": "#999999"},
 }
+DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
@@ -231,8 +230,8 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at some ticks, or at 1, 2 and 5."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
     step = -(-len(ticks) // _MOST_TICKS)
     axis.set_major_locator(
         FixedLocator(sorted(list(ticks)[::-1][::step]))

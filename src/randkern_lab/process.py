@@ -8,6 +8,7 @@ process samples its anonymous memory every 10 ms.
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -130,10 +131,8 @@ def _anonymous_bytes(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
-    for line in text.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(r"^RssAnon:\s*(\d+)", text, re.MULTILINE)
+    return found and int(found[1]) * 1024
 
 
 if __name__ == "__main__":

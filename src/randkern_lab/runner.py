@@ -7,7 +7,6 @@ through the cases, reports progress, stores the records of each in a journal, so
 interrupted run can continue, and adds the provenance of the numbers.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -188,13 +187,14 @@ class Experiment:
             (:func:`.provenance.provenance`), and the keys of `conclude`.
         """
         start = time.perf_counter()
-        results = cls._begin(options)
+        results, command = cls._begin(options), cls.command_line(options)
         experiment, report = cls(options), progress or (lambda *_: None)
         experiment.say = lambda doing: report(0, 1, doing)
         with experiment.resources:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
-            kept = Journal(journal, cls._key(options) if journal else "")
+            key = f"{command}, code {code_hash(cls.__module__)}" if journal else ""
+            kept = Journal(journal, key)
             for done, case in enumerate(cases):
                 report(done, len(cases), _described(case))
                 entry = kept.recall(case)
@@ -207,9 +207,8 @@ class Experiment:
                 results["skipped"] += entry["skipped"]
             results |= experiment.conclude(results)
         report(max(1, len(cases)), max(1, len(cases)), "done")
-        results["provenance"] = provenance(
-            cls.__module__, cls.command_line(options), results["records"]
-        )
+        origin = provenance(cls.__module__, command, results["records"])
+        results["provenance"] = origin
         results["seconds"] = time.perf_counter() - start
         notes = list(cls.notes(results))
         if options.quick:
@@ -263,11 +262,6 @@ class Experiment:
             "skipped": [],
             "published": [],
         }
-
-    @classmethod
-    def _key(cls, options: Any) -> str:
-        parts = [cls.command_line(options), code_hash(cls.__module__)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def entry(self, case: Case) -> dict[str, Any]:
         """Return the records of a case, or why it was skipped."""

@@ -31,24 +31,12 @@ _LOOSE = ""
 
 
 def code_hash(module: str, sources: Path = SOURCES) -> str:
-    """Return a hash of a module and of all definitions of ours that it depends on.
-
-    Parameters
-    ----------
-    module : str
-    sources : Path, optional
-        The folder of the packages. Default: that of this file.
-    """
+    """Return a hash of a module and of all definitions of ours that it depends on."""
     total = hashlib.sha256()
     for place, name in sorted(definitions_of(module, sources)):
         code = "\n".join(_read(place, sources).code(name))
         total.update(f"{place}.{name}\n{code}\n".encode())
     return total.hexdigest()[:16]
-
-
-def modules_of(module: str, sources: Path = SOURCES) -> set[str]:
-    """Return the names of the modules that a module depends on."""
-    return {place for place, _ in definitions_of(module, sources)}
 
 
 def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]:

@@ -64,10 +64,7 @@ Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table to print.
-
-    The first column is left-aligned, the others right-aligned.
-    """
+    """A table to print: its first column is left-aligned, the others right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -213,19 +210,20 @@ def _cell(records: Records, shown: Cell) -> str:
     """Return what is shown of the means of some records."""
     if not records:
         return ""
-    if not isinstance(shown, Quantity | str):
-        import pandas as pd
+    if isinstance(shown, str) and "{" in shown:
+        keys = [key for _, key, _, _ in Formatter().parse(shown) if key]
+        return text(shown, {key: _mean(records, key) for key in keys})
+    if isinstance(shown, Quantity | str):
+        shown = quantity(shown)
+        return written(_mean(records, shown.key), shown.form)
+    import pandas as pd
 
-        return shown(pd.DataFrame(records))
-    is_template = isinstance(shown, str) and "{" in shown
-    template = str(shown) if is_template else f"{{{quantity(shown).key}}}"
-    means: dict[str, float | None] = {}
-    for _, key, _, _ in Formatter().parse(template):
-        values = [r[key] for r in records if key and r.get(key) is not None]
-        means[str(key)] = float(np.mean(values)) if values else None
-    if is_template:
-        return text(template, means)
-    return written(means[quantity(shown).key], quantity(shown).form)
+    return shown(pd.DataFrame(records))
+
+
+def _mean(records: Records, key: str) -> float | None:
+    values = [r[key] for r in records if r.get(key) is not None]
+    return float(np.mean(values)) if values else None
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -272,27 +270,6 @@ def count(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:,.0f}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """Format with significant digits, and commas from 100 on; "" for None."""
-    if value is None or value != value:
-        return ""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def seconds(value: float | None) -> str:
-    """Format seconds, or milliseconds below one; "" for None."""
-    if value is None or value != value:
-        return ""
-    return f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def megabytes(value: float | None) -> str:
-    """Format a number of bytes in megabytes; "" for None."""
-    return "" if value is None or value != value else f"{value / 1e6:,.0f} MB"
-
-
 def percent(value: float | None, spread: float | None = None) -> str:
     """Format a share in percent, with its standard deviation if given."""
     if value is None or value != value:
@@ -304,9 +281,9 @@ def percent(value: float | None, spread: float | None = None) -> str:
 #: Formats by name, in templates and quantities.
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count,
-    "number": number,
-    "seconds": seconds,
-    "megabytes": megabytes,
+    "number": lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}",
+    "seconds": lambda value: f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s",
+    "megabytes": lambda size: f"{size / 1e6:,.0f} MB",
     "percent": percent,
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",

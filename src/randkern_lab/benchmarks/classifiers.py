@@ -36,11 +36,7 @@ def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any
 class ClassifierExperiment(Experiment):
     """Contenders on the rows of a data set.
 
-    Attributes
-    ----------
-    contenders : mapping of str to Contender
-    record : callable
-        Returns the record of what :func:`.rows.warm_trial` returns.
+    `record` returns the record of what :func:`.rows.warm_trial` returns.
     """
 
     command = "bench"

@@ -115,9 +115,9 @@ def warm_trial(
         small[size] = request.get(size) and min(request[size], _WARM_UP_SIZE)
     X, y, X_test, y_test = rows
     watch, first = Stopwatch(), slice(_WARM_UP_ROWS)
-    warm = contender.made(small)
+    warm = contender.make(small)
     fit_and_score(warm, X[few], y[few], X_test[first], y_test[first], score)
-    seconds, model = watch.lap().seconds, contender.made(request)
+    seconds, model = watch.lap().seconds, contender.make(request)
     return fit_and_score(model, X, y, X_test, y_test, score), seconds, model
 
 
