@@ -31,13 +31,7 @@ BENCHMARKS: Mapping[str, str] = {
 
 
 def load(name: str) -> type[Experiment]:
-    """Return an experiment or benchmark.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`EXPERIMENTS` or :data:`BENCHMARKS`.
-    """
+    """Return one of :data:`EXPERIMENTS` or :data:`BENCHMARKS`."""
     module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
     found = importlib.import_module(f"{__package__}.{module}")
     chosen: type[Experiment] = getattr(found, experiment)

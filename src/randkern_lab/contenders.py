@@ -25,23 +25,13 @@ INSTALLATION = {
 
 @dataclass(frozen=True)
 class Contender(Style):
-    """A method: its name in tables and figures, its style, and how to make it.
-
-    Attributes
-    ----------
-    make : callable, optional
-    needs : tuple of str
-        Packages that must be installed.
-    landmarks : bool
-        Whether its components are training rows.
-    memory : callable, optional
-        Estimates its bytes from numbers of rows, columns and components, if it does not
-        limit its memory itself.
-    """
+    """A method: its name in tables and figures, its style, and how to make it."""
 
     make: Any = None
-    needs: tuple[str, ...] = ()
-    landmarks: bool = False
+    needs: tuple[str, ...] = ()  # packages that must be installed
+    landmarks: bool = False  # whether its components are training rows
+    # Estimates its bytes from numbers of rows, columns and components, if it does not
+    # limit its memory itself.
     memory: Callable[[int, int, int], int] | None = None
 
     def check(self, n: int = 0, d: int = 0, n_components: int = 0) -> None:

@@ -10,16 +10,9 @@ def option(
 ) -> Any:
     """Declare an option of an experiment: a field of its dataclass.
 
-    Parameters
-    ----------
-    default : object
-    text : str
-        The help text of the command.
-    quick : object, optional
-        Value in a quick run, if the option is left at its default.
-    least : float, optional
-        Smallest number allowed, also for every member of a tuple. By default integers
-        are at least 1, and other numbers positive.
+    `text` is the help text of the command, `quick` the value in a quick run if the
+    option is left at its default, and `least` the smallest number allowed, also for
+    every member of a tuple; by default integers are at least 1, other numbers positive.
     """
     return field(
         default=default, metadata={"text": text, "quick": quick, "least": least}

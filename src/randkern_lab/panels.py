@@ -31,16 +31,13 @@ _LEGEND_INCHES = 2.2
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a curve; `filled` is whether its markers are filled.
-
-    `colour` is a name in :data:`PALETTE`, or a hexadecimal number.
-    """
+    """Style of a curve."""
 
     label: str
-    colour: str = BLUE
+    colour: str = BLUE  # a name in `PALETTE`, or a hexadecimal number
     marker: str = "o"
     dashes: Any = "-"
-    filled: bool = True
+    filled: bool = True  # whether its markers are
 
     def __post_init__(self) -> None:
         if not self.colour.startswith("#"):
@@ -51,41 +48,25 @@ class Style:
 class Panel(Selection):
     """Curves of one quantity against another; points are means over records.
 
-    Attributes
-    ----------
-    x, y : Quantity or str
-        Quantities or their keys. Records without `x` are horizontal lines.
-    by : str or tuple of str
-        The keys whose values define the curves.
-    styles : mapping of object to Style
-        The curves, in the order of the legend.
-    title : str
-        A template of the results, and of the first record shown.
-    xlabel, ylabel, scale
-        By default those of the quantities; labels are templates of the results.
-    log : str, optional
-        The logarithmic axes: "xy", "x", "y" or "". By default those of the quantities.
-    bars : str
-        A column of half-lengths of error bars.
-    ticks : sequence of float, optional
-        Ticks of a logarithmic x axis; by default the values of `x`; if None, 1, 2 and
-        5 times powers of ten.
-    extra : callable, optional
-        Called as ``extra(axes, results)`` at the end, to draw anything else; the
-        records of the panel are the results' ``shown``.
+    Records without `x` are horizontal lines. Labels are templates of the results;
+    labels, scales and logarithmic axes are by default those of the quantities.
     """
 
     x: Quantity | str = ""
     y: Quantity | str = ""
-    by: str | tuple[str, ...] = "method"
+    by: str | tuple[str, ...] = "method"  # the keys whose values define the curves
+    # The curves, in the order of the legend.
     styles: Mapping[Any, Style] = field(default_factory=dict)
-    title: str = ""
+    title: str = ""  # a template of the results, and of the first record shown
     xlabel: str = ""
     ylabel: str = ""
-    log: str | None = None
+    log: str | None = None  # the logarithmic axes: "xy", "x", "y" or ""
     scale: float | None = None
-    bars: str = ""
+    bars: str = ""  # a column of half-lengths of error bars
+    # Of a logarithmic x axis; default: the values of `x`; None: 1, 2, 5 times 10ᵏ.
     ticks: Sequence[float] | None = ()
+    # Called as `extra(axes, results)` at the end, to draw anything else; the records
+    # of the panel are the results' "shown".
     extra: Callable[..., None] | None = None
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:

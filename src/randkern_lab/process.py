@@ -57,13 +57,8 @@ def in_fresh_process(
     JSON-compatible. The answer also gets ``peak_memory_bytes`` (resident, including
     imports and data) and ``peak_anonymous_bytes`` (without file pages; None if the
     system does not report it) of the whole process, and ``process_seconds``, including
-    imports.
-
-    Raises
-    ------
-    SkippedCase
-        If the function raised ValueError or MemoryError, or the system ended the
-        process, for instance for lack of memory.
+    imports. Raises SkippedCase if the function raised ValueError or MemoryError, or the
+    system ended the process, for instance for lack of memory.
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"

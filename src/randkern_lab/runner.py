@@ -46,8 +46,8 @@ SMOKE = (
 class Journal:
     """A file with the records of measured cases, until the run ends.
 
-    If the path is None, nothing is stored. `key` identifies the experiment, its
-    arguments and its code: the journal of another run is not continued.
+    Without a path nothing is stored. `key` identifies the experiment, its arguments and
+    its code: the journal of another run is not continued.
     """
 
     def __init__(self, path: Path | None = None, key: str = "") -> None:
@@ -87,34 +87,16 @@ class Journal:
 class Experiment:
     """A published experiment or a benchmark; subclasses say what is special.
 
-    Attributes
-    ----------
-    name : str
-        The command's argument, as in ``randkern reproduce NAME``.
-    title : str
-        One line.
-    command : {"reproduce", "bench"}
-    Options : type
-        A dataclass of :func:`.options.option` fields.
-    options : CommonOptions
-        Options of this run.
-    listed : sequence of Pivot and Listing
-        The tables to print.
-    panels : sequence of Panel
-        Those of the figure.
-    layout : mapping
-        Arguments of :func:`.panels.draw`.
-    resources : contextlib.ExitStack
-        Contexts entered here are closed when the run ends.
+    Contexts entered in `resources` are closed when the run ends.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    command: ClassVar[str] = "reproduce"
-    Options: ClassVar[type[CommonOptions]]
-    listed: ClassVar[Sequence[Pivot | Listing]] = ()
-    panels: ClassVar[Sequence[Panel]] = ()
-    layout: ClassVar[Mapping[str, Any]] = {}
+    name: ClassVar[str]  # the command's argument, as in `randkern reproduce NAME`
+    title: ClassVar[str]  # one line
+    command: ClassVar[str] = "reproduce"  # or "bench"
+    Options: ClassVar[type[CommonOptions]]  # of `option` fields
+    listed: ClassVar[Sequence[Pivot | Listing]] = ()  # the tables to print
+    panels: ClassVar[Sequence[Panel]] = ()  # of the figure
+    layout: ClassVar[Mapping[str, Any]] = {}  # arguments of `draw`
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -132,10 +114,7 @@ class Experiment:
     def measure(self, case: Case) -> Mapping[str, Any] | Iterable[Mapping[str, Any]]:
         """Return the measurements of a case: the rest of one or several records.
 
-        Raises
-        ------
-        SkippedCase, MemoryLimitError
-            If it cannot be measured: the message is stored in ``skipped``.
+        If it raises SkippedCase or MemoryLimitError, the message is in ``skipped``.
         """
         raise NotImplementedError
 
@@ -169,22 +148,13 @@ class Experiment:
     ) -> dict[str, Any]:
         """Measure every case, and return the results.
 
-        Parameters
-        ----------
-        options : CommonOptions
-        progress : callable, optional
-            Called as ``progress(done, total, doing)`` before every case, and finally
-            with ``done == total``.
-        journal : Path, optional
-            File of a :class:`Journal`.
+        They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
+        ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds``
+        (over all runs, if it was continued), ``provenance``
+        (:func:`.provenance.provenance`), and the keys of `conclude`.
 
-        Returns
-        -------
-        results : dict
-            JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
-            ``dataset``, ``records``, ``skipped``, ``published``, ``notes``,
-            ``seconds`` (over all runs, if it was continued), ``provenance``
-            (:func:`.provenance.provenance`), and the keys of `conclude`.
+        `progress` is called as ``progress(done, total, doing)`` before every case, and
+        finally with ``done == total``; `journal` is the file of a :class:`Journal`.
         """
         start = time.perf_counter()
         results, command = cls._begin(options), cls.command_line(options)

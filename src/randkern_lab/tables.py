@@ -30,27 +30,14 @@ class Fitted(str):
 
 @dataclass(frozen=True)
 class Quantity:
-    """A key of the records, and how its values are shown.
-
-    Attributes
-    ----------
-    key : str
-    form : str or callable
-        A format as in templates (:func:`text`), or a function.
-    label, heading : str
-        Of an axis, by default the heading; and in tables, by default the key.
-    scale : float
-        Factor in figures, 100 for percentages.
-    log : bool
-        Whether its axis is logarithmic.
-    """
+    """A key of the records, and how its values are shown."""
 
     key: str
-    form: Form = ""
-    label: str = ""
-    heading: str = ""
-    scale: float = 1.0
-    log: bool = True
+    form: Form = ""  # a format as in templates (see `text`), or a function
+    label: str = ""  # of an axis; default: the heading
+    heading: str = ""  # in tables; default: the key
+    scale: float = 1.0  # factor in figures, 100 for percentages
+    log: bool = True  # whether its axis is logarithmic
 
 
 #: A quantity, its key, a template of means, or a function of a dataframe.
@@ -74,21 +61,12 @@ class TextTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The records of the results that a table or panel shows.
-
-    Attributes
-    ----------
-    records : str or callable
-        Their key in the results, or a function of the results.
-    where : mapping
-        What they have in common; see :func:`of`.
-    each : str
-        A key: there is a table or panel for each of its values.
-    """
+    """The records of the results that a table or panel shows."""
 
     records: Source = "records"
+    # What they have in common; see `of`.
     where: Mapping[str, Any] = field(default_factory=dict)
-    each: str = ""
+    each: str = ""  # a key: there is a table or panel for each of its values
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each table or panel."""
@@ -104,32 +82,18 @@ class Selection:
 class Pivot(Selection):
     """A table with a row per value of some keys, and a column per value of one.
 
-    Attributes
-    ----------
-    title : str
-        A template of the results, and of the first record shown.
-    row : str or tuple of str
-        Numbers are sorted, with the exact kernel (None) last.
-    column : str
-        A key, or a template.
-    cell : Quantity, str or callable
-        What is shown: a quantity, its key or a template, of means over the records of a
-        row and column; or a function of the dataframe of these records.
-    headings : mapping or tuple, optional
-        The values of `column`, and their headings if these differ; by default all
-        values. Columns without records are omitted.
-    corner : str, optional
-        Heading of the first column.
-    label : callable, optional
-        Text of the values of `row`; by default, :func:`count` of each.
+    Cells show means over the records of their row and column, or what a function says
+    of the dataframe of these records. Columns without records are omitted.
     """
 
-    title: str
-    row: str | Sequence[str]
-    column: str
+    title: str  # a template of the results, and of the first record shown
+    row: str | Sequence[str]  # numbers are sorted, with the exact kernel (None) last
+    column: str  # a key, or a template
     cell: Cell
+    # The values of `column`, and their headings if these differ; default: all values.
     headings: Mapping[Any, str] | tuple[Any, ...] | None = None
-    corner: str | None = None
+    corner: str | None = None  # heading of the first column
+    # Text of the values of `row`; default: `count` of each.
     label: Callable[..., str] | None = None
 
     def table(self, title: str, records: Records) -> TextTable:
@@ -155,20 +119,12 @@ class Pivot(Selection):
 
 @dataclass(frozen=True)
 class Listing(Selection):
-    """A table with a row per record, omitting empty columns.
+    """A table with a row per record, omitting empty columns."""
 
-    Attributes
-    ----------
-    title, caption : str
-        Templates of the results, and of the first record shown.
-    headings, row : str
-        Headings, and templates of what is below them, separated as in ``"kernel | D"``.
-    """
-
-    title: str
-    headings: str
-    row: str
-    caption: str = ""
+    title: str  # a template of the results, and of the first record shown
+    headings: str  # separated as in "kernel | D"
+    row: str  # templates of what is below the headings, separated likewise
+    caption: str = ""  # a template like the title
 
     def table(self, title: str, records: Records) -> TextTable:
         """Return the table of some records."""
