@@ -124,6 +124,10 @@ def test_ranks_are_those_of_the_friedman_test():
     assert mean_ranks(records, "classification", "test_error") is None
 
 
+def test_the_critical_difference_is_that_of_demsar():
+    assert tables.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
+
+
 def test_a_record_rests_on_the_code_of_our_models():
     """Of them by name: what is looked up by a text is not followed."""
     named = {name for _, name in definitions_of("randkern_lab.benchmarks.tables")}

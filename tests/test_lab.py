@@ -25,14 +25,23 @@ from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
-from randkern_lab.source_hash import SOURCES, code_hash, modules_of
+from randkern_lab.source_hash import SOURCES, code_hash, definitions_of
 from randkern_lab.tables import (
     Fitted,
     Listing,
     Pivot,
     Quantity,
     TextTable,
+    aggregated,
+    at_edges,
+    edge_notes,
+    fitted_power,
+    groups,
+    mean_interval,
+    of,
+    percent,
     render,
+    skip_notes,
     text,
 )
 
@@ -252,6 +261,41 @@ def test_templates_have_texts_for_what_is_missing():
     assert text("{a:.2f}, {b:count}, {c}", {"a": None, "b": None}) == ", exact, "
 
 
+def test_numbers_become_texts():
+    sizes = {"n": 1000, "D": None, "error": 0.125}
+    assert text("{n:count}, {D:count}: {error:.2p} %", sizes) == "1,000, exact: 12.50 %"
+    shares = [percent(0.0312), percent(0.0312, 0.001), percent(0.00031), percent(None)]
+    assert shares == ["3.12 %", "3.12 ± 0.10 %", "0.031 %", ""]
+
+
+def test_records_are_chosen_and_grouped_in_their_order():
+    records = [{"n": 1, "seed": 0}, {"n": 2, "seed": 0}, {"n": 1, "seed": 1}]
+    assert of(records, n=2) == [records[1]]
+    assert of(records, seed=0, n=min) == [records[0]]
+    found = list(groups(records, "n"))
+    assert found == [({"n": 1}, records[::2]), ({"n": 2}, [records[1]])]
+
+
+def test_notes_tell_of_edges_and_of_reasons_once():
+    chosen = {"alpha": 1.0, "bias": 2.0}
+    assert at_edges(chosen, {"alpha": [0.1, 1.0], "bias": [2.0]}) == ["alpha"]
+    told = ["warning, gaussian: the best alpha is at the edge of its grid"]
+    assert edge_notes("gaussian", ["alpha"]) == told
+    assert edge_notes("gaussian", []) == []
+    notes = [{"method": "svc", "n_components": d, "reason": "big"} for d in (1, 2)]
+    told = ["skipped svc, D = 1, 2: big"]
+    assert skip_notes({"skipped": notes}, "method", "n_components") == told
+
+
+def test_powers_means_and_intervals():
+    assert fitted_power([1, 4, 16], [8.0, 4.0, 2.0]) == pytest.approx(-0.5)
+    assert fitted_power([1], [8.0]) is None
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, -0.484, 4.484), 1e-3)
+    records = [{"D": 8, "seed": seed, "error": 0.5 * seed} for seed in (0, 1)]
+    mean = {"D": 8, "n_seeds": 2, "error": 0.25}
+    assert aggregated(records, ["D"], mean=["error"]) == [mean]
+
+
 def test_tables_are_plain_where_redirected():
     shown = rich_table(TextTable("t", ("a", "b"), [("1", "2")], "c"), plain=True)
     assert (shown.row_count, shown.caption) == (1, "c")
@@ -391,7 +435,8 @@ def test_a_hash_follows_modules_as_values_and_imports_of_functions(hash_of, user
 
 
 def test_experiments_rest_on_the_models_they_fit():
-    modules = modules_of("randkern_lab.papers.transfer_learning")
+    found = definitions_of("randkern_lab.papers.transfer_learning")
+    modules = {module for module, _ in found}
     assert {
         *("randkern.models.ridge", "randkern.solvers.pcg", "randkern.kernels.optical"),
         *("randkern_lab.options", "randkern.plan", "randkern.backend.hadamard"),

@@ -489,6 +489,8 @@ def test_rapl_counts_packages_and_wraps(tmp_path):
 
 
 def test_no_meter_says_why(tmp_path):
+    nowhere = tmp_path / "nowhere"
+    assert cpu_meter(nowhere).name == f"none: there is no {nowhere}"
     assert cpu_meter(tmp_path).name == f"none: {tmp_path} has no zone of RAPL"
     (tmp_path / "intel-rapl:0").mkdir()
     assert cpu_meter(tmp_path).name.startswith("none: RAPL cannot be read")

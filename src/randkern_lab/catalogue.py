@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from .runner import Experiment
 
-__all__ = ["BENCHMARKS", "EXPERIMENTS", "load"]
-
 EXPERIMENTS: Mapping[str, str] = {
     "optical-ridge": "papers.optical_ridge:OpticalRidge",
     "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
@@ -33,19 +31,7 @@ BENCHMARKS: Mapping[str, str] = {
 
 
 def load(name: str) -> type[Experiment]:
-    """Return an experiment or benchmark.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`EXPERIMENTS` or :data:`BENCHMARKS`.
-
-    Examples
-    --------
-    >>> from randkern_lab.catalogue import load
-    >>> load("optical-convergence").name
-    'optical-convergence'
-    """
+    """Return one of :data:`EXPERIMENTS` or :data:`BENCHMARKS`."""
     module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
     found = importlib.import_module(f"{__package__}.{module}")
     chosen: type[Experiment] = getattr(found, experiment)

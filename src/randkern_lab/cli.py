@@ -27,8 +27,6 @@ from randkern.cli.options import parse_sizes
 
 from .options import DataOptions
 
-__all__ = ["bench", "reproduce", "rich_table"]
-
 _WIDE = 8  # columns from which tables have no padding
 
 

@@ -12,16 +12,6 @@ from randkern._memory import available_memory, format_bytes
 from .panels import Style
 from .process import SkippedCase
 
-__all__ = [
-    "INSTALLATION",
-    "Contender",
-    "check_landmarks",
-    "check_package",
-    "known_names",
-    "some_records",
-    "versions_of",
-]
-
 # Of packages that pip does not install by their names alone.
 INSTALLATION = {
     "lightonml": "pip install --no-deps lightonml==1.4.3",
@@ -35,29 +25,13 @@ INSTALLATION = {
 
 @dataclass(frozen=True)
 class Contender(Style):
-    """A method: its name in tables and figures, its style, and how to make it.
+    """A method: its name in tables and figures, its style, and how to make it."""
 
-    Attributes
-    ----------
-    make : callable, optional
-    needs : tuple of str
-        Packages that must be installed.
-    landmarks : bool
-        Whether its components are training rows.
-    memory : callable, optional
-        Estimates its bytes from numbers of rows, columns and components, if it does not
-        limit its memory itself.
-
-    Examples
-    --------
-    >>> from randkern_lab.contenders import Contender
-    >>> Contender("a list", "blue", "s", make=list).made("ab")
-    ['a', 'b']
-    """
-
-    make: Callable[..., Any] | None = None
-    needs: tuple[str, ...] = ()
-    landmarks: bool = False
+    make: Any = None
+    needs: tuple[str, ...] = ()  # packages that must be installed
+    landmarks: bool = False  # whether its components are training rows
+    # Estimates its bytes from numbers of rows, columns and components, if it does not
+    # limit its memory itself.
     memory: Callable[[int, int, int], int] | None = None
 
     def check(self, n: int = 0, d: int = 0, n_components: int = 0) -> None:
@@ -73,13 +47,6 @@ class Contender(Style):
                 f"its features and their copies take about {format_bytes(needed)}; "
                 f"{format_bytes(free)} are free"
             )
-
-    def made(self, *arguments: Any, **options: Any) -> Any:
-        """Return what `make` returns, or raise :class:`.process.SkippedCase`."""
-        for name in self.needs:
-            check_package(name)
-        assert self.make is not None
-        return self.make(*arguments, **options)
 
 
 def check_package(name: str) -> None:
@@ -105,14 +72,7 @@ def check_landmarks(n: int, n_components: int) -> None:
 
 
 def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Return distinct names, or raise for unknown ones.
-
-    Examples
-    --------
-    >>> from randkern_lab.contenders import known_names
-    >>> known_names("method", ["a", "b", "a"], "abc")
-    ['a', 'b']
-    """
+    """Return distinct names, or raise for unknown ones."""
     listed = ", ".join(known)
     for name in names:
         if name not in known:

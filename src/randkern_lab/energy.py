@@ -1,13 +1,12 @@
 """Energy consumption of processors, if the system reports it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from randkern._extras import import_extra
-
-__all__ = ["EnergyMeter", "Joules", "cpu_meter", "gpu_meter"]
 
 _POWERCAP = Path("/sys/class/powercap")
 
@@ -26,17 +25,7 @@ class EnergyMeter:
 
 
 class Joules:
-    """Energy of the block it encloses, or None if nothing is counted.
-
-    Examples
-    --------
-    >>> from randkern_lab.energy import EnergyMeter, Joules
-    >>> counts = iter([[90.0], [20.0]])
-    >>> with Joules(EnergyMeter("a counter", lambda: next(counts), (100.0,))) as spent:
-    ...     pass
-    >>> spent.joules
-    3e-05
-    """
+    """Energy of the block it encloses, or None if nothing is counted."""
 
     joules: float | None = None
 
@@ -56,15 +45,7 @@ class Joules:
 
 
 def cpu_meter(powercap: Path = _POWERCAP) -> EnergyMeter:
-    """Return the RAPL counters of all processor packages, if Linux allows reading them.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from randkern_lab.energy import cpu_meter
-    >>> cpu_meter(Path("/nowhere")).name
-    'none: there is no /nowhere'
-    """
+    """Return the RAPL counters of all processor packages, if they can be read."""
     if not powercap.is_dir():
         return EnergyMeter(f"none: there is no {powercap}", None)
     # "intel-rapl:0" is a package (AMD's too), "intel-rapl:0:1" a part of it.
@@ -112,11 +93,10 @@ def _handle(pynvml: Any, index: int) -> Any:
 
     NVML numbers all GPUs; PyTorch numbers those in CUDA_VISIBLE_DEVICES, in its order.
     """
-    try:
+    with suppress(ImportError):
         torch = import_extra("torch", "the number of a GPU", "gpu")
-    except ImportError:
-        return pynvml.nvmlDeviceGetHandleByIndex(index)
-    if index >= torch.cuda.device_count():
-        return pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = str(torch.cuda.get_device_properties(index).uuid)
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        if index < torch.cuda.device_count():
+            uuid = str(torch.cuda.get_device_properties(index).uuid)
+            uuid = f"GPU-{uuid.removeprefix('GPU-')}"
+            return pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    return pynvml.nvmlDeviceGetHandleByIndex(index)

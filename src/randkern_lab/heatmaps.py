@@ -1,7 +1,7 @@
 """Heatmaps of hyperparameter grids."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from .panels import new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["plot_grids"]
 
 _MAX_PANELS = 8
 
@@ -34,16 +32,6 @@ def plot_grids(
     Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` maps kernels
     to the ``hyperparameters`` of the cell to frame, if there is such a cell.
-
-    Examples
-    --------
-    >>> from randkern_lab.heatmaps import plot_grids
-    >>> figure = plot_grids([
-    ...     {"kernel": "gaussian", "validation_error": 0.1 * alpha,
-    ...      "hyperparameters": {"lengthscale": 2.0, "scale": 1.0, "alpha": alpha}}
-    ...     for alpha in (0.1, 1.0)], dataset="digits")
-    >>> figure.axes[0].get_title()
-    'gaussian'
     """
     from matplotlib.colors import LogNorm, Normalize
 
@@ -66,7 +54,7 @@ def plot_grids(
         for j, panel in enumerate(row):
             # A single panel uses the whole width.
             axes = figure.add_subplot(grid[i, :] if len(row) == 1 else grid[i, j])
-            image = _draw_panel(axes, panel, norm, first=j == 0)
+            image = _draw_panel(axes, *panel, norm, first=j == 0)
     bar = figure.colorbar(image, ax=figure.axes, pad=0.02)
     bar.set_label("validation error", fontsize=8)
     bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
@@ -76,18 +64,13 @@ def plot_grids(
     return figure
 
 
-class _Panel(NamedTuple):
-    """A heatmap of errors by penalty and another quantity, and the cell to frame."""
-
-    title: str
-    errors: Any
-    framed: Mapping[str, float]
-
-
 def _panels_by_kernel(
     records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
-) -> Iterator[list[_Panel]]:
-    """Yield the panels of each kernel: one, or one per lengthscale or bias."""
+) -> Iterator[list[tuple[str, Any, Any]]]:
+    """Yield the panels of each kernel: one, or one per lengthscale or bias.
+
+    They have a title, errors by penalty and another quantity, and the cell to frame.
+    """
     import pandas as pd
 
     table = pd.DataFrame([r["hyperparameters"] for r in records])
@@ -107,20 +90,21 @@ def _panels_by_kernel(
                 for value, part in own.groupby(opens)
             }
         yield [
-            _Panel(title, part.pivot_table("error", height, "alpha"), cell)
+            (title, part.pivot_table("error", height, "alpha"), cell)
             for title, (part, cell) in parts.items()
         ]
 
 
-def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
+def _draw_panel(
+    axes: "Axes", title: str, errors: Any, framed: Any, norm: Any, *, first: bool
+) -> Any:
     """Draw one heatmap, and return its mappable for the colour bar."""
     from matplotlib.patches import Rectangle
 
-    errors = panel.errors
     image = axes.imshow(
         errors.to_numpy(), norm=norm, cmap="inferno_r", origin="lower", aspect="auto"
     )
-    axes.set_title(panel.title, fontsize=8)
+    axes.set_title(title, fontsize=8)
     columns = _spread(errors.shape[1], 4)
     texts = [axis_number(errors.columns[j]) for j in columns]
     axes.set_xticks(columns, texts, fontsize=7)
@@ -130,7 +114,7 @@ def _draw_panel(axes: "Axes", panel: _Panel, norm: Any, *, first: bool) -> Any:
     if first:
         height = str(errors.index.name)
         axes.set_ylabel(f"{height} {SYMBOLS.get(height, '')}".strip(), fontsize=8)
-    row, column = (panel.framed.get(a.name) for a in (errors.index, errors.columns))
+    row, column = (framed.get(a.name) for a in (errors.index, errors.columns))
     if row in errors.index and column in errors.columns:
         i, j = errors.index.get_loc(row), errors.columns.get_loc(column)
         frame = Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec="#0072B2", lw=1.8)

@@ -4,38 +4,15 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CommonOptions", "DataOptions", "option"]
-
 
 def option(
     default: Any, text: str, *, quick: Any = MISSING, least: float | None = None
 ) -> Any:
     """Declare an option of an experiment: a field of its dataclass.
 
-    Parameters
-    ----------
-    default : object
-    text : str
-        The help text of the command.
-    quick : object, optional
-        Value in a quick run, if the option is left at its default.
-    least : float, optional
-        Smallest number allowed, also for every member of a tuple. By default integers
-        are at least 1, and other numbers positive.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> from randkern_lab.options import CommonOptions, option
-    >>> @dataclass(frozen=True)
-    ... class Options(CommonOptions):
-    ...     rows: int = option(10_000, "Training rows.", quick=300)
-    >>> Options().rows, Options(quick=True).rows, Options(quick=True, rows=7).rows
-    (10000, 300, 7)
-    >>> Options(rows=0)
-    Traceback (most recent call last):
-    ...
-    ValueError: rows must be 1 or more, got 0
+    `text` is the help text of the command, `quick` the value in a quick run if the
+    option is left at its default, and `least` the smallest number allowed, also for
+    every member of a tuple; by default integers are at least 1, other numbers positive.
     """
     return field(
         default=default, metadata={"text": text, "quick": quick, "least": least}
@@ -44,13 +21,7 @@ def option(
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Common options of all experiments and benchmarks.
-
-    Attributes
-    ----------
-    quick : bool
-    seed : int
-    """
+    """Common options of all experiments and benchmarks."""
 
     quick: bool = option(
         False, "A smoke run of seconds: small sizes, and bundled data where possible."
@@ -80,12 +51,7 @@ class CommonOptions:
 
 @dataclass(frozen=True)
 class DataOptions(CommonOptions):
-    """Options for data sets in files.
-
-    Attributes
-    ----------
-    data_dir : Path, optional
-    """
+    """Options for data sets in files."""
 
     data_dir: Path | None = option(
         None, "Directory of the data sets' files, or of folders with them."

@@ -15,22 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Panel",
-    "Style",
-    "draw",
-    "logarithmic",
-    "new_figure",
-]
-
 # Okabe and Ito's palette; markers and dashes also distinguish curves.
-BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-BLACK, ORANGE, SKY, GREY = "#000000", "#E69F00", "#56B4E9", "#999999"
-DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
+BLUE, RED = "#0072B2", "#D55E00"
 PALETTE = {
-    **{"blue": BLUE, "red": RED, "green": GREEN, "pink": PINK},
-    **{"black": BLACK, "orange": ORANGE, "sky": SKY, "grey": GREY},
+    **{"blue": BLUE, "red": RED, "green": "#009E73", "pink": "#CC79A7"},
+    **{"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "grey": "#999999"},
 }
+DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
 _LEAST = 1e-4
 _MOST_TICKS = 7
@@ -40,16 +31,13 @@ _LEGEND_INCHES = 2.2
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a curve; `filled` is whether its markers are filled.
-
-    `colour` is a name in :data:`PALETTE`, or a hexadecimal number.
-    """
+    """Style of a curve."""
 
     label: str
-    colour: str = BLUE
+    colour: str = BLUE  # a name in `PALETTE`, or a hexadecimal number
     marker: str = "o"
     dashes: Any = "-"
-    filled: bool = True
+    filled: bool = True  # whether its markers are
 
     def __post_init__(self) -> None:
         if not self.colour.startswith("#"):
@@ -60,41 +48,25 @@ class Style:
 class Panel(Selection):
     """Curves of one quantity against another; points are means over records.
 
-    Attributes
-    ----------
-    x, y : Quantity or str
-        Quantities or their keys. Records without `x` are horizontal lines.
-    by : str or tuple of str
-        The keys whose values define the curves.
-    styles : mapping of object to Style
-        The curves, in the order of the legend.
-    title : str
-        A template of the results, and of the first record shown.
-    xlabel, ylabel, scale
-        By default those of the quantities; labels are templates of the results.
-    log : str, optional
-        The logarithmic axes: "xy", "x", "y" or "". By default those of the quantities.
-    bars : str
-        A column of half-lengths of error bars.
-    ticks : sequence of float, optional
-        Ticks of a logarithmic x axis; by default the values of `x`; if None, 1, 2 and
-        5 times powers of ten.
-    extra : callable, optional
-        Called as ``extra(axes, results)`` at the end, to draw anything else; the
-        records of the panel are the results' ``shown``.
+    Records without `x` are horizontal lines. Labels are templates of the results;
+    labels, scales and logarithmic axes are by default those of the quantities.
     """
 
     x: Quantity | str = ""
     y: Quantity | str = ""
-    by: str | tuple[str, ...] = "method"
+    by: str | tuple[str, ...] = "method"  # the keys whose values define the curves
+    # The curves, in the order of the legend.
     styles: Mapping[Any, Style] = field(default_factory=dict)
-    title: str = ""
+    title: str = ""  # a template of the results, and of the first record shown
     xlabel: str = ""
     ylabel: str = ""
-    log: str | None = None
+    log: str | None = None  # the logarithmic axes: "xy", "x", "y" or ""
     scale: float | None = None
-    bars: str = ""
+    bars: str = ""  # a column of half-lengths of error bars
+    # Of a logarithmic x axis; default: the values of `x`; None: 1, 2, 5 times 10ᵏ.
     ticks: Sequence[float] | None = ()
+    # Called as `extra(axes, results)` at the end, to draw anything else; the records
+    # of the panel are the results' "shown".
     extra: Callable[..., None] | None = None
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
@@ -125,15 +97,6 @@ def draw(
 
     There are `columns` panels per row, by default all, of `size` inches each. There is
     one legend (``"below"``, ``"right"``) or one per panel (``"inside"``).
-
-    Examples
-    --------
-    >>> from randkern_lab.panels import Panel, Style, draw
-    >>> records = [{"method": "a", "n_components": d, "test_error": 1 / d}
-    ...            for d in (10, 100)]
-    >>> panel = Panel("n_components", "test_error", styles={"a": Style("a")})
-    >>> draw({"records": records}, [panel]).axes[0].get_ylabel()
-    'test error (%)'
     """
     shown = list(laid_out(results, panels))
     columns = columns or len(shown)
@@ -248,8 +211,8 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at some ticks, or at 1, 2 and 5."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
     step = -(-len(ticks) // _MOST_TICKS)
     axis.set_major_locator(
         FixedLocator(sorted(list(ticks)[::-1][::step]))

@@ -8,6 +8,7 @@ process samples its anonymous memory every 10 ms.
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -17,8 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from randkern.study.measure import Measurement
-
-__all__ = ["Lap", "SkippedCase", "Stopwatch", "answer", "in_fresh_process"]
 
 _INTERVAL = 0.01  # seconds
 
@@ -35,15 +34,7 @@ class Lap(NamedTuple):
 
 
 class Stopwatch:
-    """Time since creation, or since the last lap.
-
-    Examples
-    --------
-    >>> from randkern_lab.process import Stopwatch
-    >>> watch = Stopwatch()
-    >>> watch.lap().seconds >= 0
-    True
-    """
+    """Time since creation, or since the last lap."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter(), time.process_time()
@@ -66,13 +57,8 @@ def in_fresh_process(
     JSON-compatible. The answer also gets ``peak_memory_bytes`` (resident, including
     imports and data) and ``peak_anonymous_bytes`` (without file pages; None if the
     system does not report it) of the whole process, and ``process_seconds``, including
-    imports.
-
-    Raises
-    ------
-    SkippedCase
-        If the function raised ValueError or MemoryError, or the system ended the
-        process, for instance for lack of memory.
+    imports. Raises SkippedCase if the function raised ValueError or MemoryError, or the
+    system ended the process, for instance for lack of memory.
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
@@ -140,10 +126,8 @@ def _anonymous_bytes(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
-    for line in text.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(r"^RssAnon:\s*(\d+)", text, re.MULTILINE)
+    return found and int(found[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from randkern.study.records import describe_machine
 
 from .source_hash import SOURCES, code_hash
 
-__all__ = ["machine", "provenance", "thread_counts"]
-
 
 def provenance(
     module: str, command: str, records: Sequence[Mapping[str, Any]]
@@ -37,14 +35,7 @@ def provenance(
 
 
 def thread_counts() -> dict[str, int]:
-    """Return the numbers of threads of Numba (``numba``) and NumPy's BLAS (``blas``).
-
-    Examples
-    --------
-    >>> from randkern_lab.provenance import thread_counts
-    >>> sorted(thread_counts())
-    ['blas', 'numba']
-    """
+    """Return the numbers of threads of Numba and of NumPy's BLAS."""
     pools = [pool for pool in threadpool_info() if pool.get("user_api") == "blas"]
     return {
         "numba": int(numba.get_num_threads()),

@@ -37,8 +37,6 @@ from .cli import command_of, run_and_write
 from .runner import Experiment
 from .source_hash import code_hash
 
-__all__ = ["Record", "main", "read_records"]
-
 #: Keys of results that are costs, or computed from costs.
 _COST = re.compile(
     r"seconds|bytes|joules|nanoseconds|gflops|speedup|steps|out_of_time|_ns\b|_gb\b"
@@ -50,21 +48,16 @@ _SAME = 2e-4
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the repository.
-
-    `command` is without ``randkern`` and directories, `data` whether it takes the
-    directory of data sets, `tables` the folder of tables there that it takes, `changes`
-    the rule changes that concern it. `renewed` maps hashes of code to those of later
-    code that computes the same.
-    """
+    """A record of the repository."""
 
     name: str
     folder: Path
-    command: str
-    data: bool = False
-    tables: str = ""
+    command: str  # without `randkern` and directories
+    data: bool = False  # whether it takes the directory of data sets
+    tables: str = ""  # the folder of tables there that it takes
     note: str = ""
-    changes: tuple[Mapping[str, Any], ...] = ()
+    changes: tuple[Mapping[str, Any], ...] = ()  # of rules that concern it
+    # Of hashes of code to those of later code that computes the same.
     renewed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -110,20 +103,16 @@ class Record:
         seconds = (self.results or {}).get("seconds")
         return "unknown" if seconds is None else f"{seconds:,.0f} s"
 
-    def rerun(self, data_dir: Path | None) -> list[Path]:
+    def rerun(self, data_dir: Path | None) -> None:
         """Rerun the command, and replace the record by its results."""
         self._call(run_and_write, data_dir)
-        return sorted(self.folder.iterdir())
 
     def check(self, data_dir: Path | None, seconds: float) -> list[tuple[str, float]]:
         """Measure some cases again, in random order, while there is time.
 
-        Returns
-        -------
-        differences : list of (str, float)
-            For every number that was measured, the keys that lead to it, and how far it
-            is from the recorded one, relative to the larger of it and 1. Costs do not
-            count: seconds, bytes, joules, and what is computed from them.
+        Returns, for every number that was measured, the keys that lead to it, and how
+        far it is from the recorded one, relative to the larger of it and 1. Costs do
+        not count: seconds, bytes, joules, and what is computed from them.
         """
         found: list[tuple[str, float]] = []
 

@@ -7,7 +7,6 @@ through the cases, reports progress, stores the records of each in a journal, so
 interrupted run can continue, and adds the provenance of the numbers.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,22 +26,12 @@ from .provenance import machine, provenance
 from .source_hash import code_hash
 from .tables import Fitted, Listing, Pivot, TextTable, render
 
-__all__ = ["Case", "Experiment", "Journal", "Progress", "SkippedCase", "grid"]
-
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 
 
 def grid(**axes: Iterable[Any]) -> Iterator[Case]:
-    """Yield the cases of a grid; the last axis varies fastest.
-
-    Examples
-    --------
-    >>> from randkern_lab.runner import grid
-    >>> list(grid(kernel=["gaussian"], n_components=[10, None]))
-    [{'kernel': 'gaussian', 'n_components': 10},
-     {'kernel': 'gaussian', 'n_components': None}]
-    """
+    """Yield the cases of a grid; the last axis varies fastest."""
     for values in product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
@@ -57,18 +46,8 @@ SMOKE = (
 class Journal:
     """A file with the records of measured cases, until the run ends.
 
-    If the path is None, nothing is stored. `key` identifies the experiment, its
-    arguments and its code: the journal of another run is not continued.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from randkern_lab.runner import Journal
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Journal(Path(folder) / "journal", "key").keep({"n": 1}, {"records": [{}]})
-    ...     Journal(Path(folder) / "journal", "key").recall({"n": 1})
-    {'records': [{}]}
+    Without a path nothing is stored. `key` identifies the experiment, its arguments and
+    its code: the journal of another run is not continued.
     """
 
     def __init__(self, path: Path | None = None, key: str = "") -> None:
@@ -108,34 +87,16 @@ class Journal:
 class Experiment:
     """A published experiment or a benchmark; subclasses say what is special.
 
-    Attributes
-    ----------
-    name : str
-        The command's argument, as in ``randkern reproduce NAME``.
-    title : str
-        One line.
-    command : {"reproduce", "bench"}
-    Options : type
-        A dataclass of :func:`.options.option` fields.
-    options : CommonOptions
-        Options of this run.
-    listed : sequence of Pivot and Listing
-        The tables to print.
-    panels : sequence of Panel
-        Those of the figure.
-    layout : mapping
-        Arguments of :func:`.panels.draw`.
-    resources : contextlib.ExitStack
-        Contexts entered here are closed when the run ends.
+    Contexts entered in `resources` are closed when the run ends.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    command: ClassVar[str] = "reproduce"
-    Options: ClassVar[type[CommonOptions]]
-    listed: ClassVar[Sequence[Pivot | Listing]] = ()
-    panels: ClassVar[Sequence[Panel]] = ()
-    layout: ClassVar[Mapping[str, Any]] = {}
+    name: ClassVar[str]  # the command's argument, as in `randkern reproduce NAME`
+    title: ClassVar[str]  # one line
+    command: ClassVar[str] = "reproduce"  # or "bench"
+    Options: ClassVar[type[CommonOptions]]  # of `option` fields
+    listed: ClassVar[Sequence[Pivot | Listing]] = ()  # the tables to print
+    panels: ClassVar[Sequence[Panel]] = ()  # of the figure
+    layout: ClassVar[Mapping[str, Any]] = {}  # arguments of `draw`
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -153,10 +114,7 @@ class Experiment:
     def measure(self, case: Case) -> Mapping[str, Any] | Iterable[Mapping[str, Any]]:
         """Return the measurements of a case: the rest of one or several records.
 
-        Raises
-        ------
-        SkippedCase, MemoryLimitError
-            If it cannot be measured: the message is stored in ``skipped``.
+        If it raises SkippedCase or MemoryLimitError, the message is in ``skipped``.
         """
         raise NotImplementedError
 
@@ -190,31 +148,23 @@ class Experiment:
     ) -> dict[str, Any]:
         """Measure every case, and return the results.
 
-        Parameters
-        ----------
-        options : CommonOptions
-        progress : callable, optional
-            Called as ``progress(done, total, doing)`` before every case, and finally
-            with ``done == total``.
-        journal : Path, optional
-            File of a :class:`Journal`.
+        They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
+        ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds``
+        (over all runs, if it was continued), ``provenance``
+        (:func:`.provenance.provenance`), and the keys of `conclude`.
 
-        Returns
-        -------
-        results : dict
-            JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
-            ``dataset``, ``records``, ``skipped``, ``published``, ``notes``,
-            ``seconds`` (over all runs, if it was continued), ``provenance``
-            (:func:`.provenance.provenance`), and the keys of `conclude`.
+        `progress` is called as ``progress(done, total, doing)`` before every case, and
+        finally with ``done == total``; `journal` is the file of a :class:`Journal`.
         """
         start = time.perf_counter()
-        results = cls._begin(options)
+        results, command = cls._begin(options), cls.command_line(options)
         experiment, report = cls(options), progress or (lambda *_: None)
         experiment.say = lambda doing: report(0, 1, doing)
         with experiment.resources:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
-            kept = Journal(journal, cls._key(options) if journal else "")
+            key = f"{command}, code {code_hash(cls.__module__)}" if journal else ""
+            kept = Journal(journal, key)
             for done, case in enumerate(cases):
                 report(done, len(cases), _described(case))
                 entry = kept.recall(case)
@@ -227,9 +177,8 @@ class Experiment:
                 results["skipped"] += entry["skipped"]
             results |= experiment.conclude(results)
         report(max(1, len(cases)), max(1, len(cases)), "done")
-        results["provenance"] = provenance(
-            cls.__module__, cls.command_line(options), results["records"]
-        )
+        origin = provenance(cls.__module__, command, results["records"])
+        results["provenance"] = origin
         results["seconds"] = time.perf_counter() - start
         notes = list(cls.notes(results))
         if options.quick:
@@ -283,11 +232,6 @@ class Experiment:
             "skipped": [],
             "published": [],
         }
-
-    @classmethod
-    def _key(cls, options: Any) -> str:
-        parts = [cls.command_line(options), code_hash(cls.__module__)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def entry(self, case: Case) -> dict[str, Any]:
         """Return the records of a case, or why it was skipped."""

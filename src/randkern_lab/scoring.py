@@ -10,8 +10,6 @@ import randkern
 
 from .process import Lap, Stopwatch
 
-__all__ = ["Trial", "fit_and_score", "held_out_error", "misclassified", "solution"]
-
 
 def misclassified(y: NDArray[Any], predicted: NDArray[Any]) -> float:
     """Return the share of wrong labels."""
@@ -45,15 +43,6 @@ def fit_and_score(
     """Fit a model, predict test rows, and compare.
 
     `X_test` is an array, or an iterable of blocks of rows.
-
-    Examples
-    --------
-    >>> from randkern_lab.scoring import fit_and_score
-    >>> from sklearn.dummy import DummyClassifier
-    >>> import numpy as np
-    >>> X, y = np.zeros((4, 1)), np.array([0, 0, 0, 1])
-    >>> fit_and_score(DummyClassifier(), X, y, X, y).score
-    0.25
     """
     watch = Stopwatch()
     model.fit(X, y)

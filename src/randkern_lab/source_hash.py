@@ -17,8 +17,6 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["SOURCES", "code_hash", "definitions_of", "modules_of"]
-
 SOURCES = Path(__file__).resolve().parents[1]
 _PACKAGES = ("randkern", "randkern_lab")
 #: Methods and attributes of experiments that only present results.
@@ -33,20 +31,7 @@ _LOOSE = ""
 
 
 def code_hash(module: str, sources: Path = SOURCES) -> str:
-    """Return a hash of a module and of all definitions of ours that it depends on.
-
-    Parameters
-    ----------
-    module : str
-    sources : Path, optional
-        The folder of the packages. Default: that of this file.
-
-    Examples
-    --------
-    >>> from randkern_lab.source_hash import code_hash
-    >>> len(code_hash("randkern_lab.options"))
-    16
-    """
+    """Return a hash of a module and of all definitions of ours that it depends on."""
     total = hashlib.sha256()
     for place, name in sorted(definitions_of(module, sources)):
         code = "\n".join(_read(place, sources).code(name))
@@ -54,28 +39,8 @@ def code_hash(module: str, sources: Path = SOURCES) -> str:
     return total.hexdigest()[:16]
 
 
-def modules_of(module: str, sources: Path = SOURCES) -> set[str]:
-    """Return the names of the modules that a module depends on.
-
-    Examples
-    --------
-    >>> from randkern_lab.source_hash import modules_of
-    >>> "randkern.plan" in modules_of("randkern_lab.tables")
-    False
-    """
-    return {place for place, _ in definitions_of(module, sources)}
-
-
 def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]:
-    """Return the definitions that a module depends on, as pairs of module and name.
-
-    Examples
-    --------
-    >>> from randkern_lab.source_hash import definitions_of
-    >>> found = definitions_of("randkern_lab.papers.fourier_svm")
-    >>> ("randkern.kernels.stationary", "Gaussian") in found
-    True
-    """
+    """Return the definitions that a module depends on, as pairs of module and name."""
     found: set[tuple[str, str]] = set()
     waiting = [(module, name) for name in _read(module, sources).statements]
     while waiting:

@@ -14,14 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-__all__ = [
-    *("Fitted", "Listing", "Pivot", "Quantity", "Selection", "TextTable"),
-    *("aggregated", "at_edges", "count", "edge_notes", "fitted_power"),
-    *("fitted_powers", "groups", "laid_out", "mean_interval", "of", "paired"),
-    *("paired_ratio", "percent", "quantity", "render", "sentences", "skip_notes"),
-    "text",
-]
-
 Record = Mapping[str, Any]
 Records = Sequence[Record]
 Form = str | Callable[[Any], str]
@@ -38,27 +30,14 @@ class Fitted(str):
 
 @dataclass(frozen=True)
 class Quantity:
-    """A key of the records, and how its values are shown.
-
-    Attributes
-    ----------
-    key : str
-    form : str or callable
-        A format as in templates (:func:`text`), or a function.
-    label, heading : str
-        Of an axis, by default the heading; and in tables, by default the key.
-    scale : float
-        Factor in figures, 100 for percentages.
-    log : bool
-        Whether its axis is logarithmic.
-    """
+    """A key of the records, and how its values are shown."""
 
     key: str
-    form: Form = ""
-    label: str = ""
-    heading: str = ""
-    scale: float = 1.0
-    log: bool = True
+    form: Form = ""  # a format as in templates (see `text`), or a function
+    label: str = ""  # of an axis; default: the heading
+    heading: str = ""  # in tables; default: the key
+    scale: float = 1.0  # factor in figures, 100 for percentages
+    log: bool = True  # whether its axis is logarithmic
 
 
 #: A quantity, its key, a template of means, or a function of a dataframe.
@@ -72,10 +51,7 @@ Source = str | Callable[[Mapping[str, Any]], Iterable[Record]]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table to print.
-
-    The first column is left-aligned, the others right-aligned.
-    """
+    """A table to print: its first column is left-aligned, the others right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -85,21 +61,12 @@ class TextTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The records of the results that a table or panel shows.
-
-    Attributes
-    ----------
-    records : str or callable
-        Their key in the results, or a function of the results.
-    where : mapping
-        What they have in common; see :func:`of`.
-    each : str
-        A key: there is a table or panel for each of its values.
-    """
+    """The records of the results that a table or panel shows."""
 
     records: Source = "records"
+    # What they have in common; see `of`.
     where: Mapping[str, Any] = field(default_factory=dict)
-    each: str = ""
+    each: str = ""  # a key: there is a table or panel for each of its values
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each table or panel."""
@@ -115,32 +82,18 @@ class Selection:
 class Pivot(Selection):
     """A table with a row per value of some keys, and a column per value of one.
 
-    Attributes
-    ----------
-    title : str
-        A template of the results, and of the first record shown.
-    row : str or tuple of str
-        Numbers are sorted, with the exact kernel (None) last.
-    column : str
-        A key, or a template.
-    cell : Quantity, str or callable
-        What is shown: a quantity, its key or a template, of means over the records of a
-        row and column; or a function of the dataframe of these records.
-    headings : mapping or tuple, optional
-        The values of `column`, and their headings if these differ; by default all
-        values. Columns without records are omitted.
-    corner : str, optional
-        Heading of the first column.
-    label : callable, optional
-        Text of the values of `row`; by default, :func:`count` of each.
+    Cells show means over the records of their row and column, or what a function says
+    of the dataframe of these records. Columns without records are omitted.
     """
 
-    title: str
-    row: str | Sequence[str]
-    column: str
+    title: str  # a template of the results, and of the first record shown
+    row: str | Sequence[str]  # numbers are sorted, with the exact kernel (None) last
+    column: str  # a key, or a template
     cell: Cell
+    # The values of `column`, and their headings if these differ; default: all values.
     headings: Mapping[Any, str] | tuple[Any, ...] | None = None
-    corner: str | None = None
+    corner: str | None = None  # heading of the first column
+    # Text of the values of `row`; default: `count` of each.
     label: Callable[..., str] | None = None
 
     def table(self, title: str, records: Records) -> TextTable:
@@ -166,20 +119,12 @@ class Pivot(Selection):
 
 @dataclass(frozen=True)
 class Listing(Selection):
-    """A table with a row per record, omitting empty columns.
+    """A table with a row per record, omitting empty columns."""
 
-    Attributes
-    ----------
-    title, caption : str
-        Templates of the results, and of the first record shown.
-    headings, row : str
-        Headings, and templates of what is below them, separated as in ``"kernel | D"``.
-    """
-
-    title: str
-    headings: str
-    row: str
-    caption: str = ""
+    title: str  # a template of the results, and of the first record shown
+    headings: str  # separated as in "kernel | D"
+    row: str  # templates of what is below the headings, separated likewise
+    caption: str = ""  # a template like the title
 
     def table(self, title: str, records: Records) -> TextTable:
         """Return the table of some records."""
@@ -193,16 +138,7 @@ class Listing(Selection):
 def render(
     results: Mapping[str, Any], tables: Iterable[Pivot | Listing]
 ) -> list[TextTable]:
-    """Return declared tables.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import Pivot, render
-    >>> records = [{"D": d, "kernel": k, "e": 1 / d} for d in (20, 10) for k in "ab"]
-    >>> table, = render({"records": records}, [Pivot("", "D", "kernel", "{e:.2f}")])
-    >>> table.rows
-    [('10', '0.10', '0.10'), ('20', '0.05', '0.05')]
-    """
+    """Return declared tables."""
     made = []
     for declared, own in laid_out(results, tables):
         known = {**results, **own[0]}
@@ -230,19 +166,20 @@ def _cell(records: Records, shown: Cell) -> str:
     """Return what is shown of the means of some records."""
     if not records:
         return ""
-    if not isinstance(shown, Quantity | str):
-        import pandas as pd
+    if isinstance(shown, str) and "{" in shown:
+        keys = [key for _, key, _, _ in Formatter().parse(shown) if key]
+        return text(shown, {key: _mean(records, key) for key in keys})
+    if isinstance(shown, Quantity | str):
+        shown = quantity(shown)
+        return written(_mean(records, shown.key), shown.form)
+    import pandas as pd
 
-        return shown(pd.DataFrame(records))
-    is_template = isinstance(shown, str) and "{" in shown
-    template = str(shown) if is_template else f"{{{quantity(shown).key}}}"
-    means: dict[str, float | None] = {}
-    for _, key, _, _ in Formatter().parse(template):
-        values = [r[key] for r in records if key and r.get(key) is not None]
-        means[str(key)] = float(np.mean(values)) if values else None
-    if is_template:
-        return text(template, means)
-    return written(means[quantity(shown).key], quantity(shown).form)
+    return shown(pd.DataFrame(records))
+
+
+def _mean(records: Records, key: str) -> float | None:
+    values = [r[key] for r in records if r.get(key) is not None]
+    return float(np.mean(values)) if values else None
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -260,14 +197,6 @@ def of(records: Records, **named: Any) -> list[Any]:
     """Return the records that have these values.
 
     A function, such as ``max``, chooses among the values that are left.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import of
-    >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], n=2)
-    [{'n': 2, 'seed': 0}]
-    >>> of([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}], seed=0, n=min)
-    [{'n': 1, 'seed': 0}]
     """
     choices = {key: value for key, value in named.items() if callable(value)}
     plain = {key: value for key, value in named.items() if key not in choices}
@@ -279,14 +208,7 @@ def of(records: Records, **named: Any) -> list[Any]:
 
 
 def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Yield the values of some keys, and the records with these values.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import groups
-    >>> list(groups([{"n": 1, "seed": 0}, {"n": 2, "seed": 0}, {"n": 1}], "n"))
-    [({'n': 1}, [{'n': 1, 'seed': 0}, {'n': 1}]), ({'n': 2}, [{'n': 2, 'seed': 0}])]
-    """
+    """Yield the values of some keys, and the records with these values."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for record in records:
         found.setdefault(tuple(record[key] for key in keys), []).append(record)
@@ -298,49 +220,14 @@ def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[
 
 
 def count(value: Any) -> str:
-    """Format a number of features or rows; None is the exact kernel.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import count
-    >>> count(1000), count(None)
-    ('1,000', 'exact')
-    """
+    """Format a number of features or rows; None is the exact kernel."""
     if value is None or value != value:
         return "exact"
     return value if isinstance(value, str) else f"{value:,.0f}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """Format with significant digits, and commas from 100 on; "" for None."""
-    if value is None or value != value:
-        return ""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def seconds(value: float | None) -> str:
-    """Format seconds, or milliseconds below one; "" for None."""
-    if value is None or value != value:
-        return ""
-    return f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def megabytes(value: float | None) -> str:
-    """Format a number of bytes in megabytes; "" for None."""
-    return "" if value is None or value != value else f"{value / 1e6:,.0f} MB"
-
-
 def percent(value: float | None, spread: float | None = None) -> str:
-    """Format a share in percent, with its standard deviation if given.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import percent
-    >>> percent(0.0312), percent(0.0312, 0.001), percent(0.00031)
-    ('3.12 %', '3.12 ± 0.10 %', '0.031 %')
-    """
+    """Format a share in percent, with its standard deviation if given."""
     if value is None or value != value:
         return ""
     error = "" if spread is None or spread != spread else f" ± {100 * spread:.2f}"
@@ -350,9 +237,9 @@ def percent(value: float | None, spread: float | None = None) -> str:
 #: Formats by name, in templates and quantities.
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count,
-    "number": number,
-    "seconds": seconds,
-    "megabytes": megabytes,
+    "number": lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}",
+    "seconds": lambda value: f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s",
+    "megabytes": lambda size: f"{size / 1e6:,.0f} MB",
     "percent": percent,
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
@@ -404,13 +291,6 @@ def text(template: str, record: Record) -> str:
     """Fill a template with the values of a record, and keep it :class:`Fitted`.
 
     Formats are those of Python and :data:`FORMS`, and ``".2p"`` for percentage points.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import text
-    >>> text("D = {n_components:count}, {test_error:.2p} %",
-    ...      {"n_components": None, "test_error": 0.125})
-    'D = exact, 12.50 %'
     """
     return type(template)(_Template().vformat(template, (), record))
 
@@ -426,14 +306,7 @@ def sentences(records: Iterable[Record], template: str) -> list[str]:
 def at_edges(
     chosen: Mapping[str, Any], tried: Mapping[str, Iterable[float]]
 ) -> list[str]:
-    """Return the hyperparameters that are the least or greatest of those tried.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import at_edges
-    >>> at_edges({"alpha": 1.0, "bias": 2.0}, {"alpha": [0.1, 1.0], "bias": [2.0]})
-    ['alpha']
-    """
+    """Return the hyperparameters that are the least or greatest of those tried."""
     edges = []
     for name, values in tried.items():
         least, greatest = min(values), max(values)
@@ -444,29 +317,14 @@ def at_edges(
 
 
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
-    """Return a warning if hyperparameters were chosen at the edges of their grids.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import edge_notes
-    >>> edge_notes("gaussian", ["alpha"])
-    ['warning, gaussian: the best alpha is at the edge of its grid']
-    """
+    """Return a warning if hyperparameters were chosen at the edges of their grids."""
     chosen = " and ".join(edges)
     found = f"warning, {who}: the best {chosen} is at the edge of its grid"
     return [found] if edges else []
 
 
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
-    """Return a sentence per reason for skipped cases.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import skip_notes
-    >>> notes = [{"method": "svc", "n_components": d, "reason": "big"} for d in (1, 2)]
-    >>> skip_notes({"skipped": notes}, "method", "n_components")
-    ['skipped svc, D = 1, 2: big']
-    """
+    """Return a sentence per reason for skipped cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for note in results.get("skipped", ()):
         who = ", ".join(str(note[k]) for k in keys if k != "n_components" and note[k])
@@ -488,14 +346,7 @@ def _sizes(sizes: Sequence[str]) -> str:
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import fitted_power
-    >>> round(fitted_power([1, 4, 16], [8.0, 4.0, 2.0]), 6)
-    -0.5
-    """
+    """Return the power p of the best-fitting curve y = c·xᵖ; None for a single x."""
     if len(set(x)) < 2:
         return None
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(y), 1)[0])
@@ -524,13 +375,6 @@ def aggregated(
 
     These are named by pandas's aggregation; ``_std`` is appended for deviations. What
     is not a number is None.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import aggregated
-    >>> records = [{"D": 8, "seed": seed, "error": 0.5 * seed} for seed in (0, 1)]
-    >>> aggregated(records, ["D"], mean=["error"])
-    [{'D': 8, 'n_seeds': 2, 'error': 0.25}]
     """
     import pandas as pd
 
@@ -558,12 +402,6 @@ def paired_ratio(
 
     The standard error is that of the mean of (a_s − r b_s)/b̄ over the seeds s (delta
     method for pairs), None for a single seed; both are None without pairs.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import paired_ratio
-    >>> paired_ratio([(0.8, 1.0), (1.0, 1.0)])
-    (0.9, 0.1)
     """
     if not pairs:
         return None, None
@@ -576,14 +414,7 @@ def paired_ratio(
 
 
 def mean_interval(values: Any) -> tuple[float, float, float]:
-    """Return a mean and the ends of its 95 % interval by Student's t.
-
-    Examples
-    --------
-    >>> from randkern_lab.tables import mean_interval
-    >>> mean_interval([1.0, 2.0, 3.0])
-    (2.0, -0.48, 4.48)
-    """
+    """Return a mean and the ends of its 95 % interval by Student's t."""
     found = np.asarray(values, float)
     n, mean = len(found), float(found.mean())
     half = float(student.ppf(0.975, n - 1) * found.std(ddof=1) / np.sqrt(n))

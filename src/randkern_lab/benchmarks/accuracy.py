@@ -41,8 +41,6 @@ from ..tables import (
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
 from .rows import RowOptions, load_rows, resolved_lengthscale
 
-__all__ = ["Accuracy", "Options"]
-
 # Memory limit: a benchmark checks its own needs.
 _UNLIMITED = 10**15
 _WARM_UP_ROWS = 64

@@ -21,8 +21,6 @@ from .rows import (
     warm_up_rows,
 )
 
-__all__ = ["ClassifierExperiment", "classifier_record", "cost_panel", "fit_classifier"]
-
 
 def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
     """Return the error of a fit, and what it took."""
@@ -38,11 +36,7 @@ def classifier_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any
 class ClassifierExperiment(Experiment):
     """Contenders on the rows of a data set.
 
-    Attributes
-    ----------
-    contenders : mapping of str to Contender
-    record : callable
-        Returns the record of what :func:`.rows.warm_trial` returns.
+    `record` returns the record of what :func:`.rows.warm_trial` returns.
     """
 
     command = "bench"

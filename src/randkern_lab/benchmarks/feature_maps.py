@@ -20,10 +20,6 @@ from randkern.projections import PROJECTIONS
 from ..contenders import check_landmarks, check_package, known_names
 from ..panels import Style
 
-__all__ = [
-    *("FAMILIES", "PEERS", "STYLES", "FeatureMap", "kernel_of", "known_projections"),
-]
-
 # The peers for each kernel and their packages; ratios refer to the first.
 PEERS = {
     "gaussian": {"RBFSampler": "scikit-learn", "Nystroem": "scikit-learn"},
@@ -68,14 +64,6 @@ class FeatureMap:
     `method` is a projection of randkern or ``"landmarks"``, otherwise one of `PEERS`;
     features have the `dtype` of the rows, except for ``PolynomialCountSketch``, which
     returns float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randkern_lab.benchmarks.feature_maps import FeatureMap
-    >>> X = np.ones((5, 3), dtype=np.float32)
-    >>> FeatureMap("gaussian", "dense").build(8, seed=0).fit(X).transform(X).shape
-    (5, 8)
     """
 
     family: str

@@ -33,8 +33,6 @@ from ..tables import Listing, sentences, text
 from .feature_maps import FAMILIES, PEERS, FeatureMap, known_projections
 from .timing import interleave, roofline
 
-__all__ = ["FeatureCost", "Options", "make_rows", "peak_of_map"]
-
 # Methods without a matrix product, to which its bound does not apply.
 _WITHOUT_PRODUCT = ("structured", "PolynomialCountSketch")
 _WARM_UP_ROWS = 256

@@ -45,8 +45,6 @@ from .gp_peers import (
 from .rows import Rows, saved, saved_rows, warm_trial
 from .tables import kind_of, read_table, table_paths
 
-__all__ = ["METHODS", "GaussianProcesses", "Options", "learn"]
-
 
 def _own(request: Mapping[str, Any], far_variance: str = "features") -> Any:
     d, size = request["n_features"], request["n_components"]

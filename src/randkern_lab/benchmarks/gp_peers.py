@@ -26,11 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = [
-    *("NOISE", "FourierProcess", "GPyTorchProcess", "ProcessWithDeviations"),
-    *("SparseProcess", "XGPRProcess", "climb", "negative_log_density"),
-]
-
 # The variance from which all learn it; lengthscales start from √d.
 NOISE = 0.1
 _BATCH = 1024

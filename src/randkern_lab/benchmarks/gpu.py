@@ -36,8 +36,6 @@ from ..runner import Case, Experiment, grid
 from ..tables import Listing, of, text
 from .timing import interleave
 
-__all__ = ["MEASUREMENTS", "NO_METER", "OnGPU", "Options", "why_not"]
-
 MEASUREMENTS = ("features", "product", "ridge")
 # Rows and columns of the largest product, whose matrix would take 4 TB.
 _HUGE = {"n": 128, "d": 10**6, "n_components": 10**6}

@@ -61,8 +61,6 @@ from .ridge_models import (
 )
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-__all__ = ["METHODS", "Options", "Ridge", "exponents", "summarise"]
-
 SOLVERS = ("pcg", "cholesky", "auto")
 LIBRARIES = ("falkon", "xgpr")
 _pcg = partial(own_ridge, solver="pcg")

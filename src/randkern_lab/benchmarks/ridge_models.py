@@ -13,11 +13,6 @@ from ..process import Stopwatch
 from ..scoring import Trial, solution
 from .feature_maps import FeatureMap, kernel_of
 
-__all__ = [
-    *("FalkonClassifier", "RidgeOnFeatures", "XGPRClassifier", "own_ridge"),
-    *("peer_bytes", "ridge_record"),
-]
-
 
 def own_ridge(
     request: Mapping[str, Any],

@@ -22,11 +22,6 @@ from ..options import DataOptions, option
 from ..process import Stopwatch
 from ..scoring import Trial, fit_and_score
 
-__all__ = [
-    *("PREFIX", "RowFile", "RowOptions", "Rows", "load_rows", "resolved_lengthscale"),
-    *("saved", "saved_rows", "warm_trial", "warm_up_rows", "write_rows"),
-]
-
 # Rows, components and iterations of the fits that load compiled code.
 _WARM_UP_ROWS, _WARM_UP_SIZE = 64, 16
 #: Of temporary folders, in ``TMPDIR``.
@@ -120,9 +115,9 @@ def warm_trial(
         small[size] = request.get(size) and min(request[size], _WARM_UP_SIZE)
     X, y, X_test, y_test = rows
     watch, first = Stopwatch(), slice(_WARM_UP_ROWS)
-    warm = contender.made(small)
+    warm = contender.make(small)
     fit_and_score(warm, X[few], y[few], X_test[first], y_test[first], score)
-    seconds, model = watch.lap().seconds, contender.made(request)
+    seconds, model = watch.lap().seconds, contender.make(request)
     return fit_and_score(model, X, y, X_test, y_test, score), seconds, model
 
 

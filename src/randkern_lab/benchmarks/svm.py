@@ -27,8 +27,6 @@ from ..tables import Listing
 from .classifiers import ClassifierExperiment, classifier_record, cost_panel
 from .rows import RowOptions
 
-__all__ = ["METHODS", "Machines", "Options"]
-
 
 def _own(request: Mapping[str, Any]) -> Any:
     return randkern.KernelSVC(

@@ -32,8 +32,6 @@ from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
 from ..tables import Listing, Pivot, skip_notes
 
-__all__ = ["METHODS", "Options", "Tables", "kind_of", "read_table", "table_paths"]
-
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
     for name, label, colour, marker, *needs in (
@@ -290,12 +288,6 @@ def critical_difference(n_methods: int, n_tables: int) -> float:
     """Return Nemenyi's critical difference of mean ranks at the 5 % level.
 
     Demšar 2006, "Statistical comparisons of classifiers over multiple data sets".
-
-    Examples
-    --------
-    >>> from randkern_lab.benchmarks.tables import critical_difference
-    >>> round(critical_difference(4, 14), 2)
-    1.25
     """
     quantile = studentized_range.ppf(0.95, n_methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_tables)))

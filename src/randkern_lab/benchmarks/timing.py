@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["interleave", "roofline"]
-
 _REPEATS = 5
 # Elements of the filled array, far larger than any cache.
 _FILLED = 2**26

@@ -26,8 +26,6 @@ from .classifiers import ClassifierExperiment
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
 
-__all__ = ["METHODS", "Options", "Ways"]
-
 
 def _logistic(request: Mapping[str, Any]) -> Any:
     return LogisticRegression(max_iter=request["max_iter"])
