@@ -1,9 +1,11 @@
 """The benchmark of all our ways: its cases, records and command."""
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
+from randkern_lab.benchmarks.rows import load_rows
 from randkern_lab.benchmarks.ways import METHODS, Options, Ways
 
 pytestmark = pytest.mark.slow
@@ -39,6 +41,18 @@ def test_sizes_are_those_of_each_way():
     assert sizes["Nystroem"] == [(1000, 100, None), (3000, 100, None)]
     assert sizes["exact"] == [(None, 50, None), (None, 200, None)]
     assert sizes["trees"] == [(None, 100, rounds) for rounds in (10, 30)]
+
+
+def test_rows_divided_by_their_norms():
+    (X, _, X_test, _), described = load_rows(Options(unit_rows=True))
+    (given, *_), plain = load_rows(Options())
+    for rows in (X, X_test):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-6)
+    unit = given / np.linalg.norm(given, axis=1, keepdims=True)
+    np.testing.assert_allclose(X, unit, rtol=1e-6)
+    assert described["preprocessing"] == (
+        plain["preprocessing"] + ", rows divided by their norms"
+    )
 
 
 def test_ways_of_one_kernel_agree(results):

@@ -41,7 +41,7 @@ def _names(command: str) -> Mapping[str, str]:
 class _Group(NamingGroup):
     """Experiments or benchmarks as commands, created on demand."""
 
-    command = "reproduce"
+    kind, command = "experiment", "reproduce"
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*_names(self.command), "all"]
@@ -51,21 +51,21 @@ class _Group(NamingGroup):
             return None
         from .catalogue import load
 
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
         if cmd_name == "all":
-            command = command_of_all([load(name) for name in _names(self.command)])
-        else:
-            command = command_of(load(cmd_name))
-        single.command(cmd_name)(command)
-        return typer.main.get_command(single)
-
-
-class _Experiments(_Group):
-    kind = "experiment"
+            every = [load(name) for name in _names(self.command)]
+            return built(command_of_all(every), cmd_name)
+        return built(command_of(load(cmd_name)), cmd_name)
 
 
 class _Benchmarks(_Group):
     kind, command = "benchmark", "bench"
+
+
+def built(function: Callable[..., None], name: str | None = None) -> Any:
+    """Return Click's command of a function with Typer's annotations."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(function)
+    return typer.main.get_command(single)
 
 
 def _application(group: type[_Group], text: str) -> typer.Typer:
@@ -77,7 +77,7 @@ def _application(group: type[_Group], text: str) -> typer.Typer:
 
 
 reproduce = _application(
-    _Experiments,
+    _Group,
     "Run a published experiment, and print its numbers beside the published ones.",
 )
 bench = _application(_Benchmarks, "Time and accuracy of random features, beside peers.")

@@ -108,7 +108,8 @@ def draw(
         axes.set_visible(False)
     for axes, (panel, records) in zip(grid.flat, shown, strict=False):
         heading = text(panel.title, {**results, **(records or [{}])[0]})
-        axes.set_title(_wrapped(heading, size[0]), fontsize=10)
+        lines = [textwrap.fill(line, int(10 * size[0])) for line in heading.split("\n")]
+        axes.set_title("\n".join(lines), fontsize=10)
         _draw_panel(axes, panel, results, records)
         own = axes.get_legend_handles_labels()
         if legend == "inside" and own[0] and axes.get_legend() is None:
@@ -143,12 +144,6 @@ def _draw_panel(
     axes.set_ylabel(text(panel.ylabel or y.label or y.heading or y.key, results))
     if panel.extra is not None:
         panel.extra(axes, {**results, "shown": records})
-
-
-def _wrapped(title: str, inches: float) -> str:
-    """Wrap a title into lines that fit above a panel."""
-    lines = (textwrap.wrap(line, int(10 * inches)) for line in title.splitlines())
-    return "\n".join(line for wrapped in lines for line in wrapped)
 
 
 def _draw_curves(

@@ -33,7 +33,7 @@ import typer
 from randkern.cli.console import user_messages
 
 from .catalogue import load
-from .cli import command_of, run_and_write
+from .cli import built, command_of, run_and_write
 from .runner import Experiment
 from .source_hash import code_hash
 
@@ -144,9 +144,7 @@ class Record:
                 raise ValueError(f"{self.name} needs --data-dir, or RANDKERN_DATA")
             option = "--folder" if self.tables else "--data-dir"
             words += [option, str(data_dir / self.tables)]
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command()(command_of(self.experiment, run))
-        command = typer.main.get_command(single)
+        command = built(command_of(self.experiment, run))
         command.main([*words, "--out", str(self.folder)], standalone_mode=False)
 
 

@@ -24,7 +24,7 @@ from .panels import Panel, draw
 from .process import SkippedCase
 from .provenance import machine, provenance
 from .source_hash import code_hash
-from .tables import Fitted, Listing, Pivot, TextTable, render
+from .tables import Fitted, Listing, Pivot, TextTable, render, skip_notes
 
 Case = dict[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -97,6 +97,7 @@ class Experiment:
     listed: ClassVar[Sequence[Pivot | Listing]] = ()  # the tables to print
     panels: ClassVar[Sequence[Panel]] = ()  # of the figure
     layout: ClassVar[Mapping[str, Any]] = {}  # arguments of `draw`
+    skipped_by: ClassVar[Sequence[str]] = ()  # keys that name skipped cases in notes
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -125,7 +126,7 @@ class Experiment:
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
         """Return the sentences below the tables."""
-        return []
+        return skip_notes(results, *cls.skipped_by) if cls.skipped_by else []
 
     @classmethod
     def tables(cls, results: Mapping[str, Any]) -> list[TextTable]:

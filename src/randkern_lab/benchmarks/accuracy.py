@@ -35,7 +35,6 @@ from ..tables import (
     paired,
     paired_ratio,
     percent,
-    skip_notes,
     text,
 )
 from .feature_maps import PEERS, STYLES, FeatureMap, known_projections
@@ -173,6 +172,7 @@ class Accuracy(Experiment):
         "{arguments[n_seeds]} seeds",
         "legend": "right",
     }
+    skipped_by = ("family", "method", "n_components")
 
     def prepare(self) -> dict[str, Any]:
         """Load the rows and fit ridge with the exact kernel."""
@@ -284,10 +284,6 @@ class Accuracy(Experiment):
             "exact": self.exact,
             "summary": summarise(results["records"]),
         }
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        return skip_notes(results, "family", "method", "n_components")
 
 
 def _best_alpha(Z: NDArray[Any], Y: NDArray[Any], alphas: tuple[float, ...]) -> float:

@@ -1,6 +1,6 @@
 """Benchmarks of classifiers, each fitted and scored in a process of its own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment
 from ..scoring import Trial, misclassified
-from ..tables import Source, skip_notes
+from ..tables import Source
 from .rows import (
     load_rows,
     resolved_lengthscale,
@@ -40,6 +40,7 @@ class ClassifierExperiment(Experiment):
     """
 
     command = "bench"
+    skipped_by: ClassVar[Sequence[str]] = ("method", "n_components")
     contenders: ClassVar[Mapping[str, Contender]]
     record: ClassVar[Any] = staticmethod(classifier_record)
 
@@ -76,10 +77,6 @@ class ClassifierExperiment(Experiment):
         """Return the resolved lengthscale."""
         some_records(results)
         return {"arguments": results["arguments"] | {"lengthscale": self.lengthscale}}
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> Iterable[str]:
-        return skip_notes(results, "method", "n_components")
 
 
 def cost_panel(

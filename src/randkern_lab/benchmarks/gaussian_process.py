@@ -32,7 +32,7 @@ from ..options import DataOptions, option
 from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, SkippedCase, grid
-from ..tables import Listing, sentences, skip_notes, text
+from ..tables import Listing, sentences, text
 from .gp_peers import (
     NOISE,
     FourierProcess,
@@ -215,6 +215,7 @@ class GaussianProcesses(Experiment):
         Panel("seconds", "nlpd", ylabel="negative log density", **_COMMON),
     )
     layout: ClassVar = {"columns": 2, "size": (4.8, 3.6)}
+    skipped_by = ("method", "dataset")
 
     def prepare(self) -> None:
         """Write the data sets to files for the processes."""
@@ -303,7 +304,7 @@ class GaussianProcesses(Experiment):
         noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
         told = "{name}: the true function would have RMSE {noise_rmse:.4f}"
         yield from sentences(noisy, told)
-        yield from skip_notes(results, "method", "dataset")
+        yield from super().notes(results)
 
 
 def _standardised(rows: Rows) -> tuple[Rows, float]:

@@ -46,7 +46,6 @@ from ..tables import (
     of,
     percent,
     sentences,
-    skip_notes,
     text,
 )
 from .classifiers import ClassifierExperiment, cost_panel
@@ -234,6 +233,7 @@ class Ridge(ClassifierExperiment):
     panels = (cost_panel(METHODS, _TITLE, described),)
     layout: ClassVar = {"size": (7.6, 5.2), "legend": "inside"}
     contenders = METHODS
+    skipped_by = ("family", "method", "n_components")
     record = staticmethod(ridge_record)
 
     def prepare(self) -> dict[str, Any] | None:
@@ -362,7 +362,7 @@ class Ridge(ClassifierExperiment):
                     told += "cholesky"
                     told += ", which was skipped" * ("cholesky" not in methods)
                 yield text(told, entry)
-        yield from skip_notes(results, "family", "method", "n_components")
+        yield from super().notes(results)
         if "scaling" in results:
             told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
             yield from sentences(results["scaling"]["skipped"], told)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
 
 import randkern
 from randkern._memory import format_bytes
@@ -42,6 +43,7 @@ class RowOptions(DataOptions):
     target: str | None = option(None, "Column to predict, for a file.")
     n: int | None = option(None, "Training rows at most; default: all.", quick=400)
     n_test: int | None = option(None, "Test rows at most; default: all.", quick=300)
+    unit_rows: bool = option(False, "Divide every row by its norm.")
     lengthscale: str = option("scale", "A number, scale or median.")
 
 
@@ -74,6 +76,10 @@ def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
         np.ascontiguousarray(part, dtype=np.float32)
         for part in (whole.X_train[train], whole.X_test[test])
     )
+    preprocessing = whole.preprocessing
+    if options.unit_rows:
+        X, X_test = normalize(X), normalize(X_test)
+        preprocessing += ", rows divided by their norms"
     rows = Rows(X, whole.y_train[train], X_test, whole.y_test[test])
     return rows, {
         "name": dataset.name,
@@ -81,7 +87,7 @@ def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
         "n_test": len(X_test),
         "n_features": X.shape[1],
         "n_classes": len(np.unique(rows.y)),
-        "preprocessing": whole.preprocessing,
+        "preprocessing": preprocessing,
     }
 
 

@@ -30,7 +30,7 @@ from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import Listing, Pivot, skip_notes
+from ..tables import Listing, Pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -397,6 +397,7 @@ class Tables(Experiment):
         ),
     )
     layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
+    skipped_by = ("method", "table")
 
     def prepare(self) -> list[dict[str, Any]]:
         known_names("method", self.options.methods, METHODS)
@@ -439,7 +440,3 @@ class Tables(Experiment):
             )
         }
         return {"ranks": {name: found for name, found in ranks.items() if found}}
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        return skip_notes(results, "method", "table")

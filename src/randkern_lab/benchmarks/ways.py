@@ -21,7 +21,7 @@ from ..contenders import Contender
 from ..options import option
 from ..panels import Panel, draw
 from ..runner import Case, SkippedCase
-from ..tables import Listing, skip_notes
+from ..tables import Listing
 from .classifiers import ClassifierExperiment
 from .ridge_models import RidgeOnFeatures, own_ridge
 from .rows import RowOptions
@@ -110,6 +110,7 @@ class Ways(ClassifierExperiment):
     )
     layout: ClassVar = {"title": _TITLE, "size": (4.8, 4.4)}
     contenders = METHODS
+    skipped_by = ("method", "n_train", "n_components")
 
     def cases(self) -> Iterator[Case]:
         """Return the sizes of each method."""
@@ -133,10 +134,6 @@ class Ways(ClassifierExperiment):
         found = super().measure(case)
         seed, gigabytes = self.options.seed, found["peak_memory_bytes"] / 1e9
         return {"seed": seed, "peak_gb": gigabytes, **found}
-
-    @classmethod
-    def notes(cls, results: Mapping[str, Any]) -> list[str]:
-        return skip_notes(results, "method", "n_train", "n_components")
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:
