@@ -21,7 +21,10 @@ SOURCES = Path(__file__).resolve().parents[1]
 _PACKAGES = ("randkern", "randkern_lab")
 #: Methods and attributes of experiments that only present results.
 _SHOWING = frozenset(
-    {"tables", "figure", "figures", "write", "listed", "panels", "layout"}
+    {
+        *("tables", "figure", "figures", "write", "listed", "panels", "layout"),
+        "skipped_by",
+    }
 )
 #: Code that runs cases, stores records and draws them, which determines no number.
 _KEEPING = "randkern_lab.runner.Experiment"
