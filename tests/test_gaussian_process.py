@@ -9,6 +9,7 @@ from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor as ScikitProcess
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.gaussian_process.kernels import Matern as ScikitMatern
+from sklearn.linear_model import Ridge
 
 import randkern as rk
 from randkern._random import Stream
@@ -241,6 +242,21 @@ def test_gradients(name, D, weighted, data):
     np.testing.assert_allclose(
         gradient, numeric, rtol=0, atol=(1e-4 if rough else 1e-6) * size
     )
+
+
+@pytest.mark.parametrize("kernel", [SMOOTH["twice"], rk.Gaussian([1.0, 2.0, 1.5])])
+def test_one_cosine_per_frequency(kernel, data):
+    X, Y, X_test, _ = data
+    model = fixed(kernel, 31, fourier="offset").fit(X, Y)
+    features = rk.RandomFeatures(kernel, 31, fourier="offset", random_state=0)
+    Z = features.fit_transform(X)
+    ridge = Ridge(0.05, fit_intercept=False).fit(Z, Y)
+    expected = ridge.predict(features.transform(X_test))
+    np.testing.assert_allclose(model.predict(X_test), expected, atol=1e-8)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    assert value == pytest.approx(dense_evidence(Z, Y, 0.05))
+    numeric = differences(model.log_marginal_likelihood, model.theta_)
+    np.testing.assert_allclose(gradient, numeric, atol=1e-6 * np.abs(gradient).max())
 
 
 def test_names_of_hyperparameters():

@@ -202,8 +202,10 @@ def test_dask_collections():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="landmarks"):
         nystrom(landmarks="best").fit(X)
-    with pytest.raises(ValueError, match="features"):
+    with pytest.raises(ValueError, match=r"^landmarks, read as rows .* 2 features"):
         nystrom(landmarks=X[:3, :2]).fit(X)
+    with pytest.raises(ValueError, match=r"^landmarks, read as rows .* contains NaN"):
+        nystrom(landmarks=np.nan * X[:3]).fit(X)
     with pytest.raises(ValueError, match="n_components"):
         nystrom(n_components=0).fit(X)
     for how in ("uniform", "rpcholesky"):

@@ -323,6 +323,7 @@ def test_process_learns_a_period():
         (rk.Softmax(0.0), "scale must be a positive finite number, got 0.0"),
         (rk.Softmax(features="trig"), "features must be one of"),
         (rk.SpectralMixture([1.0], [[0.0]], [[0.1]]), r"means must be .* \(1, 3\)"),
+        (rk.SpectralMixture([], [], []), "weights is empty"),
         (rk.SpectralMixture([-1.0], [[0.0] * 3], [[0.1] * 3]), "weights must be pos"),
         (rk.SpectralMixture(1.0, [[0.0] * 3], [[0.1] * 3]), "weights must be"),
         (rk.Periodic(0.0), "period must be a positive finite number"),

@@ -1913,8 +1913,19 @@ def test_values_of_another_type_are_refused_if_none_is_known(known, given):
 
 def test_texts_that_never_repeat_are_ignored_with_a_warning():
     table = TABLE.assign(remark=[f"remark {i}" for i in range(N)])
-    with pytest.warns(UserWarning, match="'remark' is ignored: each of its 160 texts"):
+    told = "'remark' is ignored: each of its 160 texts"
+    with pytest.warns(UserWarning, match=told):
         rk.TabularEncoder().fit(table)
+    with pytest.warns(UserWarning) as warned:
+        regressor(time_limit=1).fit(table, TARGET)
+    assert sum(told in str(each.message) for each in warned) == 1
+
+
+@pytest.mark.parametrize("make", [regressor, classifier, rk.TabularEncoder])
+def test_arrays_of_texts_are_refused_with_advice(make):
+    rows = TABLE[["noise", "colour"]].to_numpy()
+    with pytest.raises(ValueError, match=r"row 0 of column 1 .* Pass a dataframe"):
+        make().fit(rows, TARGET if make is regressor else LABELS)
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])

@@ -355,7 +355,7 @@ def naming_cells(X: Any) -> Iterator[None]:
                 kind = TypeError if isinstance(cause, TypeError) else ValueError
                 raise kind(
                     f"row {i} of column {j} of X holds {shortened(value)}, expected a "
-                    f"number: {cause}."
+                    f"number: {cause}. Pass a dataframe if columns hold text."
                 ) from error
         raise
 

@@ -334,7 +334,10 @@ class NystromFeatures(_FeatureTransformer):
     def _plan(self, X: Rows, sample_weight: np.ndarray | None, stream: Stream) -> Plan:
         landmarks = self.landmarks
         if not isinstance(landmarks, str):
-            landmarks = validate_rows(self, landmarks, reset=False)
+            try:
+                landmarks = validate_rows(self, landmarks, reset=False)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"landmarks, read as rows of X: {error}") from error
         limit = resolve_memory_limit(ops_of(X).memory_limit(X))
         return landmark_plan(
             self.kernel_,

@@ -63,6 +63,10 @@ class SpectralMixture(Leaf):
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
         n_mixtures, width = np.size(self.weights), len(self._selected(n_features))
+        if not n_mixtures:
+            raise ValueError(
+                "weights is empty; a mixture needs at least one component."
+            )
         for name in ("weights", "means", "scales"):
             values = np.asarray(getattr(self, name), dtype=float)
             shape = (n_mixtures,) if name == "weights" else (n_mixtures, width)

@@ -271,7 +271,7 @@ class ClassLabels:
         """Set the classes and their weights, given the total weights of their rows."""
         if len(classes) < 2:
             raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes, got 1 class: "
+                f"labels of at least 2 classes are needed, got 1 class: "
                 f"{classes.tolist()}."
             )
         self.classes_ = classes

@@ -112,6 +112,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
+    fourier : {"pair", "offset"}, default="pair"
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
         `n_components` landmark rows. The mean is then that of the subset of regressors,
@@ -275,6 +278,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         normalize_y: bool = False,
         weights: str = "counts",
         projection: str = "auto",
+        fourier: str = "pair",
         features: str = "random",
         correction: str = "dtc",
         far_variance: str = "features",
@@ -293,6 +297,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.normalize_y = normalize_y
         self.weights = weights
         self.projection = projection
+        self.fourier = fourier
         self.features = features
         self.correction = correction
         self.far_variance = far_variance

@@ -69,6 +69,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
+    fourier : {"pair", "offset"}, default="pair"
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
     features : {"random", "nystrom"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
         `n_components` landmark rows, with the variance of the deterministic training
@@ -143,6 +146,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         multi_class: str = "one_vs_rest",
         class_weight: Any = None,
         projection: str = "auto",
+        fourier: str = "pair",
         features: str = "random",
         far_variance: str = "features",
         memory_limit: Any = None,
@@ -157,6 +161,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self.multi_class = multi_class
         self.class_weight = class_weight
         self.projection = projection
+        self.fourier = fourier
         self.features = features
         self.far_variance = far_variance
         self.memory_limit = memory_limit

@@ -27,6 +27,7 @@ from randkern._validation import (
     is_table,
     is_time,
     n_free_texts,
+    naming_cells,
     no_numbers,
     numbers_of,
     objects_of,
@@ -400,14 +401,15 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
     check_readable(X)
-    return validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=np.float64,
-        ensure_all_finite="allow-nan",
-        ensure_min_samples=least_rows,
-    )
+    with naming_cells(X):
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least_rows,
+        )
 
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:

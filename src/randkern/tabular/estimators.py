@@ -163,7 +163,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """
         if len(y) > MOST_FACTORISED:
             return X, y, weight
-        encoder = encoder_to_arrays("standard").fit(X, sample_weight=weight)
+        encoder = encoder_to_arrays("standard")
+        quietly(encoder, X, None, weight)  # what it warns of is told by a later fit
         found = different_rows(encoder.transform(X), y, weight)
         if found is None or (len(found[0]) == len(y) and not self._weighted):
             return X, y, weight
@@ -222,8 +223,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         standard = encoder_to_arrays("standard").fit(X, sample_weight=self._counts)
         self._encoders = {"standard": standard}
         if len(standard._varying):
-            quantile = encoder_to_arrays("quantile").fit(X, sample_weight=self._counts)
-            self._encoders["quantile"] = quantile
+            quantile = self._encoders["quantile"] = encoder_to_arrays("quantile")
+            quietly(quantile, X, None, self._counts)
         sample = _safe_indexing(X, self._searched)
         self._rows = {
             numbers: encoder.transform(sample)

@@ -425,9 +425,10 @@ def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
     return over
 
 
-def quietly(model: Any, X: np.ndarray, y: np.ndarray, weight: Any) -> None:
-    """Fit a model without warnings of what is expected of its data."""
+def quietly(model: Any, X: Any, y: Any, weight: Any) -> None:
+    """Fit a model without warnings of what is expected of its data, or was told."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "column .* is ignored: each", UserWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", IllConditionedWarning)
         model.fit(X, y, weight)
