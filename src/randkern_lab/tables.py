@@ -178,8 +178,8 @@ def _cell(records: Records, shown: Cell) -> str:
 
 
 def _mean(records: Records, key: str) -> float | None:
-    values = [r[key] for r in records if r.get(key) is not None]
-    return float(np.mean(values)) if values else None
+    known = [record for record in records if record.get(key) is not None]
+    return mean_of(known, key) if known else None
 
 
 def _position(place: tuple[Any, ...]) -> tuple[Any, ...]:

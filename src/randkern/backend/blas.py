@@ -14,9 +14,10 @@ whose products OpenBLAS computes correctly.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -27,6 +28,9 @@ from threadpoolctl import ThreadpoolController
 # time; the second takes some 50 ms on one thread.
 _LEAST_OPERATIONS = 64**3 / 3
 _MOST_OPERATIONS = 1e9
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 @cache
@@ -54,15 +58,19 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
         yield
 
 
-def short_on_one_thread(operations):
+def short_on_one_thread(
+    operations: Callable[..., float],
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """Decorate a function whose floating-point operations `operations` counts.
 
     `operations` takes the same arguments.
     """
 
-    def decorate(function):
+    def decorate(
+        function: Callable[_Arguments, _Result],
+    ) -> Callable[_Arguments, _Result]:
         @wraps(function)
-        def call(*args, **kwargs):
+        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             with one_thread_if_short(operations(*args, **kwargs)):
                 return function(*args, **kwargs)
 

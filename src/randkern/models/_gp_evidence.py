@@ -316,8 +316,6 @@ class LikelihoodOfRows(ABC):
     """
 
     precise = True
-    # Whether the traces of a gradient are estimated.
-    _estimated: bool = False
 
     def __init__(self, rows: ArrayRows, hyper: Hyperparameters, plan: Plan | None):
         self.rows, self.hyper, self.plan = rows, hyper, plan
@@ -335,6 +333,11 @@ class LikelihoodOfRows(ABC):
         n = self.rows.n_rows
         D = n if self.plan is None else self.plan.n_components
         return (1.5 if self._estimated else 4.0) * n * D * min(n, D)
+
+    @property
+    def _estimated(self) -> bool:
+        """Whether the traces of a gradient are estimated."""
+        return False
 
     def _covariance(
         self, hyper: Hyperparameters
@@ -394,7 +397,7 @@ class Evidence(LikelihoodOfRows):
         return posterior.evidence, out
 
     @property
-    def _estimated(self) -> bool:  # type: ignore[override]
+    def _estimated(self) -> bool:
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components

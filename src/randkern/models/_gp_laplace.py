@@ -323,11 +323,14 @@ class _FeatureProblem(Problem):
 
     def go_to(self, at: np.ndarray) -> None:
         self.at = at
-        given = at, self.likelihood, self.target, "step"
-        value, slope, gram = self.features.reduce(_sums, *given)
+        value, slope, gram = self._sums("step")
         self.value = value - 0.5 * float(at @ at)
         self.gradient = slope - at
         self.factor = self._factor_of(gram)
+
+    def _sums(self, curvature: str) -> tuple[float, np.ndarray, np.ndarray]:
+        given = self.at, self.likelihood, self.target, curvature
+        return self.features.reduce(_sums, *given)
 
     def step(self) -> tuple[np.ndarray, float]:
         step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)
@@ -337,8 +340,7 @@ class _FeatureProblem(Problem):
         """Return the factor of I + ZᵀWZ, which may differ from that of the steps."""
         if not self.likelihood.steps_apart:
             return self.factor
-        given = self.at, self.likelihood, self.target, "curvature"
-        return self._factor_of(self.features.reduce(_sums, *given)[2])
+        return self._factor_of(self._sums("curvature")[2])
 
     def _factor_of(self, gram: np.ndarray) -> np.ndarray:
         algebra = ops_of(gram).algebra
