@@ -36,7 +36,8 @@ FEW = MORE[:120]
 
 @pytest.fixture(scope="module")
 def regressor():
-    model = rk.TabularRegressor(2, warm_start=True, random_state=0)
+    # Far more time than the fit takes: models that end early leave out members.
+    model = rk.TabularRegressor(10, warm_start=True, random_state=0)
     return model.fit(FEW, TARGET[:120])
 
 
@@ -63,7 +64,7 @@ def test_equal_rows_have_the_same_model(regressor, searches, tmp_path):
 
 
 def test_equal_labels_have_the_same_model(searches):
-    model = rk.TabularClassifier(2, warm_start=True, random_state=0)
+    model = rk.TabularClassifier(10, warm_start=True, random_state=0)
     P = model.fit(FEW, LABELS[:120]).predict_proba(FEW)
     again = model.fit(FEW, LABELS[:120]).predict_proba(FEW)
     np.testing.assert_allclose(again, P, atol=1e-6)
@@ -162,7 +163,7 @@ def test_landmarks_are_no_more_than_were_judged(monkeypatch):
     for name, value in (("_MOST_ROWS", 50), ("_FEATURE_ROWS", 60)):
         monkeypatch.setattr(classification, name, value)
     counts = []
-    model = rk.TabularClassifier(2, warm_start=True, random_state=0)
+    model = rk.TabularClassifier(10, warm_start=True, random_state=0)
     for most in (30, 45, 20):
         monkeypatch.setattr(classification, "_LANDMARKS", (10, most))
         model.fit(TABLE, LABELS)
