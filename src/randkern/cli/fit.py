@@ -24,8 +24,6 @@ _LEAST = 10
 # and the report leave. Both get at least a share of the limit.
 _JUDGED_SHARES, _LEAST_SHARE = {True: 0.5, False: 0.85}, 0.2
 
-# What draws a report, and the extra that installs it.
-_FIGURES = ("matplotlib", "plot")
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
 _SPACE_SHARE = 4
@@ -60,8 +58,7 @@ def command(
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
     began = perf_counter()
-    for module, extra in (("skops.io", "skops"), ("jinja2", "cli"), _FIGURES):
-        import_extra(module, "randkern fit", extra)
+    _check_extras()
     from ..report import fitted_rows, panels, render, summarise
     from ..tabular import TabularClassifier, TabularRegressor
 
@@ -83,9 +80,9 @@ def command(
 
     def write(fitted: str) -> None:
         """Write the model, which is `fitted` to some rows, with its report."""
+        files.write_model(model)
         saved = [f"{files.model.name} is {fitted}."]
         page = render(judged, summary, title, figures, saved)
-        files.write_model(model)
         record = judged.record() | {"model": fitted}
         files.write_report(page, {"command": "fit", "arguments": arguments, **record})
 
@@ -119,6 +116,16 @@ def command(
         write(fitted)
     console.print(f"{files.model.name} is {fitted}", soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
+
+
+def _check_extras() -> None:
+    """Raise, before any work, if something is missing that writes the files."""
+    for module, extra in (
+        ("skops.io", "skops"),
+        ("jinja2", "cli"),
+        ("matplotlib", "plot"),
+    ):
+        import_extra(module, "randkern fit", extra)
 
 
 class _Files:
