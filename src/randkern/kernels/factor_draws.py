@@ -68,7 +68,7 @@ def allot(
     terms. A sequence holds the numbers themselves.
     """
     n_terms = len(most)
-    if not isinstance(n_components, Integral):
+    if not isinstance(n_components, (int, Integral)):
         return _checked_widths(n_components, most)
     if n_components < n_terms:
         raise ValueError(
