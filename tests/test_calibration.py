@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import randkern as rk
 from randkern.models import _ridge, calibration
-from randkern.models.calibration import half_widths, temperature_of
+from randkern.models.calibration import conformal_quantile, temperature_of
 
 SYSTEMS = pytest.mark.parametrize(
     "n_components", [11, 61, None], ids=["primal", "dual", "exact"]
@@ -179,7 +179,7 @@ def test_several_targets_have_widths_of_their_own(rng):
 def test_ranks():
     sizes = np.array([[3.0], [1.0], [2.0], [4.0]])
     for coverage, expected in ((0.2, 1), (0.21, 2), (0.8, 4), (0.81, np.inf)):
-        assert half_widths(sizes, coverage)[0] == expected
+        assert conformal_quantile(sizes, coverage)[0] == expected
 
 
 def test_fits_that_leave_nothing_out_say_what_to_do(rng):
@@ -272,3 +272,26 @@ def test_probabilities_of_support_vector_machines(rng, classes, weighted):
         clone(fit).fit(X, np.arange(60) == 3)
     with pytest.raises(ValueError, match="arrays in memory, got RowBlocks"):
         clone(fit).fit(rk.RowBlocks.from_arrays(X, y))
+
+
+def test_quantiles_count_weights():
+    """A weighted quantile is that of repeated values, up to the size of the sample."""
+    rng = np.random.default_rng(5)
+    sizes, weight = abs(rng.normal(size=(400, 2))), rng.integers(1, 5, size=400)
+    for coverage in (0.5, 0.8, 0.9):
+        found = conformal_quantile(sizes, coverage, weight.astype(float))
+        # As if the new row had the weight of a typical row, as often as it counts.
+        total, new = weight.sum(), (weight**2).sum() / weight.sum()
+        expected = np.quantile(
+            np.repeat(sizes, weight, axis=0),
+            coverage * (1 + new / total),
+            axis=0,
+            method="inverted_cdf",
+        )
+        np.testing.assert_array_equal(found, expected)
+        for factor in (1e-200, 1 / 3, 1e200):
+            scaled = conformal_quantile(sizes, coverage, factor * weight)
+            np.testing.assert_array_equal(scaled, found)
+    same = conformal_quantile(sizes, 0.9, np.full(400, 0.1))
+    np.testing.assert_array_equal(same, conformal_quantile(sizes, 0.9))
+    assert np.isinf(conformal_quantile(sizes, 0.9, np.zeros(400))).all()

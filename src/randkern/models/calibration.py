@@ -165,17 +165,45 @@ def check_coverage(coverage: Any) -> float:
     return float(coverage)
 
 
-def half_widths(sizes: Any, coverage: float) -> Any:
-    """Return the ⌈c(n + 1)⌉-th smallest of n absolute residuals, for each column.
+def conformal_quantile(values: Any, coverage: float, weight: Any = None) -> Any:
+    """Return the quantile of values that one more value exceeds seldom, per column.
 
-    Infinite if there are too few. The absolute residual of one more row is larger with
-    probability at most 1 − c (split conformal prediction).
+    The least v with Σ_{i: v_i ≤ v} w_i ≥ c (Σ_i w_i + w*), infinite if there is none:
+    the weight w* = Σ_i w_i² / Σ_i w_i of the new value may lie anywhere above the
+    others. Without weights it is the ⌈c(n + 1)⌉-th smallest value, which an exchangeable
+    new value exceeds with probability at most 1 − c (split conformal prediction). Only
+    ratios of weights matter, and values of negligible weight do not count (weighted
+    split conformal prediction: Barber, Candès, Ramdas and Tibshirani 2023, "Conformal
+    prediction beyond exchangeability", eq. 11).
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+        For example absolute residuals. The quantile from below is
+        ``-conformal_quantile(-values, coverage, weight)``.
+    coverage : float
+        c, between 0 and 1.
+    weight : array of shape (n,), optional
+        Non-negative; None: 1 each.
+
+    Returns
+    -------
+    array of shape (k,)
     """
-    ops, n = ops_of(sizes), len(sizes)
-    rank = math.ceil(coverage * (n + 1))
-    if rank > n:
-        return math.inf + ops.zeros(sizes.shape[1:], sizes)
-    return ops.xp.sort(sizes, axis=0)[rank - 1]
+    ops, n = ops_of(values), len(values)
+    infinite = math.inf + ops.zeros(values.shape[1:], values)
+    weight = ops.ones(n, values) if weight is None else weight
+    largest = float(weight.max()) if n else 0.0
+    if largest == 0:
+        return infinite
+    weight = weight / largest
+    total = float(weight.sum())
+    needed = coverage * (total + float((weight**2).sum()) / total)
+    order = ops.xp.argsort(values, axis=0)
+    below = (weight[order].cumsum(axis=0) < needed).sum(axis=0)
+    chosen = ops.xp.take_along_axis(order, below.clip(max=n - 1)[None], axis=0)
+    quantiles = ops.xp.take_along_axis(values, chosen, axis=0)[0]
+    return ops.xp.where(below < n, quantiles, infinite)
 
 
 def _has_residuals(estimator: Any) -> bool:
@@ -212,7 +240,7 @@ class LeaveOneOutIntervals:
         -------
         ndarray of shape (n, 2), or (n, n_targets, 2)
         """
-        width = half_widths(self._left_out_sizes, check_coverage(coverage))
+        width = conformal_quantile(self._left_out_sizes, check_coverage(coverage))
         mean = self.predict(X)
         if is_dask(mean):
             width = ops_of(width).to_host(width)

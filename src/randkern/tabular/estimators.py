@@ -28,7 +28,7 @@ from randkern._validation import check_given
 from randkern.backend.compiled_loops import working_seconds
 from randkern.data import row_blocks
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
-from randkern.models.calibration import check_coverage, half_widths
+from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
 from randkern.tabular.effects import ColumnEffects, Half
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
@@ -774,7 +774,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return intervals for a block of rows, (n, k, 2)."""
         sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
         if self._folds is None:
-            width = near * half_widths(sizes, coverage)
+            width = near * conformal_quantile(sizes, coverage)
             mean = self.model_.predict(X)
             return np.stack([mean - width, mean + width], axis=-1)
         centres = sum(
