@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.cli import predict
 
 NEEDED = {"OpticalFeatures": {"device": rk.optics.SimulatedOPU(20, random_state=0)}}
 QUICK = {"n_components": 20, "time_limit": 1, "random_state": 0}
@@ -169,7 +168,7 @@ def test_predictions_are_replaced_as_a_whole(suffix, rows, tmp_path, monkeypatch
         out.name,
     }
     monkeypatch.setattr(rk, "load", None)
-    monkeypatch.setattr(predict, "check_writable", _refuse)
+    monkeypatch.setattr("randkern._files.check_writable", _refuse)
     result = run("predict", model, rows, "--out", out)
     assert result.exit_code == 2
     assert f"{tmp_path}: read-only" in result.output

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from randkern._extras import import_extra
-from randkern._files import atomic_write, check_writable
 
 from .console import output, progress_bar
 from .tables import naming, read
@@ -59,6 +58,8 @@ def command(
 
 def _check_out(out: str) -> None:
     """Raise if predictions could not be written, before computing any."""
+    from .._files import check_writable
+
     path = Path(out)
     if out == "-":
         return
@@ -160,6 +161,8 @@ def _per_target(name: str, values: Any) -> dict[str, Any]:
 
 
 def _write(predictions: Any, out: str) -> None:
+    from .._files import atomic_write
+
     if out == "-":
         predictions.to_csv(sys.stdout, index=False)
         return
