@@ -17,6 +17,7 @@ __all__ = [
     "NarrowMarginError",
     "NoSignalWarning",
     "NotSeparableError",
+    "RowsChangedError",
     "UnresolvedKernelError",
 ]
 
@@ -39,6 +40,10 @@ class DataFileError(ValueError):
 
 class DeadlineWarning(UserWarning):
     """A time limit has cut a fit short, which may differ on a faster machine."""
+
+
+class RowsChangedError(ValueError):
+    """A later pass over a stream gave other rows, targets or weights than the first."""
 
 
 class IllConditionedWarning(UserWarning):

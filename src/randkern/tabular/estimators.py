@@ -425,8 +425,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         − √(2/n), and near `coverage` in practice. As the kernel is learned from the
         same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
         number of lengthscales and penalties; up to 600 rows, by their ratio in five
-        folds whose kernels are learned without the fold, if that is larger. If p > 0.8n,
-        deviations from the mean replace them. For more rows, intervals are centred at
+        folds whose kernels are learned without the fold, if that is larger. For p >
+        0.8n deviations from the mean replace them. For more rows, intervals are centred at
         the prediction, with a width given by a quantile of the
         residuals of 1,500 rows: leave-one-out residuals if the Gram matrix is
         factorised (the jackknife, with asymptotically correct coverage for stable
