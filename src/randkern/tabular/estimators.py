@@ -426,12 +426,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
         number of lengthscales and penalties; up to 600 rows, by their ratio in five
         folds whose kernels are learned without the fold, if that is larger. For p >
-        0.8n deviations from the mean replace them. For more rows, intervals are centred at
-        the prediction, with a width given by a quantile of the
-        residuals of 1,500 rows: leave-one-out residuals if the Gram matrix is
-        factorised (the jackknife, with asymptotically correct coverage for stable
-        fits), otherwise residuals of held-out rows (split conformal prediction,
-        approximately: the same rows have chosen between two fits).
+        0.8n deviations from the mean replace them. For more rows, intervals are
+        centred at the prediction, with a width given by a quantile of the residuals of
+        1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
+        jackknife, with asymptotically correct coverage for stable fits), otherwise
+        residuals of held-out rows (split conformal prediction, approximately: the same
+        rows have chosen between two fits). Quantiles count the weights of rows, of
+        which only ratios matter.
 
         If the learned kernel predicts the sizes of residuals, they are divided by their
         mean size near the row: intervals are then wider where targets are noisier.
