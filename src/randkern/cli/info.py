@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import output, user_messages
+from .console import output
 
 _MOST_NAMES = 20
 
@@ -14,11 +14,10 @@ def command(
     model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
 ) -> None:
     """Print what a model is, which columns it takes, and the code that builds it."""
-    with user_messages():
-        import randkern
+    import randkern
 
-        fitted = randkern.load(model)
-        lines = list(_lines(fitted, model.stat().st_size))
+    fitted = randkern.load(model)
+    lines = list(_lines(fitted, model.stat().st_size))
     console = output()
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)

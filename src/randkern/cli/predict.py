@@ -8,7 +8,7 @@ import typer
 
 from randkern._extras import import_extra
 
-from .console import output, progress_bar, user_messages
+from .console import output, progress_bar
 from .tables import naming, read
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -41,19 +41,16 @@ def command(
     Writes a column ``prediction``; with --interval ``low`` and ``high``, with
     --probabilities a column per class.
     """
-    with user_messages():
-        import randkern
-        from randkern.datasets.frames import dates_as_days
-        from randkern.deployment import categories_of
+    import randkern
+    from randkern.datasets.frames import dates_as_days
+    from randkern.deployment import categories_of
 
-        _check_out(out)
-        fitted = randkern.load(model)
-        with naming(data):
-            frame = dates_as_days(
-                _columns(fitted, read(data), data), categories_of(fitted)
-            )
-            predictions = _predictions(fitted, frame, interval, probabilities)
-        _write(predictions, out)
+    _check_out(out)
+    fitted = randkern.load(model)
+    with naming(data):
+        frame = dates_as_days(_columns(fitted, read(data), data), categories_of(fitted))
+        predictions = _predictions(fitted, frame, interval, probabilities)
+    _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")
 
