@@ -90,8 +90,9 @@ class _FeatureTransformer(
         """
         check_is_fitted(self)
         if is_dask(X) and not isinstance(X, DeviceBlocks):
-            dtypes = np.ravel(X.dtypes if hasattr(X, "dtypes") else X.dtype)
-            dtype = np.float32 if (dtypes == np.float32).all() else np.float64
+            dtypes = X.dtypes if hasattr(X, "dtypes") else [X.dtype]
+            single = all(each == np.float32 for each in dtypes)
+            dtype = np.float32 if single else np.float64
             names = self.get_feature_names_out()
             return lazily(self.transform, X, self._n_features_out, dtype, names)
         X = validate_rows(self, X, reset=False)

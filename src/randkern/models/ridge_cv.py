@@ -165,9 +165,8 @@ class _ChoosesAlpha(KernelRidge):
             name = type(self).__name__
             raise ValueError(
                 f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
-                "fit it to a sample in memory, and then "
-                f"{name.removesuffix('CV')}(search.kernel_, alpha=search.alpha_) to all "
-                "rows."
+                "fit it to a sample in memory, and with its kernel_ and alpha_ fit "
+                f"{name.removesuffix('CV')} to all rows."
             )
         super()._fit(X, y, sample_weight)
 
