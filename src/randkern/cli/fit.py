@@ -1,5 +1,6 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from . import options
 from .console import output, titled_table, user_messages
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
@@ -36,6 +38,13 @@ def command(
         Path | None,
         typer.Option(help="Rows that judge the model; by default a fifth of the data."),
     ] = None,
+    categorical: options.Categorical = None,
+    numeric: options.Numeric = None,
+    drop: options.Drop = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    dayfirst: options.DayFirst = None,
+    strip: options.Strip = False,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool, typer.Option(help="Fit all rows once the model has been judged.")
@@ -59,7 +68,10 @@ def command(
         from ..tabular import TabularClassifier, TabularRegressor
 
         console = output()
-        table = load(data, target, task, test=test)
+        form = options.table_format(
+            categorical, numeric, drop, decimal, thousands, dayfirst, strip
+        )
+        table = load(data, target, task, test=test, form=form)
         split = _split(table, seed)
         console.print(described(table, task), soft_wrap=True)
         classes = table.task == "classification"
@@ -70,6 +82,7 @@ def command(
             return max(share * seconds, _LEAST_SHARE * time_limit)
 
         model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
+        model.table_schema_ = table.schema
         out.mkdir(parents=True, exist_ok=True)
         judged = _judge(model, table.task, split)
         console.print(_leaderboard(model))
@@ -92,6 +105,7 @@ def command(
                 "data": data,
                 "target": target,
                 "task": table.task,
+                "format": asdict(form),
                 "time_limit": time_limit,
                 "refit": refit,
                 "seed": seed,
