@@ -134,7 +134,8 @@ def trial_progress(model: Any, doing: str) -> Iterator[None]:
 
         def tell(n: int) -> None:
             seconds = min(int(time.perf_counter() - began), limit)
-            report(seconds, limit, f"{doing}: {n} kernels tried")
+            kernels = "kernel" if n == 1 else "kernels"
+            report(seconds, limit, f"{doing}: {n} {kernels} tried")
 
         tell(0)
         if hasattr(model, "set_callbacks"):  # scikit-learn 1.9

@@ -44,6 +44,7 @@ from randkern._validation import (
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.namespace import empty_on
 from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
+from randkern.data.fingerprint import fingerprint_of, rows_changed
 from randkern.data.row_blocks import RowBlocks
 from randkern.data.sample import RowSample, sample_size
 from randkern.data.training_data import (
@@ -376,6 +377,7 @@ class _Look:
     n_bytes: int
     dtypes: frozenset[np.dtype]
     seen: list[Any]
+    fingerprints: tuple[int, ...]
     sample: RowSample
 
     @classmethod
@@ -386,6 +388,7 @@ class _Look:
             sum(look.n_bytes for look in looks),
             frozenset().union(*(look.dtypes for look in looks)),
             [seen for look in looks for seen in look.seen],
+            tuple(value for look in looks for value in look.fingerprints),
             RowSample.merged(look.sample for look in looks),
         )
 
@@ -394,9 +397,9 @@ def _first_look(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
 ) -> _Look:
     X, y, weight = block
-    sample, seen = RowSample(), []
+    sample, seen, fingerprint = RowSample(), [], 0
     if X.shape[0] == 0 and (y is None or len(y) == 0):
-        return _Look((0,), 0, frozenset(), [], sample)
+        return _Look((0,), 0, frozenset(), [], (), sample)
     try:
         X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
@@ -408,19 +411,27 @@ def _first_look(
             if len(y) != X.shape[0]:
                 raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
             seen = [estimator._seen_in(X, y, weight)]
+            fingerprint = fingerprint_of(X, y, weight, 0)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample.add(X, weight, stream.generator())
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
-    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), seen, sample)
+    dtypes = frozenset([X.dtype])
+    return _Look((X.shape[0],), n_bytes, dtypes, seen, (fingerprint,), sample)
 
 
-def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
+def _checked_rows(
+    block: Any, estimator: Any, dtype: np.dtype, fingerprint: int
+) -> ArrayRows:
+    """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
-    X = checked_partition(X, estimator.n_features_in_).astype(dtype, copy=False)
+    X, y = checked_partition(X, estimator.n_features_in_), np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
-    return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
+    if fingerprint_of(X, y, weight, 0) != fingerprint:
+        raise rows_changed("a partition of X, computed again,")
+    X = X.astype(dtype, copy=False)
+    return ArrayRows(X, *estimator._targets_of(X, y, weight))
 
 
 # -- reading -----------------------------------------------------------------------
@@ -475,7 +486,10 @@ def read_dask(
     n_targets = estimator._learn_from(found.seen)
     dtype = np.result_type(*found.dtypes)
     call, worker = delayed(on_one_thread), for_workers(estimator)
-    rows = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
+    rows = tuple(
+        call(_checked_rows, block, worker, dtype, fingerprint)
+        for (block, _), fingerprint in zip(filled, found.fingerprints, strict=True)
+    )
     workers, limit = _workers(), estimator.memory_limit
     if workers:
         memory = sum(each["memory_limit"] or 0 for each in workers)

@@ -157,6 +157,11 @@ class TableSchema:
         """The columns that are read as texts."""
         return [name for name, kind in self.kinds.items() if kind == "category"]
 
+    @property
+    def dates(self) -> list[str]:
+        """The columns of dates, which become days."""
+        return [name for name, kind in self.kinds.items() if kind == "date"]
+
     def apply(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Return a table with its columns as at the fit.
 

@@ -78,8 +78,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         variance of f is fixed.
     noise : float, default=1e-2
         σ² > 0, the **variance** of the noise (scikit-learn's ``alpha``); also learned.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
         None keeps the given hyperparameters.
     n_restarts_optimizer : int, default=0
@@ -268,7 +269,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self,
         kernel: Kernel | None = None,
         noise: float = 1e-2,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,

@@ -410,8 +410,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error for
         leave-one-out, the coefficient of determination for folds. Targets whose squares
@@ -485,7 +486,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         self,
         kernel: Kernel | None = None,
         alphas: float | Sequence[float] = DEFAULT_ALPHAS,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         scoring: Any = None,
         cv: Any = None,
@@ -524,8 +525,9 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error of
         the targets ±1 for leave-one-out, the accuracy for folds.
@@ -586,7 +588,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         self,
         kernel: Kernel | None = None,
         alphas: float | Sequence[float] = DEFAULT_ALPHAS,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         scoring: Any = None,
         cv: Any = None,
