@@ -64,7 +64,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
-from randkern.tabular.effects import ColumnEffects, Half
+from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
@@ -114,7 +114,7 @@ _PARTS = (
     *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
     *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
-    *(Candidates, ColumnEffects, ExactRidge, Half, Member, TabularModel, Trial),
+    *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
     *(TableFormat, TableSchema),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which

@@ -237,7 +237,12 @@ def _judge(model: Any, task: str, split: Any, fit: Any) -> Any:
 
 def _leaderboard(model: Any) -> Table:
     trials = model.leaderboard_
-    table = titled_table(f"the best of {len(trials)} kernels tried")
+    shown = min(len(trials), _SHOWN)
+    table = titled_table(
+        f"{shown} of {len(trials)} kernels tried",
+        caption="error: of rows left out in the search, as a share of that of the mean",
+        caption_justify="left",
+    )
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):

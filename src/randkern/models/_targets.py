@@ -53,7 +53,7 @@ class RealTargets:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         return self._values(X)
 
@@ -83,9 +83,11 @@ class RealTargets:
 
     def _learn_from(self, seen: list[int | None]) -> int:
         if len(set(seen)) > 1:
+            shapes = {None: "(n,)"} | {k: f"(n, {k})" for k in seen if k is not None}
+            found = " and ".join(sorted({shapes[k] for k in seen}))
             raise ValueError(
-                f"blocks of y have {sorted({n or 1 for n in seen})} targets; they must "
-                "all have as many."
+                f"blocks of y have the shapes {found}; they must all have the same "
+                "number of targets."
             )
         self._n_outputs = seen[0]
         return self._n_outputs or 1
@@ -287,7 +289,7 @@ class ClassLabels:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)
