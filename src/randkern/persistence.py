@@ -51,6 +51,7 @@ from randkern._files import (
 from randkern._random import Stream
 from randkern._validation import TableEncoder, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
@@ -114,6 +115,7 @@ _PARTS = (
     *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
+    *(TableFormat, TableSchema),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.
