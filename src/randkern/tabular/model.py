@@ -391,8 +391,10 @@ def code_of(kernel: Kernel) -> str:
         plain = value.tolist() if isinstance(value, np.ndarray) else value
         if isinstance(plain, np.generic):
             plain = plain.item()
-        if name == "lengthscale" or plain != defaults[name]:
+        if name == "lengthscale":
             changed.append(f"{name}={_code_of_numbers(plain)}")
+        elif plain != defaults[name]:
+            changed.append(f"{name}={plain!r}")
     return f"rk.{type(kernel).__name__}({', '.join(changed)})"
 
 
