@@ -342,7 +342,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
     values = _scores(model, inputs)
     if not hasattr(model, "predict_proba"):
         return values
-    values = values * (1 / float(model._temperature))
+    values = values * (1 / float(model._temperature)) + model._offset
     special = TracedOps().special
     two = len(model.classes_) == 2
     return special.expit(values) if two else special.softmax(values, 1)

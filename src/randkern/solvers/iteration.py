@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import tempfile
 import time
 import warnings
@@ -66,6 +67,9 @@ class Solution:
         Added to the diagonal of A in addition to the shift.
     seconds : float
         Wall-clock time of the solve; 0 if it was not measured.
+    companions : ndarray of shape (n, s) or None
+        Solutions for right-hand sides that shared the iterations, but did not decide
+        when to stop.
     """
 
     value: np.ndarray = field(repr=False)
@@ -74,6 +78,7 @@ class Solution:
     outcome: Outcome
     jitter: float = 0.0
     seconds: float = 0.0
+    companions: Any = field(default=None, repr=False)
 
     # The outcome is stored by name, as skops cannot load members of enumerations.
     def __getstate__(self) -> dict[str, Any]:
@@ -83,6 +88,9 @@ class Solution:
         self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
 
 
+# Sums over the targets differ by less than this share of their absolute terms, due to
+# the order of summation; one target of 10⁹ makes a larger difference.
+_SAME_TARGETS = 1e-11
 # Largest share of the time spent on writing.
 _SHARE = 0.05
 
@@ -100,7 +108,11 @@ class Checkpoint:
     attached : dict of str to array, optional
         Saved with every state.
     identity : dict of str to array, optional
-        Also saved; identifies this iteration.
+        Also saved; identifies this iteration, up to 1e-5 of the largest entry of each
+        column.
+    targets : array of shape (2, k), optional
+        Also saved: sums that identify the targets, and those of their absolute terms.
+        They must agree to nearly all digits.
 
     Examples
     --------
@@ -118,8 +130,10 @@ class Checkpoint:
         path: Any,
         attached: dict[str, Any] | None = None,
         identity: dict[str, Any] | None = None,
+        targets: np.ndarray | None = None,
     ):
         self.path = Path(path)
+        self.targets = targets
         self.attached = attached or {}
         self.identity = identity or {}
         self._saved_at = -np.inf
@@ -160,12 +174,27 @@ class Checkpoint:
                 return read_arrays(file, names)
         except FileNotFoundError:
             return None
-        except READING_ERRORS as error:
+        except (MemoryError, PermissionError) as error:
             raise CheckpointError(
-                f"{self.path} is not a checkpoint, or is damaged "
-                f"({type(error).__name__}: {error}); delete it to start anew, or name "
-                "another file."
+                f"{self.path} could not be read ({type(error).__name__}: {error}), but "
+                "may be intact: free some memory, or make the file readable, and fit "
+                "again."
             ) from error
+        except OSError as error:
+            if error.errno not in (None, errno.EINVAL):  # of positions outside the file
+                raise CheckpointError(
+                    f"{self.path} could not be read ({error}), but may be intact: fit "
+                    "again when its disk or network can be reached."
+                ) from error
+            raise self._damaged(error) from error
+        except READING_ERRORS as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path} is not a checkpoint, or is damaged ({type(error).__name__}: "
+            f"{error}); delete it to start anew, or name another file."
+        )
 
     def load_integers(self, names: Sequence[str]) -> dict[str, int]:
         """Return the non-negative integers of these names that the file has."""
@@ -195,6 +224,12 @@ class Checkpoint:
                 raise self.foreign()
             if not any(_fits(found.shape, shape) for shape in allowed):
                 raise self.foreign()
+        if self.targets is not None:
+            found = arrays.get("targets")
+            if found is None or found.shape != self.targets.shape:
+                raise self.foreign()
+            if np.any(abs(found - self.targets)[0] > _SAME_TARGETS * self.targets[1]):
+                raise self.foreign("a fit on other rows, targets or weights")
         for name, expected in self.identity.items():
             # By columns, as the sizes of targets may differ greatly.
             here = np.atleast_1d(expected)
@@ -215,7 +250,7 @@ class Checkpoint:
         arrays = {name: ops_of(each).to_host(each) for name, each in arrays.items()}
         try:
             with atomic_write(self.path) as file:
-                np.savez(file, **arrays, **self.identity, **self.attached)
+                np.savez(file, **arrays, **self._constants)
         except OSError as error:
             if first and not interrupted:
                 raise self._unwritable(error) from error
@@ -228,6 +263,12 @@ class Checkpoint:
             )
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
+
+    @property
+    def _constants(self) -> dict[str, Any]:
+        """The arrays that every state is saved with."""
+        targets = {} if self.targets is None else {"targets": self.targets}
+        return targets | self.identity | self.attached
 
     def foreign(self, owner: str = "another fit") -> CheckpointError:
         """Return the error for a file of another fit."""
