@@ -76,7 +76,7 @@ def test_sizes_are_those_of_fits_without_a_row(
     fitted = clone(model).fit(X, y, sample_weight=w if weighted else None)
     used = np.flatnonzero(w)
     expected = abs(y[used] - without_each(plain(model, fitted), X, y, w, used))
-    found = fitted._left_out[0][:, 0]
+    found = fitted._left_out_sizes[:, 0]
     if some:
         assert len(found) == 9
         gaps = abs(found[:, None] - expected) / expected

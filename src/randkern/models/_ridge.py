@@ -207,7 +207,8 @@ class KernelRidge(IterativeRidge):
             "solution_",
             "temperature_",
             "calibration_offset_",
-            "_left_out",
+            "_left_out_sizes",
+            "_left_out_weight",
         ):
             self.__dict__.pop(name, None)
 

@@ -11,6 +11,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from randkern.backend.namespace import ops_of
 from randkern.data.sharded import is_dask, lazily
@@ -43,7 +44,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         return self._values(X)
 
@@ -85,7 +86,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
@@ -102,7 +103,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
@@ -268,8 +269,10 @@ class LeaveOneOutIntervals:
     """A regressor that stores absolute residuals of rows left out of the fit."""
 
     predict: Any
-    # Absolute residuals, (m, k), and weights, (m,).
-    _left_out: tuple[Any, Any] | None = None
+    # Absolute residuals, (m, k), and weights of their rows, (m,).
+    _left_out_sizes: Any = None
+    _left_out_weight: Any = None
+    _n_outputs: int | None
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return intervals that contain the target with probability `coverage`.
@@ -294,19 +297,29 @@ class LeaveOneOutIntervals:
         sklearn.exceptions.NotFittedError
             After `partial_fit`, which stores no rows to leave out.
         """
-        coverage, mean = check_coverage(coverage), self.predict(X)
-        if self._left_out is None:
+        coverage = check_coverage(coverage)
+        check_is_fitted(self)
+        if self._left_out_sizes is None:
             raise NotFittedError(
                 f"this {type(self).__name__} has no intervals, which are made of "
                 f"residuals of rows left out of the fit: {ROWS_IN_BATCHES}. Use `fit` "
                 "on all rows, or quantiles of the residuals of rows that you set apart."
             )
-        sizes, weight = self._left_out
-        width = conformal_quantile(sizes, coverage, weight)
-        if is_dask(mean):
-            width = ops_of(width).to_host(width)
-        else:
-            width = ops_of(mean).float64_like(width, mean)
+        if is_dask(X):
+            if self._n_outputs is not None:
+                raise ValueError(
+                    "intervals of Dask collections are of models with one target, got "
+                    f"{self._n_outputs}; fit a model for each."
+                )
+            bounds, arguments = ["lower", "upper"], {"coverage": coverage}
+            return lazily(
+                self.predict_interval, X, 2, names=bounds, arguments=arguments
+            )
+        width = conformal_quantile(
+            self._left_out_sizes, coverage, self._left_out_weight
+        )
+        mean = self.predict(X)
+        width = ops_of(mean).float64_like(width, mean)
         width = width if mean.ndim == 2 else width[0]
-        stack = np.stack if is_dask(mean) else ops_of(mean).xp.stack
+        stack = ops_of(mean).xp.stack
         return stack([mean - width, mean + width], axis=-1)

@@ -340,7 +340,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
     if isinstance(model, GaussianProcessClassifier):
         return _process_probabilities(model, _rows(inputs))
     values = _scores(model, inputs)
-    if not hasattr(model, "predict_proba"):
+    if getattr(model, "_temperature", None) is None:
         return values
     values = values * (1 / float(model._temperature)) + model._offset
     special = TracedOps().special
