@@ -182,7 +182,8 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     if k == 1:
         F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
     target = is_class + (1 / F.shape[1] - is_class) / (n_effective + 1)
-    size = float(np.sqrt((F**2).mean())) or 1.0
+    # Of most rows: logits of some may be enormous, if a fit says nothing about them.
+    size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
     F = F / size
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -192,8 +193,8 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
         gradient = np.array([(error * F).sum(), *error.sum(axis=0)])
         return float(share @ (total - (target * values).sum(axis=1))), gradient
 
-    bounds = (size * math.exp(-_LARGEST), size * math.exp(-_LEAST))
-    start = np.array([np.clip(size, *bounds), *np.zeros(F.shape[1])])
+    bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
+    start = np.array([1.0, *np.zeros(F.shape[1])])
     best = minimize(
         loss,
         start,

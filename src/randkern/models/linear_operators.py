@@ -386,6 +386,12 @@ class KernelOperator:
 def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
     """Return the leading eigenpairs, descending, given the upper triangle."""
     values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
+    if not len(values):  # they are not finite
+        raise ValueError(
+            "products of features or of kernel values overflow; scale the input down "
+            "(for instance with sklearn.preprocessing.MaxAbsScaler), or pass float64 "
+            "rows."
+        )
     largest = max(float(values[0]), np.finfo(float).tiny)
     kept = values > _SMALLEST_SHARE * largest
     return values[kept], vectors[:, kept]

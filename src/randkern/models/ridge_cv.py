@@ -361,7 +361,14 @@ def _on_host(array: Any) -> Any:
 
 def _scale_of(Y: Any) -> float:
     """Return a power of two near the largest target if its square overflows."""
-    largest = ops_of(Y).largest(abs(Y))
+    sizes = ops_of(Y).to_host(ops_of(Y).largest_sizes(Y))
+    largest = float(sizes.max(initial=0.0))
+    if (sizes[sizes > 0] < largest / SQUARABLE).any():
+        raise ValueError(
+            f"sizes of targets from {sizes[sizes > 0].min():.3g} to {largest:.3g} have "
+            "no mean squared error in common; scale the targets, or choose alpha for "
+            "each."
+        )
     usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
     return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
 
