@@ -36,8 +36,8 @@ SCORES = {
     "error": ("misclassified", "{:.2%}"),
     "log_loss": ("log loss", "{:.4f}"),
     "auc": ("AUC", "{:.4f}"),
-    "rmse": ("root mean squared error", "{:.4g}"),
-    "mae": ("mean absolute error", "{:.4g}"),
+    "rmse": ("root mean squared error", "{:#.4g}"),
+    "mae": ("mean absolute error", "{:#.4g}"),
     "r2": ("R²", "{:.4f}"),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}"),
 }
@@ -207,12 +207,13 @@ def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
         first = _text(form, value)
-        if at == 0:
-            first += f" ± {form.format(evaluation.standard_error)}"
         cells = [
             _text(form, other.scores[name]) if name in other.scores else ""
             for other in judged.others.values()
         ]
+        if at == 0:
+            form = form.replace("#.4g", ".2g")  # more digits would say nothing
+            first += f" ± {form.format(evaluation.standard_error)}"
         rows.append((title, [first, *cells]))
     return rows
 

@@ -88,9 +88,8 @@ class Solution:
         self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
 
 
-# Sums over the targets differ by less than this share of their absolute terms, due to
-# the order of summation; one target of 10⁹ makes a larger difference.
-_SAME_TARGETS = 1e-11
+# Largest relative difference of arrays that identify a fit.
+_TOLERANCE = 1e-5
 # Largest share of the time spent on writing.
 _SHARE = 0.05
 
@@ -108,11 +107,10 @@ class Checkpoint:
     attached : dict of str to array, optional
         Saved with every state.
     identity : dict of str to array, optional
-        Also saved; identifies this iteration, up to 1e-5 of the largest entry of each
-        column.
-    targets : array of shape (2, k), optional
-        Also saved: sums that identify the targets, and those of their absolute terms.
-        They must agree to nearly all digits.
+        Also saved; identifies this iteration.
+    tolerances : dict of str to float, optional
+        Largest differences of arrays of `identity`, relative to the largest entry of
+        a column; 1e-5 for others.
 
     Examples
     --------
@@ -130,12 +128,12 @@ class Checkpoint:
         path: Any,
         attached: dict[str, Any] | None = None,
         identity: dict[str, Any] | None = None,
-        targets: np.ndarray | None = None,
+        tolerances: dict[str, float] | None = None,
     ):
         self.path = Path(path)
-        self.targets = targets
         self.attached = attached or {}
         self.identity = identity or {}
+        self.tolerances = tolerances or {}
         self._saved_at = -np.inf
         self._seconds = 0.0
         try:
@@ -224,17 +222,12 @@ class Checkpoint:
                 raise self.foreign()
             if not any(_fits(found.shape, shape) for shape in allowed):
                 raise self.foreign()
-        if self.targets is not None:
-            found = arrays.get("targets")
-            if found is None or found.shape != self.targets.shape:
-                raise self.foreign()
-            if np.any(abs(found - self.targets)[0] > _SAME_TARGETS * self.targets[1]):
-                raise self.foreign("a fit on other rows, targets or weights")
         for name, expected in self.identity.items():
             # By columns, as the sizes of targets may differ greatly.
             here = np.atleast_1d(expected)
             apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
-            if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
+            most = self.tolerances.get(name, _TOLERANCE)
+            if not np.all(apart <= most * np.abs(here).max(axis=0, initial=0.0)):
                 raise self.foreign(
                     "a fit on other rows, with another kernel, alpha or random_state"
                 )
@@ -250,7 +243,7 @@ class Checkpoint:
         arrays = {name: ops_of(each).to_host(each) for name, each in arrays.items()}
         try:
             with atomic_write(self.path) as file:
-                np.savez(file, **arrays, **self._constants)
+                np.savez(file, **arrays, **self.identity, **self.attached)
         except OSError as error:
             if first and not interrupted:
                 raise self._unwritable(error) from error
@@ -263,12 +256,6 @@ class Checkpoint:
             )
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
-
-    @property
-    def _constants(self) -> dict[str, Any]:
-        """The arrays that every state is saved with."""
-        targets = {} if self.targets is None else {"targets": self.targets}
-        return targets | self.identity | self.attached
 
     def foreign(self, owner: str = "another fit") -> CheckpointError:
         """Return the error for a file of another fit."""

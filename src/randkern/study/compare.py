@@ -1,5 +1,7 @@
 """Test error against the number of random features, compared to the exact kernel."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -10,6 +12,9 @@ from .._validation import check_choice, check_count, check_positive
 from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .selection import Selection, select_hyperparameters
+
+# The number of features (None: the exact kernel), the seed, and which features.
+_Draw = tuple[int | None, int, str]
 
 
 def compare(
@@ -68,7 +73,7 @@ def compare(
     if time_limit is not None:
         check_positive("time_limit", time_limit)
     deadline = _Deadline(time_limit)
-    draws: list[tuple[int | None, int, str]] = [(None, 0, "random")] * exact
+    draws: list[_Draw] = [(None, 0, "random")] * exact
     draws += [
         (size, seed, which)
         for which in features
@@ -78,6 +83,30 @@ def compare(
     fits = Fits(dataset, memory_limit, progress)
     fits.total = len(choices) * (1 + len(draws))
     baselines = fits.baselines({"n_components": None})
+    chosen = _measure_all(fits, choices, draws, alpha, deadline)
+    fits.step("done")
+    arguments = {
+        "kernels": [choice.label for choice in choices],
+        "n_components": sizes,
+        "exact": exact,
+        "features": list(features),
+        "alpha": "auto" if alpha is None else alpha,
+        "n_seeds": n_seeds,
+        "memory_limit": memory_limit,
+        "time_limit": time_limit,
+    }
+    selection = {label: asdict(found) for label, found in chosen.items()}
+    return fits.results("compare", arguments, selection=selection, baselines=baselines)
+
+
+def _measure_all(
+    fits: Fits,
+    choices: Sequence[KernelChoice],
+    draws: Sequence[_Draw],
+    alpha: float | None,
+    deadline: _Deadline,
+) -> dict[str, Selection]:
+    """Add all records, as kernels and sizes were asked for; return hyperparameters."""
     chosen: dict[str, Selection] = {}
     for choice in choices:
         fits.step(f"{choice.label}: choosing hyperparameters")
@@ -92,7 +121,6 @@ def compare(
     for draw in sorted(draws, key=lambda draw: draw[0] or float("inf")):
         for choice in choices:
             _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
-    # As the kernels and sizes were asked for.
     asked = [
         (_label(choice, features), size, seed)
         for choice in choices
@@ -103,19 +131,7 @@ def compare(
             (each["kernel"], each["n_components"], each["seed"])
         )
     )
-    fits.step("done")
-    arguments = {
-        "kernels": [choice.label for choice in choices],
-        "n_components": sizes,
-        "exact": exact,
-        "features": list(features),
-        "alpha": "auto" if alpha is None else alpha,
-        "n_seeds": n_seeds,
-        "memory_limit": memory_limit,
-        "time_limit": time_limit,
-    }
-    selection = {label: asdict(found) for label, found in chosen.items()}
-    return fits.results("compare", arguments, selection=selection, baselines=baselines)
+    return chosen
 
 
 class _Deadline:
