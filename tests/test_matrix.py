@@ -123,7 +123,7 @@ class Case:
             options["solver"] = self.solver
         if "random_state" in accepted:
             options["random_state"] = 0
-        if size == "large" and "optimizer" in accepted:
+        if size != "tiny" and "optimizer" in accepted:
             options["optimizer"] = None  # learning has tests of its own
         return cls(**options)
 
