@@ -101,7 +101,14 @@ def test_fit_writes_a_model_a_report_and_results(fitted):
     rows = table().drop(columns=["sold", "price"])
     # All rows were fitted in the end, with the kernels that were judged.
     assert len(model.model_.members[0].fit.X) == len(rows)
-    assert len(model.leaderboard_) <= 3 < len(results["leaderboard"])
+    assert len(model.leaderboard_) <= 3
+    # The page and the results are those of the search, which the last fit has not.
+    tried = len(results["leaderboard"])
+    assert f"{min(tried, 8)} of {tried} kernels tried" in output
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<tr><td>") == min(tried, 12)
+    assert "model.skops is fitted to all 120 rows." in page
+    assert results["model"] == "fitted to all 120 rows"
 
 
 def test_reports_need_no_other_file(fitted):

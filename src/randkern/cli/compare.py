@@ -36,6 +36,14 @@ def command(
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
     memory_limit: options.MemoryLimit = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            callback=options.finite,
+            help="Seconds, after which no fit begins; what is skipped is said.",
+        ),
+    ] = 120,
     save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
@@ -60,6 +68,7 @@ def command(
         alpha=options.parse_alpha(alpha),
         n_seeds=seeds,
         memory_limit=options.parse_bytes(memory_limit),
+        time_limit=time_limit,
     )
     source = Source(data, target, task, data_dir, test)
     run(measure, source, save, out, _print)

@@ -59,7 +59,7 @@ def command(
     """
     began = perf_counter()
     _check_extras()
-    from ..report import fitted_rows, panels, render, summarise
+    from ..report import contents, fitted_rows, panels, render, summarise
     from ..tabular import TabularClassifier, TabularRegressor
 
     console = output()
@@ -78,19 +78,16 @@ def command(
         seconds = time_limit - (perf_counter() - began)
         return max(share * seconds, _LEAST_SHARE * time_limit)
 
-    def write(fitted: str) -> None:
-        """Write the model, which is `fitted` to some rows, with its report."""
-        files.write_model(model)
-        saved = [f"{files.model.name} is {fitted}."]
-        page = render(judged, summary, title, figures, saved)
-        record = judged.record() | {"model": fitted}
-        files.write_report(page, {"command": "fit", "arguments": arguments, **record})
-
     model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
     judging = _fit(model, split)
     model.set_params(time_limit=time_limit)  # as the user set it
     files.write_model(model)  # whatever happens to the rest
     judged = _judge(model, table.task, split, judging)
+    n = len(split[2])
+    fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
+    console.print(_leaderboard(model))
+    console.print(_scores(judged))
+    page = contents(judged, summary, title, panels(judged, target))
     arguments = {
         "data": data,
         "target": target,
@@ -99,12 +96,9 @@ def command(
         "refit": refit,
         "seed": seed,
     }
-    n = len(split[2])
-    fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
-    console.print(_leaderboard(model))
-    console.print(_scores(judged))
-    figures = panels(judged, target)
-    write(fitted)
+    results = {"command": "fit", "arguments": arguments, **judged.record()}
+    files.write_model(model)  # which now has stored its importances
+    files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
     if refit:
         # Refit the kernels that were evaluated, without a new search.
         model.set_params(time_limit=left(1), warm_start=True)
@@ -113,8 +107,12 @@ def command(
         model.set_params(time_limit=time_limit, warm_start=False)
         n = len(table.y_train)
         fitted = fitted_rows(model, n) or f"fitted to all {n:,} rows"
-        write(fitted)
-    console.print(f"{files.model.name} is {fitted}", soft_wrap=True)
+        _ = model.feature_importances_  # stored, for randkern info
+        files.write_model(model)
+        files.write_report(
+            render(page, files.said(fitted)), results | {"model": fitted}
+        )
+    console.print(files.said(fitted), soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
 
 
@@ -147,6 +145,10 @@ class _Files:
 
     def __str__(self) -> str:
         return ", ".join(map(str, (self.model, self.report, self.results)))
+
+    def said(self, fitted: str) -> str:
+        """Say to which rows the model in the file is `fitted`."""
+        return f"{self.model.name} is {fitted}."
 
     def write_model(self, model: Any) -> None:
         from .._files import atomic_write
@@ -212,7 +214,12 @@ def _judge(model: Any, task: str, split: Any, fit: Any) -> Any:
 
 def _leaderboard(model: Any) -> Table:
     trials = model.leaderboard_
-    table = titled_table(f"the best of {len(trials)} kernels tried")
+    shown = min(len(trials), _SHOWN)
+    table = titled_table(
+        f"{shown} of {len(trials)} kernels tried",
+        caption="error: of rows left out in the search, as a share of that of the mean",
+        caption_justify="left",
+    )
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):

@@ -109,7 +109,7 @@ def _few(n: int) -> np.ndarray:
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     """Draw the partial dependence of predictions on the most important columns."""
-    order = np.argsort(-shares, kind="stable")[:4]
+    order = [j for j in np.argsort(-shares, kind="stable")[:4] if shares[j] > 0]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
     for axes, j in zip(panels, order, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -36,8 +36,8 @@ SCORES = {
     "error": ("misclassified", "{:.2%}"),
     "log_loss": ("log loss", "{:.4f}"),
     "auc": ("AUC", "{:.4f}"),
-    "rmse": ("root mean squared error", "{:.4g}"),
-    "mae": ("mean absolute error", "{:.4g}"),
+    "rmse": ("root mean squared error", "{:#.4g}"),
+    "mae": ("mean absolute error", "{:#.4g}"),
     "r2": ("R²", "{:.4f}"),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}"),
 }
@@ -119,39 +119,42 @@ def _drawings(
     ]
 
 
-def render(
-    judged: Judged,
-    summary: Summary,
-    title: str,
-    figures: Sequence[Panel],
-    saved: Sequence[str] = (),
-) -> str:
-    """Return the page about a model of a table, HTML without references to other files.
+def contents(
+    judged: Judged, summary: Summary, title: str, figures: Sequence[Panel]
+) -> dict[str, Any]:
+    """Return what the page shows of a model; `summary` describes its table.
 
-    `summary` describes the table, and `saved` are sentences about the model in the
+    Another fit of the model does not change it.
+    """
+    model = judged.model
+    return {
+        "title": title,
+        "version": randkern.__version__,
+        "summary": summary,
+        "n_test": len(judged.test[1]),
+        "scores": score_rows(judged),
+        "names": ["this model", *judged.others],
+        "panels": figures,
+        "trials": model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
+        "code": rounded(model.model_.explain()),
+        "cost": {
+            "seconds to fit the training rows": f"{judged.seconds:.1f}",
+            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
+            "training rows": f"{len(judged.train[1]):,}",
+        },
+    }
+
+
+def render(contents: Mapping[str, Any], saved: str) -> str:
+    """Return the page, HTML without references to other files.
+
+    `contents` are those of :func:`contents`, `saved` a sentence about the model in the
     file.
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
-    model = judged.model
-    return environment.from_string(text).render(
-        title=title,
-        version=randkern.__version__,
-        summary=summary,
-        n_test=len(judged.test[1]),
-        saved=saved,
-        scores=score_rows(judged),
-        names=["this model", *judged.others],
-        panels=figures,
-        trials=model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
-        code=rounded(model.model_.explain()),
-        cost={
-            "seconds to fit the training rows": f"{judged.seconds:.1f}",
-            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
-            "training rows": f"{len(judged.train[1]):,}",
-        },
-    )
+    return environment.from_string(text).render(contents, saved=saved)
 
 
 def rounded(code: str) -> str:
@@ -204,12 +207,13 @@ def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
         first = _text(form, value)
-        if at == 0:
-            first += f" ± {form.format(evaluation.standard_error)}"
         cells = [
             _text(form, other.scores[name]) if name in other.scores else ""
             for other in judged.others.values()
         ]
+        if at == 0:
+            form = form.replace("#.4g", ".2g")  # more digits would say nothing
+            first += f" ± {form.format(evaluation.standard_error)}"
         rows.append((title, [first, *cells]))
     return rows
 
