@@ -62,9 +62,9 @@ class Steps:
             message = f"{type(error).__name__}: {error}"
         except Exception as error:
             # A method that `available_if` withholds has a reason as its cause.
-            reason = error.__cause__ if isinstance(error, AttributeError) else None
-            result = "named error" if isinstance(reason, AttributeError) else "FAILED"
-            message = f"{type(error).__name__}: {reason or error}"
+            withheld = isinstance(error, AttributeError) and error.__cause__ is not None
+            result = "named error" if withheld else "FAILED"
+            message = f"{type(error).__name__}: {error.__cause__ or error}"
         if result == "named error" and not may_refuse:
             result = "FAILED"
         seconds = time.perf_counter() - start
