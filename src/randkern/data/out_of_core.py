@@ -119,6 +119,15 @@ class StreamedRows(TrainingData):
     def without(self, numbers: np.ndarray) -> StreamedRows:
         return self._changed(partial(ArrayRows.without, numbers=numbers))
 
+    def with_targets(self, numbers: np.ndarray, targets: Any) -> StreamedRows:
+        change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
+        made = self._changed(change)
+        made.n_targets += targets.shape[1]
+        return made
+
+    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
+        return self.n_rows <= int(pool_bytes / (3 * self._row_bytes))
+
 
 class _CheckedBlocks:
     """The rows of a stream, checked for an estimator in every pass.
