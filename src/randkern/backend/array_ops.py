@@ -293,7 +293,7 @@ class ArrayAlgebra:
         return self.xp.eye(n, dtype=self.xp.float64, device=_device(like))
 
     def add_to_diagonal(self, matrix, number):
-        """Add a number to the diagonal."""
+        """Add a number, or one per entry, to the diagonal."""
         diagonal = self.xp.arange(len(matrix), device=_device(matrix))
         matrix[diagonal, diagonal] += number
 

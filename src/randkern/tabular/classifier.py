@@ -571,6 +571,7 @@ def _strength(trial: Trial, share: float | None) -> float:
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
     return KernelLogistic(
         with_constant(kernel),
+        fit_intercept=False,
         C=C,
         n_components=D,
         tol=_TOL,
