@@ -80,7 +80,7 @@ class _FeatureTransformer(
         """Return the features of the rows of `X`, shape (n, number of features).
 
         float32 rows give float32 features, all others float64. A Dask array or
-        dataframe gives a Dask array, whose partitions are computed on the workers.
+        dataframe gives one with the same partitions, computed on the workers.
         A PyTorch tensor gives a tensor on its device, under
         ``sklearn.config_context(array_api_dispatch=True)``.
 
@@ -90,9 +90,11 @@ class _FeatureTransformer(
         """
         check_is_fitted(self)
         if is_dask(X) and not isinstance(X, DeviceBlocks):
-            single = getattr(X, "dtype", None) == np.float32
+            dtypes = X.dtypes if hasattr(X, "dtypes") else [X.dtype]
+            single = all(each == np.float32 for each in dtypes)
             dtype = np.float32 if single else np.float64
-            return lazily(self.transform, X, self._n_features_out, dtype)
+            names = self.get_feature_names_out()
+            return lazily(self.transform, X, self._n_features_out, dtype, names)
         X = validate_rows(self, X, reset=False)
         if not is_tensor(X):
             check_free(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,7 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.compiled_loops import on_one_thread
-from randkern.backend.namespace import empty_on
+from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
 from randkern.data.fingerprint import fingerprint_of, rows_changed
 from randkern.data.row_blocks import RowBlocks
@@ -66,19 +66,86 @@ def is_dask(X: Any) -> bool:
     return is_dask_collection(split_device(X)[0])
 
 
-def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
-    """Return a Dask array of an estimator's method applied to each partition."""
+def lazily(
+    method: Any,
+    X: Any,
+    width: int | None,
+    dtype: Any = float,
+    names: Sequence[Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return an estimator's method of each partition, as a collection of X's kind.
+
+    The result has one entry per row (`width` None) or `width` columns. Of a dataframe
+    it is a series or a dataframe with the index, partitions and divisions of X, so that
+    ``X.assign(p=...)`` takes it; its columns are `names`, by default the classes of a
+    classifier if there are as many, else numbers. `arguments` follow the rows.
+    """
     da = import_extra("dask.array", READING_DASK, "dask")
-    meta = np.empty((0,) if width is None else (0, width), dtype)
     X, device = split_device(X)
-    method = getattr(for_workers(method.__self__), method.__name__)
-    call = functools.partial(_of_partition, method, meta, device)
+    estimator = method.__self__
+    method = getattr(for_workers(estimator), method.__name__)
+    empty = np.empty((0,) if width is None else (0, width), dtype)
+    if width is not None and names is None:
+        classes = getattr(estimator, "classes_", None)
+        named = classes is not None and len(classes) == width
+        names = ops_of(classes).to_host(classes).tolist() if named else range(width)
+    call = _PartitionCall(method, arguments or {}, device, empty, names)
     if not isinstance(X, da.Array):
-        return X.map_partitions(call, meta=meta)
+        meta = call.with_index(empty, X._meta)
+        return X.map_partitions(call.of_frame, meta=meta, enforce_metadata=False)
     X = with_whole_rows(X)
     if width is None:
-        return X.map_blocks(call, drop_axis=1, meta=meta)
-    return X.map_blocks(call, chunks=(X.chunks[0], (width,)), meta=meta)
+        return X.map_blocks(call.of_chunk, drop_axis=1, meta=empty)
+    return X.map_blocks(call.of_chunk, chunks=(X.chunks[0], (width,)), meta=empty)
+
+
+@dataclass(frozen=True, eq=False)
+class _PartitionCall:
+    """An estimator's method, called for partitions.
+
+    `empty` is the result for no rows, and `names` are those of its columns.
+    """
+
+    method: Any
+    arguments: Mapping[str, Any]
+    device: str | None
+    empty: np.ndarray
+    names: Sequence[Any] | None
+
+    def of_chunk(self, X: Any, block_info: Any = None) -> Any:
+        """Return the result for a chunk of an array."""
+        return self._values(X, block_info[0]["chunk-location"][0] if block_info else 0)
+
+    def of_frame(self, X: Any, partition_info: Any = None) -> Any:
+        """Return the result for a partition of a dataframe, with its index."""
+        number = partition_info["number"] if partition_info else 0
+        return self.with_index(self._values(X, number), X)
+
+    def _values(self, X: Any, number: int) -> Any:
+        """Return the result; several arrays are placed side by side."""
+        if not X.shape[0]:
+            return self.empty
+        rows = X if self.device is None else DeviceBlocks(X, self.device)
+        try:
+            made = self.method(rows, **self.arguments)
+        except ValueError as error:
+            raise ValueError(f"partition {number} of X: {error}") from error
+        if isinstance(made, tuple):
+            made = np.hstack([part.reshape(X.shape[0], -1) for part in made])
+        return made
+
+    def with_index(self, values: np.ndarray, X: Any) -> Any:
+        """Return values as a series or dataframe with the index of the dataframe X."""
+        pandas = import_extra("pandas", READING_DASK, "dask")
+        if self.names is None:
+            return pandas.Series(values, index=X.index)
+        return pandas.DataFrame(values, index=X.index, columns=list(self.names))
+
+
+def column_of(made: Any, columns: int | list[int]) -> Any:
+    """Return a column, or several, of a result of `lazily` with numbers as names."""
+    return made[columns] if hasattr(made, "divisions") else made[:, columns]
 
 
 def with_whole_rows(X: Any) -> Any:
@@ -89,13 +156,6 @@ def with_whole_rows(X: Any) -> Any:
             "is X.reshape(-1, 1), a single row X.reshape(1, -1)."
         )
     return X.rechunk({1: -1})
-
-
-def _of_partition(method: Any, meta: np.ndarray, device: str | None, X: Any) -> Any:
-    """Return an estimator's method of a partition: nothing, `meta`, for no rows."""
-    if not X.shape[0]:
-        return meta
-    return method(X if device is None else DeviceBlocks(X, device))
 
 
 def for_workers(estimator: Any) -> Any:
@@ -143,6 +203,9 @@ def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
 def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     """Return delayed tuples (X, y, weight) of the partitions of X."""
     da = import_extra("dask.array", READING_DASK, "dask")
+    given = [each for each in (X, y, sample_weight) if each is not None]
+    if all(is_dask(each) and not isinstance(each, da.Array) for each in given):
+        return _packed_frames(X, y, sample_weight)
     if isinstance(X, da.Array):
         X = with_whole_rows(X)
     blocks = _delayed_parts(X)
@@ -150,8 +213,51 @@ def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     return list(map(delayed(_packed), blocks, *columns))
 
 
+def _packed_frames(X: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """Return delayed tuples of the partitions of dataframes and series.
+
+    One expression holds them all, so that files are read once, with the columns that
+    any of them needs. It is simplified but not tuned: Dask would merge partitions of
+    files of which few columns are read, and for each collection differently.
+    """
+    frames = import_extra("dask.dataframe", READING_DASK, "dask")
+    for column in (y, sample_weight):
+        if column is None:
+            continue
+        _check_as_many(X.npartitions, column.npartitions)
+        known = X.known_divisions and column.known_divisions
+        if known and X.divisions != column.divisions:
+            raise ValueError(
+                "the partitions of X and of y or sample_weight divide their indices "
+                "at different places; pass y.repartition(divisions=X.divisions)."
+            )
+    packed = frames.map_partitions(
+        _packed,
+        X,
+        y,
+        sample_weight,
+        meta=(None, object),
+        enforce_metadata=False,
+        align_dataframes=False,
+    )
+    return list(_delayed_parts(packed))
+
+
 def _delayed_parts(collection: Any) -> Any:
-    return np.ravel(np.asarray(collection.to_delayed(), dtype=object))
+    if hasattr(collection, "simplify"):  # a dataframe or series
+        parts = collection.simplify().to_delayed(optimize_graph=False)
+    else:
+        parts = collection.to_delayed()
+    return np.ravel(np.asarray(parts, dtype=object))
+
+
+def _check_as_many(n_parts: int, n_others: int) -> None:
+    if n_others != n_parts:
+        raise ValueError(
+            f"X has {n_parts} partitions, but y or sample_weight has {n_others}; "
+            "repartition them alike, or take both from one dataframe, as in "
+            "model.fit(ddf[columns], ddf[target])."
+        )
 
 
 def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
@@ -177,11 +283,7 @@ def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
         whole = {1: -1} if column.ndim == 2 else {}
         column = column.rechunk({0: X.chunks[0]} | whole)
     parts = _delayed_parts(column)
-    if len(parts) != n_parts:
-        raise ValueError(
-            f"X has {n_parts} partitions, but y or sample_weight has "
-            f"{len(parts)}; repartition them alike."
-        )
+    _check_as_many(n_parts, len(parts))
     return parts
 
 

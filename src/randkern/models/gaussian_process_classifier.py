@@ -219,7 +219,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         check_is_fitted(self)
         width = len(self.classes_)

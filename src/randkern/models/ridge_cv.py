@@ -165,7 +165,8 @@ class _ChoosesAlpha(KernelRidge):
             name = type(self).__name__
             raise ValueError(
                 f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
-                f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
+                "fit it to a sample in memory, and with its kernel_ and alpha_ fit "
+                f"{name.removesuffix('CV')} to all rows."
             )
         super()._fit(X, y, sample_weight)
 
