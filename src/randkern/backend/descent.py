@@ -37,18 +37,7 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z,
-    rows,
-    squares,
-    signs,
-    targets,
-    upper,
-    alpha,
-    weights,
-    tolerance,
-    most_epochs,
-    seed,
-    epochs,
+    Z, rows, squares, signs, targets, upper, alpha, weights, tol, most, seed, epochs
 ):
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
@@ -63,7 +52,7 @@ def _descend(
     largest, smallest = np.empty(k), np.empty(k)
     ended = np.zeros(k, dtype=np.bool_)
     state = seed
-    for epoch in range(most_epochs):
+    for epoch in range(most):
         largest[:], smallest[:] = -np.inf, np.inf
         state = _shuffle(order, state)
         for i in order:
@@ -98,7 +87,7 @@ def _descend(
         for t in range(k):
             if ended[t]:
                 continue
-            near = largest[t] - smallest[t] <= tolerance
+            near = largest[t] - smallest[t] <= tol
             if near and n_moving[t] == n:
                 ended[t] = True
                 epochs[t] = epoch + 1

@@ -57,8 +57,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
     for more the multinomial loss with one vector of weights per class; with an
     intercept b, which is not penalised, w·z_i + b in place of w·z_i. Solved by L-BFGS
-    on products with the features, which are recomputed in every iteration if they do not
-    fit `memory_limit`. After as many iterations as take the time of the second
+    on products with the features, which are recomputed in every iteration if they do
+    not fit `memory_limit`. After as many iterations as take the time of the second
     derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ, this is computed and factorised, if
     memory allows, and L-BFGS continues in coordinates in which it is the identity; for
     more than two classes with the mean of theirs. If that stops short of the tolerance

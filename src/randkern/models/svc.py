@@ -66,10 +66,10 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
     with an intercept b that is not penalised; ``C=inf`` requires y_i w·z_i ≥ 1 for
     every row, the hard margin, which has no intercept. The exact kernel with an
-    intercept is solved by LIBSVM. All else is solved in the dual to a duality gap of `tol`: for
-    finite C by coordinate descent (and the method of multipliers if C is so large that
-    descent is slow), for infinite C by the point of minimum norm of a convex hull, on
-    the host. Tensors use the method of multipliers for finite C.
+    intercept is solved by LIBSVM. All else is solved in the dual to a duality gap of
+    `tol`: for finite C by coordinate descent (and the method of multipliers if C is so
+    large that descent is slow), for infinite C by the point of minimum norm of a convex
+    hull, on the host. Tensors use the method of multipliers for finite C.
     Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are cached.
 
