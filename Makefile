@@ -32,7 +32,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel dist minimum
-.PHONY: nightly pythons random coverage records clean environments
+.PHONY: nightly pythons random coverage records rehearsal clean environments
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -87,7 +87,16 @@ MINIMUM_TESTS ?= $(addprefix tests/test_, $(addsuffix .py, import projections ke
 minimum: $(ENVS)/minimum/stamp ## fast tests with the lowest versions of all that pyproject.toml names
 	$(ONE_THREAD) $(ENVS)/minimum/bin/python -m pytest $(WORK) -m "not slow and not nightly" $(MINIMUM_TESTS) $(PYTEST_ARGS)
 
-nightly: coverage random pythons ## every test, and what takes too long for every change
+nightly: coverage random pythons rehearsal ## every test, and what takes too long for every change
+
+# SIZE=quick: minutes, on generated tables; full: an hour, on all data of RANDKERN_DATA. An
+# interrupted run of the same code resumes.
+SIZE ?= full
+REHEARSAL ?= randkern-rehearsal
+REHEARSAL_ARGS ?=
+rehearsal: $(VENV)/test.stamp ## what users do, on tables of real size; SIZE=quick in minutes
+	$(BIN)/python -m randkern_lab.rehearsal $(if $(filter quick,$(SIZE)),--quick) \
+	    --out $(REHEARSAL) $(REHEARSAL_ARGS)
 
 pythons: ## every test with each of Python 3.11 to 3.14 that is here (without PyTorch)
 	WORKERS=$(WORKERS) .ci/pythons $(PYTEST_ARGS)

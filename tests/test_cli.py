@@ -1,5 +1,7 @@
 """The command line: what it prints, writes and refuses."""
 
+import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -79,6 +81,7 @@ def test_compare_writes_results_and_figure(app, tmp_path):
         "alpha": "auto",
         "n_seeds": 2,
         "memory_limit": None,
+        "time_limit": 120,
         "data": "breast-cancer",
         "data_dir": None,
         "target": None,
@@ -313,6 +316,62 @@ def test_the_version_needs_no_extra():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == f"randkern {randkern.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("fit", "--help"), ("compare", "--help")]
+)
+def test_help_loads_nothing_that_takes_long(arguments):
+    code = (
+        f"import sys; sys.argv = ['randkern', *{arguments!r}]\n"
+        "from randkern.cli import main\n"
+        "try: main()\n"
+        "finally: print({*sys.modules} & {'numpy', 'scipy', 'sklearn', 'pandas'})"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "set()" in result.stdout, result.stderr
+
+
+def test_what_a_time_limit_cuts_is_told(app, tmp_path, monkeypatch):
+    study = importlib.import_module("randkern.study.compare")
+    given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
+    whole = run(app, *given)
+    assert "skipped" not in whole.output
+    clock = itertools.count(0, 4)  # seconds for each look at the clock
+    monkeypatch.setattr(study, "perf_counter", lambda: next(clock))
+    result = run(app, *given, "--time-limit", 12)
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    # Few features come first, and what is measured is as without a limit.
+    assert [each["n_components"] for each in found["records"]] == [5]
+    told = " ".join(result.output.split())
+    assert "skipped gaussian, exact: the time limit of 12 s is over" in told
+    assert {note["n_components"] for note in found["skipped"]} == {None, 5, 20}
+
+
+def test_a_fit_that_would_end_late_is_not_begun():
+    from randkern.study.compare import _Deadline, _operations
+
+    deadline = _Deadline(100.0)
+    assert deadline.reason_to_skip(_operations(10_000, None)) is None  # unknown pace
+    deadline.note(_operations(10_000, 1000), 1.0)  # 1e10 operations in a second
+    assert deadline.reason_to_skip(_operations(10_000, 3000)) is None  # 9 seconds
+    # 10¹² / 3 operations take 33 seconds, 27 times as many 900.
+    assert deadline.reason_to_skip(_operations(10_000, None)) is None
+    assert "about 900 s, and 100 s of" in deadline.reason_to_skip(
+        _operations(30_000, None)
+    )
+    assert _Deadline(None).reason_to_skip(1e300) is None
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "0"])
+def test_time_limits_are_finite(app, limit):
+    for command in (("fit", "x.csv", "--target", "y"), ("compare",)):
+        result = run(app, *command, "--time-limit", limit)
+        assert result.exit_code == 2
+        assert "--time-limit" in result.output and "bug" not in result.output
 
 
 def test_without_matplotlib_there_is_still_a_table(app, tmp_path, monkeypatch):

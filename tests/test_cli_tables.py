@@ -92,7 +92,7 @@ def test_fit_writes_a_model_a_report_and_results(fitted):
     assert set(results) == {
         *("command", "arguments", "n_train", "n_test", "scores", "standard_error"),
         *("baselines", "leaderboard", "importances", "fit_seconds"),
-        *("peak_memory_bytes", "model_bytes"),
+        *("peak_memory_bytes", "model_bytes", "model"),
     }
     assert (results["n_train"], results["n_test"]) == (96, 24)
     assert results["scores"]["rmse"] < 0.2 * results["baselines"]["mean"]["rmse"]
@@ -101,7 +101,14 @@ def test_fit_writes_a_model_a_report_and_results(fitted):
     rows = table().drop(columns=["sold", "price"])
     # All rows were fitted in the end, with the kernels that were judged.
     assert len(model.model_.members[0].fit.X) == len(rows)
-    assert len(model.leaderboard_) <= 3 < len(results["leaderboard"])
+    assert len(model.leaderboard_) <= 3
+    # The page and the results are those of the search, which the last fit has not.
+    tried = len(results["leaderboard"])
+    assert f"{min(tried, 8)} of {tried} kernels tried" in output
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<tr><td>") == min(tried, 12)
+    assert "model.skops is fitted to all 120 rows." in page
+    assert results["model"] == "fitted to all 120 rows"
 
 
 def test_reports_need_no_other_file(fitted):
@@ -167,12 +174,12 @@ def test_the_time_limit_of_a_fit_is_that_of_all(judging, limits, monkeypatch, tm
         clock[0] += model.time_limit
         return quick(model.set_params(time_limit=0.3), X, y)
 
-    def page(*_):
+    def panels(*_):
         clock[0] += judging
-        return ""
+        return []
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr("randkern.report.render", page)
+    monkeypatch.setattr("randkern.report.panels", panels)
     table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
     where = ("--target", "price", "--out", tmp_path / "out")
     result = run("fit", tmp_path / "sales.csv", *where)

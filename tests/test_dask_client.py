@@ -205,8 +205,8 @@ def test_the_exact_kernel(name):
 def test_what_reads_no_collections():
     X, _ = collection(2)
     process = clone(SUMMED["process"]).fit(*gathered(1))
-    with pytest.raises(ValueError, match="the mean only"):
-        process.predict(X, return_std=True)
+    with pytest.raises(ValueError, match="return_cov needs all rows at once"):
+        process.predict(X, return_cov=True)
     for call in (process.sample_y, rk.Gaussian(1.0), rk.skeletons.TableToBases().fit):
         with pytest.raises(TypeError, match=r"no Dask collections; pass X.compute\(\)"):
             call(X)

@@ -4,12 +4,14 @@ import errno
 import os
 import socket
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import randkern as rk
-from randkern._files import atomic_write, special_kind
+from randkern._files import atomic_write, check_writable, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
 from randkern.plots import plot_compare, save_figure
 from randkern.solvers import PCG, SGD, Checkpoint, iteration
@@ -255,3 +257,60 @@ def test_paths_that_cannot_be(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [folder]
     with pytest.raises(CheckpointError, match="null"):
         Checkpoint("a\0b")
+
+
+ABANDONED = """
+import os, signal, sys
+from randkern._files import atomic_write
+with atomic_write(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_files_of_killed_processes_are_removed_by_the_next(tmp_path):
+    path = tmp_path / "results.json"
+    subprocess.run([sys.executable, "-c", ABANDONED, str(path)], check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.read_bytes() == b"half"
+    with atomic_write(tmp_path / "other.json") as file:  # that of another file stays
+        file.write(b"other")
+    assert left.exists()
+    with atomic_write(path) as first, atomic_write(path) as second:
+        assert not left.exists()
+        first.write(b"first")
+        second.write(b"second")  # neither takes the other's for abandoned
+    assert path.read_bytes() == b"first"
+    assert {each.name for each in tmp_path.iterdir()} == {"results.json", "other.json"}
+
+
+def test_descriptions_go_when_what_they_describe_is_replaced(tmp_path):
+    path, report = tmp_path / "model", tmp_path / "report"
+    for each in (path, report):
+        each.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), atomic_write(path, [report]):
+        raise ZeroDivisionError
+    assert path.read_bytes() == report.read_bytes() == b"old"
+    with atomic_write(path, [report, tmp_path / "none"]) as file:
+        file.write(b"new")
+        assert report.exists()
+    assert path.read_bytes() == b"new" and not report.exists()
+
+
+def test_folders_that_cannot_be_written_to_are_named(tmp_path, monkeypatch):
+    check_writable(tmp_path, 1000)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError) as caught:
+        check_writable(tmp_path / "none")
+    assert caught.value.filename == str(tmp_path / "none")
+    with pytest.raises(OSError, match="free space, and about .* may be needed"):
+        check_writable(tmp_path, 10**18)
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "a temporary name")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(PermissionError) as caught:
+        check_writable(tmp_path)
+    assert caught.value.filename == str(tmp_path)

@@ -216,28 +216,28 @@ def widths(kernel, n_components, rows=POINTS):
     return allot(n_components, mean_diagonals(terms, rows, None), most)
 
 
-def test_terms_share_by_weight_and_diagonal():
+def test_terms_share_equally_and_by_square_roots():
+    """Half of the columns by either."""
     a, b, c = rk.Gaussian(), rk.Laplacian(), rk.Cauchy()
-    assert widths(a + 2.0 * b + 3.0 * c, 60) == [10, 20, 30]
+    assert widths(a + 4.0 * b + 9.0 * c, 36) == [9, 12, 15]
     assert widths(a + b, 7) == [4, 3]
-    assert widths(a + 100.0 * b, 50) == [1, 49]
+    assert widths(a + 81.0 * b, 200) == [60, 140]
     assert widths(1e-9 * a + b + 1e-300 * c, 3) == [1, 1, 1]
-    assert widths((a + b) * (a + 3.0 * c), 80) == [10, 30, 10, 30]
-    assert widths(a + 2.0 * (b + 3.0 * c), 90) == [10, 20, 60]
-    # A mean diagonal counts as much as a weight: x·x is 4 on these rows.
+    assert widths(1e-20 * a + b + 1e-300 * c, 60) == [10, 40, 10]
+    assert widths((a + b) * (a + 9.0 * c), 80) == [15, 25, 15, 25]
+    assert widths(a + 4.0 * (b + 4.0 * c), 84) == [20, 26, 38]
+    # A mean diagonal counts as much as a weight: (x·x)² + |x·x|² is 32 on these rows.
     rows = np.full((3, 16), 0.5)
-    assert widths(a + rk.Optical(2), 33, rows) == [1, 32]
-    assert widths(a + rk.Optical(0.5), 30, rows) == [
-        round(30 / (1 + 2 * math.gamma(1.5))),
-        30 - round(30 / (1 + 2 * math.gamma(1.5))),
-    ]
+    root = math.sqrt(32)
+    assert widths(a + rk.Optical(2), 100, rows)[0] == round(25 + 50 / (1 + root))
 
 
 def test_largest_remainder():
     a = rk.Gaussian()
-    kernel = 5.3 * a + 3.4 * rk.Cauchy() + 1.3 * rk.Laplacian()
-    assert widths(kernel, 10) == [5, 4, 1]
-    assert widths(kernel, 100) == [53, 34, 13]
+    kernel = 5.3**2 * a + 3.4**2 * rk.Cauchy() + 1.3**2 * rk.Laplacian()
+    # Shares 0.43167, 0.33667 and 0.23167.
+    assert widths(kernel, 10) == [4, 4, 2]
+    assert widths(kernel, 100) == [43, 34, 23]
 
 
 def test_a_dot_product_takes_no_more_than_its_columns():
@@ -268,8 +268,11 @@ def test_shares_add_up(weights, linear, n_components):
     assert min(shares) >= 1
     if linear:
         assert shares[-1] <= 4
-    elif min(weights) / sum(weights) * n_components >= 1:
-        ideal = np.array(weights) / sum(weights) * n_components
+    else:
+        roots = np.sqrt(weights)
+        ideal = (roots / roots.sum() + 1 / n_terms) / 2 * n_components
+        if min(ideal) < 1:
+            return
         assert np.all(np.abs(shares - ideal) < 1)
 
 

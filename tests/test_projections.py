@@ -208,3 +208,23 @@ def test_the_factors_of_a_product_share_one_sequence(rng):
         return total
 
     assert error("qmc") < 0.5 * error("dense")
+
+
+def test_roots_draw_no_more_than_a_tile_needs():
+    """The last of 10⁹ draws are there at once, and tiles are slices of all draws."""
+    from randkern._random import Stream
+    from randkern.projections import Law, Roots
+
+    sizes = (3, 7)
+    roots = Roots(Stream(5), 1000, 2, Law(), sizes=sizes)
+    whole = roots._draws(0, 1000)
+    uniforms = Stream(5).child("real").generator().random((1000, 2))
+    column = (uniforms[:, 0] * 2).astype(int)
+    np.testing.assert_array_equal(whole[0], column)
+    np.testing.assert_array_equal(
+        whole[1], 1 + (uniforms[:, 1] * np.array(sizes)[column]).astype(int)
+    )
+    for start, stop in ((0, 3), (1, 8), (333, 1000)):
+        np.testing.assert_array_equal(roots._draws(start, stop), whole[:, start:stop])
+    many = Roots(Stream(5), 10**9, 2, Law(), sizes=sizes)
+    assert many._draws(10**9 - 3, 10**9).shape == (3, 3)

@@ -273,21 +273,6 @@ def test_blocks_without_rows(table):
     assert_alike(model.fit(rk.RowBlocks(empty)), whole, 1e-10)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_that_change_between_passes(solver, table):
-    X, y = table
-    passes = []
-
-    def make():
-        passes.append(1)
-        stop = N if len(passes) == 1 else N - 30
-        return iter([(X[:100], y[:100]), (X[100:stop], y[100:stop])])
-
-    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver=solver)
-    with pytest.raises(ValueError, match="did not change"):
-        model.fit(rk.RowBlocks(make))
-
-
 @pytest.mark.parametrize("estimator", ["regressor", "classifier"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_bad_number_in_a_later_block_is_located(estimator, value, table):
@@ -342,21 +327,6 @@ def test_a_block_of_weight_zero_counts_for_nothing(table):
     streamed = model.fit(blocks_of(X, y, weight))
     whole = rk.KernelRidgeRegressor(**model.get_params(deep=False))
     assert_alike(streamed, whole.fit(X[:101], y[:101]), 1e-9)
-
-
-def test_labels_that_change_between_passes(table):
-    X, _ = table
-    passes = []
-
-    def make():
-        passes.append(1)
-        y = np.arange(N) % 2
-        y[200] = 0 if len(passes) == 1 else 7
-        return iter([(X, y)])
-
-    model = rk.KernelRidgeClassifier(KERNEL, n_components=20)
-    with pytest.raises(ValueError, match="label 7 is not among the classes"):
-        model.fit(rk.RowBlocks(make))
 
 
 def test_one_class_is_not_enough(table):

@@ -213,7 +213,7 @@ def test_works_under_dispatch_too():
 def test_bad_arguments():
     with pytest.raises(rk.exceptions.UnresolvedKernelError):
         FeatureMap(rk.Gaussian("scale"), 2)
-    with pytest.raises(ValueError, match="one FeatureMap a term"):
+    with pytest.raises(ValueError, match="one number per term"):
         FeatureMap(rk.Gaussian() + rk.Linear(), 2)
     with pytest.raises(ValueError, match="kernel must be a kernel"):
         FeatureMap("rbf", 2)

@@ -41,6 +41,7 @@ _PUBLIC: dict[str, str] = {
     "RandomFeatures": ".features",
     **dict.fromkeys(("DeviceBlocks", "DeviceRows", "RowBlocks"), ".data"),
     **dict.fromkeys(("load", "save"), ".persistence"),
+    **dict.fromkeys(("hsic_test", "mmd_test"), ".hypothesis_tests"),
     "export_onnx": ".onnx",
     "to_torch": ".deployment",
     **dict.fromkeys(

@@ -21,6 +21,10 @@ from randkern.features import (
     NystromFeatures as NystromFeatures,
     RandomFeatures as RandomFeatures,
 )
+from randkern.hypothesis_tests import (
+    hsic_test as hsic_test,
+    mmd_test as mmd_test,
+)
 from randkern.kernels import (
     ArcCosine as ArcCosine,
     Categorical as Categorical,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import io
 import math
 import os
@@ -10,10 +11,11 @@ import secrets
 import shutil
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO
@@ -23,6 +25,14 @@ from numpy.lib import format as npy
 
 from randkern._memory import available_memory, format_bytes, resolve_memory_limit
 from randkern.exceptions import MemoryLimitError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# What a folder must hold to count as writable.
+_PROBE_BYTES = 2**16
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -48,12 +58,19 @@ def special_kind(path: str | os.PathLike[str]) -> str | None:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write(
+    path: str | os.PathLike[str], outdated: Iterable[str | os.PathLike[str]] = ()
+) -> Iterator[BinaryIO]:
     """Open a file for writing and reading that replaces `path` once it is complete.
 
     It is written to the same folder under another name, flushed to disk, and
     renamed; if the block raises, it is removed, and what was at `path` stays.
-    A symbolic link stays, and its target is replaced.
+    A symbolic link stays, and its target is replaced. What processes that were killed
+    have left there of earlier attempts is removed.
+
+    `outdated` are files that describe what was at `path`. They are removed just before
+    it is replaced: whenever the process is killed, no old description lies beside new
+    contents.
 
     Only regular files in existing folders are replaced.
     """
@@ -66,17 +83,81 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise FileNotFoundError("the path is empty; give the path of a file")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"the folder {place.parent} does not exist")
-    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+    _remove_abandoned(place)
+    file, temporary = _locked_file(place)
     try:
-        with temporary.open("x+b") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if place.exists():
-            shutil.copymode(place, temporary)
-        os.replace(temporary, place)
+            if place.exists():
+                shutil.copymode(place, temporary)
+            if fcntl is not None:  # before the lock is released
+                _replace(temporary, place, outdated)
+        if fcntl is None:  # Windows does not rename open files
+            _replace(temporary, place, outdated)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _replace(
+    temporary: Path, place: Path, outdated: Iterable[str | os.PathLike[str]]
+) -> None:
+    for old in outdated:
+        Path(old).unlink(missing_ok=True)
+    os.replace(temporary, place)
+
+
+def _locked_file(place: Path) -> tuple[BinaryIO, Path]:
+    """Create a temporary file beside `place`, locked as long as it is open."""
+    while True:
+        temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+        file = temporary.open("x+b")
+        try:
+            _lock(file)
+        except BlockingIOError:  # another process takes it for abandoned
+            file.close()
+            continue
+        except OSError:  # a file system without locks, where nothing is removed either
+            return file, temporary
+        if temporary.exists():
+            return file, temporary
+        file.close()
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the temporary files of `place` whose process has ended."""
+    for path in place.parent.glob(f".{glob.escape(place.name)}.*.tmp"):
+        with suppress(OSError):  # it is in use, or there are no locks here
+            if fcntl is None:  # Windows does not remove open files
+                path.unlink()
+                continue
+            with path.open("rb") as file:
+                _lock(file)
+                path.unlink()
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock a file until it is closed; raise an OSError if another process has."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def check_writable(folder: str | os.PathLike[str], n_bytes: int = 0) -> None:
+    """Raise an OSError if files of about `n_bytes` cannot be written to a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise OSError(
+            f"{folder} has {format_bytes(free)} of free space, and about "
+            f"{format_bytes(n_bytes)} may be needed; free some, or write elsewhere"
+        )
 
 
 # Raised by zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops when

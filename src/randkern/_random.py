@@ -35,9 +35,13 @@ class Stream:
         )
         return Stream(int.from_bytes(digest.digest(), "little"))
 
-    def generator(self) -> np.random.Generator:
-        """Return a new sequential generator, at the start of the stream."""
-        return np.random.Generator(np.random.Philox(key=self.key))
+    def generator(self, skipped: int = 0) -> np.random.Generator:
+        """Return a new sequential generator, after this number of uniforms."""
+        bits = np.random.Philox(key=self.key)
+        bits.advance(skipped // 4)  # its steps have four numbers each
+        generator = np.random.Generator(bits)
+        generator.random(skipped % 4)
+        return generator
 
 
 def root_stream(random_state: Any) -> Stream:

@@ -413,6 +413,15 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     return int(value)
 
 
+def check_components(value: Any) -> int | tuple[int, ...]:
+    """Return the number of features, or one number per term of a sum of kernels."""
+    if np.ndim(value) != 1 or isinstance(value, (set, dict)):
+        return check_count("n_components", value, at_most=MOST_COMPONENTS)
+    widths = tuple(check_count("every number in n_components", n) for n in value)
+    check_count("the sum of n_components", sum(widths), at_most=MOST_COMPONENTS)
+    return widths
+
+
 def check_given(estimator: Any, y: Any) -> None:
     """Raise if there are no targets, with the message that scikit-learn expects."""
     if y is None:

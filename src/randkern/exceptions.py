@@ -16,6 +16,7 @@ __all__ = [
     "NarrowMarginError",
     "NoSignalWarning",
     "NotSeparableError",
+    "RowsChangedError",
     "UnresolvedKernelError",
 ]
 
@@ -34,6 +35,10 @@ class MemoryLimitError(MemoryError):
 
 class DataFileError(ValueError):
     """A data file is damaged, truncated, mislabelled, or not in the expected format."""
+
+
+class RowsChangedError(ValueError):
+    """A later pass over a stream gave other rows, targets or weights than the first."""
 
 
 class IllConditionedWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from randkern._random import Stream, root_stream
 from randkern._validation import (
     MOST_COMPONENTS,
     Rows,
+    check_components,
     check_count,
     check_weights,
     is_tensor,
@@ -41,14 +43,17 @@ class _FeatureTransformer(
 ):
     """Base class of transformers that compute the features of a plan."""
 
-    n_components: int
+    n_components: Any
     random_state: Any
     kernel_: Kernel
     plan_: Plan
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both")],
+        "n_components": [
+            Interval(Integral, 1, MOST_COMPONENTS, closed="both"),
+            "array-like",
+        ],
         "random_state": ["random_state", np.random.Generator],
     }
 
@@ -58,7 +63,6 @@ class _FeatureTransformer(
 
     def _fit(self, X: Any, sample_weight: Any = None) -> Any:
         self._validate_params()
-        check_count("n_components", self.n_components)
         stream = root_stream(self.random_state)
         if is_dask(X) and not isinstance(X, DeviceBlocks):
             X, sample_weight = sampled_dask(self, X, sample_weight, stream)
@@ -76,7 +80,7 @@ class _FeatureTransformer(
         """Return the features of the rows of `X`, shape (n, number of features).
 
         float32 rows give float32 features, all others float64. A Dask array or
-        dataframe gives a Dask array, whose partitions are computed on the workers.
+        dataframe gives one with the same partitions, computed on the workers.
         A PyTorch tensor gives a tensor on its device, under
         ``sklearn.config_context(array_api_dispatch=True)``.
 
@@ -86,9 +90,11 @@ class _FeatureTransformer(
         """
         check_is_fitted(self)
         if is_dask(X) and not isinstance(X, DeviceBlocks):
-            single = getattr(X, "dtype", None) == np.float32
+            dtypes = X.dtypes if hasattr(X, "dtypes") else [X.dtype]
+            single = all(each == np.float32 for each in dtypes)
             dtype = np.float32 if single else np.float64
-            return lazily(self.transform, X, self._n_features_out, dtype)
+            names = self.get_feature_names_out()
+            return lazily(self.transform, X, self._n_features_out, dtype, names)
         X = validate_rows(self, X, reset=False)
         if not is_tensor(X):
             check_free(
@@ -132,8 +138,9 @@ class RandomFeatures(_FeatureTransformer):
     kernel : Kernel, default=None
         None is ``Gaussian(lengthscale="scale")``; a search may set its parameters
         (``kernel__lengthscale``).
-    n_components : int, default=1000
-        D, exactly the number of output columns.
+    n_components : int or sequence of int, default=1000
+        D, exactly the number of output columns. A sequence has the number per term of a
+        sum of kernels, from left to right.
     projection : str, default="auto"
         How the rows of the random matrix are drawn. ``"dense"``: independently,
         and stored; ``"streamed"``: the same entries, recomputed when needed;
@@ -196,7 +203,7 @@ class RandomFeatures(_FeatureTransformer):
     def __init__(
         self,
         kernel: Kernel | None = None,
-        n_components: int = 1000,
+        n_components: int | Sequence[int] = 1000,
         *,
         projection: str = "auto",
         fourier: str = "pair",
@@ -230,7 +237,7 @@ class RandomFeatures(_FeatureTransformer):
             self.kernel_,
             X,
             sample_weight,
-            int(self.n_components),
+            check_components(self.n_components),
             stream,
             projection=self.projection,
             fourier=self.fourier,
@@ -343,7 +350,7 @@ class NystromFeatures(_FeatureTransformer):
             self.kernel_,
             X,
             sample_weight,
-            int(self.n_components),
+            check_count("n_components", self.n_components),
             stream,
             landmarks=landmarks,
             memory_limit=limit,

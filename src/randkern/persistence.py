@@ -210,6 +210,12 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     True
     >>> folder.cleanup()
     """
+    with atomic_write(path) as file:
+        write(estimator, file)
+
+
+def write(estimator: Any, file: BinaryIO) -> None:
+    """Write an estimator to an open file, as :func:`save` does."""
     skops = import_extra("skops.io", "randkern.save", "skops")
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         kind = estimator if isinstance(estimator, type) else type(estimator)
@@ -218,11 +224,10 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             f"{'the class' if kind is estimator else 'an object of type'} "
             f"{kind.__name__}."
         )
-    with atomic_write(path) as file:
-        with tempfile.TemporaryFile() as raw:
-            skops.dump(_without_tensors(_without_callbacks(estimator)), raw)
-            _pack(raw, file, type(estimator).__name__)
-        _check_loadable(skops, file)
+    with tempfile.TemporaryFile() as raw:
+        skops.dump(_without_tensors(_without_callbacks(estimator)), raw)
+        _pack(raw, file, type(estimator).__name__)
+    _check_loadable(skops, file)
 
 
 def load(
@@ -444,7 +449,7 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
             "load will ask for trust in types of other packages: "
             f"load(path, trusted={unknown})",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

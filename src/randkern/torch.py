@@ -6,7 +6,7 @@ Importing this module imports PyTorch, which the extra ``gpu`` installs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from sklearn.base import clone
 from torch import nn
 
 from randkern._random import root_stream
-from randkern._validation import MOST_COMPONENTS, check_choice, check_count
+from randkern._validation import check_choice, check_components, check_count
 from randkern.deployment import on_host, weighted_sum
 from randkern.kernels import Kernel
 from randkern.kernels.compositional import Compositional
@@ -46,8 +46,8 @@ class FeatureMap(nn.Module):
         With numeric lengthscales: ``kernel.resolve(X)`` sets those that are rules.
     in_features : int
         Number of columns of x.
-    n_components : int
-        Number of features.
+    n_components : int or sequence of int
+        Number of features; a sequence has the number per term of a sum of kernels.
     projection : str
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -72,8 +72,8 @@ class FeatureMap(nn.Module):
     Raises
     ------
     ValueError
-        For a sum of kernels whose diagonals depend on data, as the share of columns of
-        each term then would, too.
+        For one number of features of a sum of kernels whose diagonals depend on data,
+        as the share of columns of each term then would, too.
 
     Notes
     -----
@@ -105,7 +105,7 @@ class FeatureMap(nn.Module):
         self,
         kernel: Kernel,
         in_features: int,
-        n_components: int = 1000,
+        n_components: int | Sequence[int] = 1000,
         *,
         projection: str = "auto",
         fourier: str = "pair",
@@ -114,7 +114,7 @@ class FeatureMap(nn.Module):
     ):
         super().__init__()
         check_count("in_features", in_features)
-        check_count("n_components", n_components, at_most=MOST_COMPONENTS)
+        n_components = check_components(n_components)
         check_choice("projection", projection, tuple(PROJECTIONS))
         check_choice("fourier", fourier, ("pair", "offset"))
         if not isinstance(kernel, Kernel):
@@ -122,14 +122,18 @@ class FeatureMap(nn.Module):
         kernel._check(in_features)
         stream = root_stream(random_state)
         self.kernel = clone(kernel)
-        self.in_features, self.out_features = in_features, n_components
         self.plan = draw_plan(
-            *(self.kernel, n_components, in_features),
-            _constant_diagonals(self.kernel, in_features),
+            self.kernel,
+            n_components,
+            in_features,
+            _constant_diagonals(self.kernel, in_features)
+            if isinstance(n_components, int)
+            else np.ones(len(n_components)),
             stream.child("features"),
             projection=cast(Any, projection),
             fourier=cast(Any, fourier),
         )
+        self.in_features, self.out_features = in_features, self.plan.n_components
         _compile(self.plan)
         parameters = []
         for leaf in self._stationary():
@@ -253,8 +257,8 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
                 out *= leaf._diag(points)
     if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
         raise ValueError(
-            f"the terms of {kernel} share the columns by their sizes on data; use one "
-            "FeatureMap a term, and torch.cat."
+            f"the terms of {kernel} share the columns by their sizes on data; pass "
+            "n_components as a sequence, of one number per term."
         )
     return diagonals[:, 0]
 

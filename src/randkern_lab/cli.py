@@ -103,7 +103,7 @@ def rich_table(table: Any, *, plain: bool = False) -> Table:
 
 
 def command_of(
-    experiment: Any, run: Callable[[Any, Any, Path], None] | None = None
+    experiment: Any, run: Callable[[Any, Any, Path], Any] | None = None
 ) -> Callable[..., None]:
     """Return a command whose options are the fields of the experiment's options.
 
@@ -206,13 +206,18 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def run_and_write(experiment: Any, options: Any, out: Path) -> None:
-    """Run an experiment, write its results and figures, and print its tables."""
+def run_and_write(experiment: Any, options: Any, out: Path) -> dict[str, Any]:
+    """Run an experiment, write its results and figures, print its tables.
+
+    Returns the results.
+    """
     from .tables import Fitted
 
     out.mkdir(parents=True, exist_ok=True)
     with progress_bar() as progress:
-        results = experiment.run(options, progress, out / "journal.jsonl")
+        results: dict[str, Any] = experiment.run(
+            options, progress, out / "journal.jsonl"
+        )
     written = experiment.write(results, out)
     console = output()
     for table in experiment.tables(results):
@@ -224,3 +229,4 @@ def run_and_write(experiment: Any, options: Any, out: Path) -> None:
     for note in results["notes"]:
         console.print(note, markup=False)
     console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
+    return results

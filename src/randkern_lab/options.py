@@ -24,7 +24,8 @@ class CommonOptions:
     """Common options of all experiments and benchmarks."""
 
     quick: bool = option(
-        False, "A smoke run of seconds: small sizes, and bundled data where possible."
+        False,
+        "A smoke run (minutes at most): small sizes, bundled data where possible.",
     )
     seed: int = option(0, "Of every random draw.", least=0)
 

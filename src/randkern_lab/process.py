@@ -8,12 +8,15 @@ process samples its anonymous memory every 10 ms.
 
 import importlib
 import json
+import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +53,9 @@ class Stopwatch:
 def in_fresh_process(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     request: Mapping[str, Any],
+    *,
+    seconds: float = math.inf,
+    memory_bytes: int = 0,
 ) -> dict[str, Any]:
     """Call a module's function in a new process, and measure its memory.
 
@@ -57,19 +63,23 @@ def in_fresh_process(
     JSON-compatible. The answer also gets ``peak_memory_bytes`` (resident, including
     imports and data) and ``peak_anonymous_bytes`` (without file pages; None if the
     system does not report it) of the whole process, and ``process_seconds``, including
-    imports. Raises SkippedCase if the function raised ValueError or MemoryError, or the
-    system ended the process, for instance for lack of memory.
+    imports. Raises SkippedCase if the function raised ValueError or MemoryError, if the
+    system ended the process, for instance for lack of memory, or if it took more than
+    `seconds`: then it is ended, with the processes that it has started. `memory_bytes`
+    limits the data of each of these processes (0: no limit, as on systems without
+    ``RLIMIT_DATA``).
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, name],
+        [sys.executable, "-m", __name__, name, str(memory_bytes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # to end its own processes with it
     )
-    said, complaints, peak = _watched(process, json.dumps(request))
+    said, complaints, peak = _watched(process, json.dumps(request), seconds)
     if process.returncode != 0:
         raise SkippedCase(_last_words(process.returncode, complaints))
     measured: dict[str, Any] = json.loads(said)
@@ -91,9 +101,10 @@ def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
     return {"peak_memory_bytes": measured.peak_bytes} | found
 
 
-def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
+def _watched(process: Any, request: str, seconds: float) -> tuple[str, str, int | None]:
     """Wait for a process; return its output, and its peak anonymous memory."""
     peak: int | None = None
+    end = time.monotonic() + seconds
     given: str | None = request
     try:
         while True:
@@ -104,10 +115,28 @@ def _watched(process: Any, request: str) -> tuple[str, str, int | None]:
                 now = _anonymous_bytes(process.pid)
                 if now is not None:
                     peak = max(peak or 0, now)
+                if time.monotonic() > end:
+                    raise SkippedCase(f"it took more than {seconds:,.0f} s") from None
     except BaseException:  # do not leave it running after an interrupt
-        process.kill()
-        process.wait()
+        _end(process)
         raise
+
+
+def _end(process: Any) -> None:
+    """End a process and all that it has started."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _limit_memory(n_bytes: int) -> None:
+    """Limit the private memory of this process, where the system can."""
+    if n_bytes and sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
 
 
 def _last_words(status: int, complaints: str) -> str:
@@ -131,6 +160,7 @@ def _anonymous_bytes(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
+    _limit_memory(int(sys.argv[2]))
     # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
         told = answer(sys.argv[1], json.load(sys.stdin))

@@ -136,7 +136,7 @@ class Record:
         self._call(measure, data_dir)
         return found
 
-    def _call(self, run: Callable[..., None], data_dir: Path | None) -> None:
+    def _call(self, run: Callable[..., Any], data_dir: Path | None) -> None:
         """Call ``run(experiment, options, folder)`` with the options of the command."""
         words = shlex.split(self.command)[2:]
         if self.data or self.tables:

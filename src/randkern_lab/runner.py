@@ -191,9 +191,9 @@ class Experiment:
     @classmethod
     def write(cls, results: Mapping[str, Any], folder: Path) -> list[Path]:
         """Write ``results.json`` and the figures, and return their paths."""
-        written = [write_results(results, folder / "results.json")]
-        figures = cls.figures(results)
-        return written + [save_figure(f, folder / name) for name, f in figures.items()]
+        figures = {folder / name: each for name, each in cls.figures(results).items()}
+        written = write_results(results, folder / "results.json", outdated=figures)
+        return [written, *(save_figure(each, path) for path, each in figures.items())]
 
     @classmethod
     def command_line(cls, options: Any) -> str:

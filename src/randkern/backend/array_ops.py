@@ -252,6 +252,16 @@ class ArrayOps:
         """Divide each row by its size."""
         return X / sizes[:, None]
 
+    def row_hashes(self, X, multipliers):
+        """Return Σ_j b_ij m_j modulo 2⁶⁴ for the bits b_ij of X, uint64 on the host.
+
+        X may hold numbers of 4 or 8 bytes, and the multipliers are int64.
+        """
+        integers = self.xp.int64 if X.dtype.itemsize == 8 else self.xp.int32
+        bits = self.xp.astype(X.view(integers), self.xp.int64)
+        hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)
+        return self.to_host(hashes).view(np.uint64)
+
     def generated_products(self, X, keys, start, stop, scale):
         """Return scale·XΩᵀ for each key's matrix, if a compiled kernel draws it."""
         return None
@@ -479,6 +489,7 @@ class NumpyOps(ArrayOps):
     manhattan_distances = staticmethod(pairwise.manhattan_distances)
     modulus_power = staticmethod(cpu.modulus_power)
     patch_products = staticmethod(pairwise.patch_products)
+    row_hashes = staticmethod(pairwise.row_hashes)
     row_squares = staticmethod(pairwise.row_squares)
     run_over_ranges = staticmethod(run_over_ranges)
     scaled_squared_distances = staticmethod(pairwise.scaled_squared_distances)

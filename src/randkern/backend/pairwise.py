@@ -68,6 +68,18 @@ def row_squares(X):
     return np.einsum("ij,ij->i", X, X)
 
 
+def row_hashes(X, multipliers):
+    """Return Σ_j b_ij m_j modulo 2⁶⁴ for the bits b_ij of X, uint64."""
+    values = X.data if sp.issparse(X) else X
+    integers = np.int64 if values.dtype.itemsize == 8 else np.int32
+    # Sums of unsigned integers wrap around.
+    bits = values.view(integers).astype(np.int64, copy=False).view(np.uint64)
+    multipliers = multipliers.view(np.uint64)
+    if sp.issparse(X):
+        return sp.csr_array((bits, X.indices, X.indptr), shape=X.shape) @ multipliers
+    return np.einsum("ij,j->i", bits, multipliers)
+
+
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _patch_products(a, b, rows, columns, out):
     n_patches, size = a.shape[0], a.shape[1]

@@ -29,17 +29,18 @@ def main() -> None:
     """Run the command line and exit with its status.
 
     The status is 1 if the packages of the ``cli`` extra are missing (only ``--version``
-    works without them), 2 if the arguments or the data are invalid.
+    works without them), 2 if the arguments or the data are invalid, 70 after a bug in
+    randkern, and 130 if the command was interrupted.
     """
+    if sys.argv[1:] == ["--version"]:
+        print(f"randkern {randkern.__version__}")
+        return
     try:
         app = _build_app()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in {"typer", "rich"}:
             raise
-        if sys.argv[1:] == ["--version"]:
-            print(f"randkern {randkern.__version__}")
-            return
         sys.stderr.write(_MISSING_EXTRA.format(name=package))
         sys.exit(1)
     app()
@@ -53,6 +54,7 @@ def _build_app() -> Any:
 
     app = typer.Typer(
         name="randkern",
+        cls=console.Commands,
         help="Kernel machines from random features.",
         no_args_is_help=True,
         add_completion=False,
@@ -61,7 +63,8 @@ def _build_app() -> Any:
     )
     app.callback()(console.options)
     for module in (fit, predict, info, compare, tune):
-        app.command(module.__name__.rpartition(".")[2])(module.command)
+        name = module.__name__.rpartition(".")[2]
+        app.command(name)(console.guarded(module.command))
     found = {each.name: each for each in entry_points(group="randkern.commands")}
     for name in dict.fromkeys([*_LAB, *found]):
         _add_command(app, name, found.get(name))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import options
-from .console import titled_table, user_messages
+from .console import titled_table
 from .studies import Source, named_values, run
 
 
@@ -36,6 +36,14 @@ def command(
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
     memory_limit: options.MemoryLimit = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            callback=options.finite,
+            help="Seconds, after which no fit begins; what is skipped is said.",
+        ),
+    ] = 120,
     save: options.Save = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results.json and compare.png.")
@@ -48,22 +56,22 @@ def command(
     out, where the data has none). Prints a table; writes results.json and
     compare.png.
     """
-    with user_messages():
-        from ..study.compare import compare
-        from ..study.kernel_choices import parse_kernels
+    from ..study.compare import compare
+    from ..study.kernel_choices import parse_kernels
 
-        measure = partial(
-            compare,
-            kernels=[choice.label for choice in parse_kernels(kernels)],
-            n_components=options.parse_sizes(n_components),
-            exact=exact,
-            features=[each.strip() for each in features.split(",")],
-            alpha=options.parse_alpha(alpha),
-            n_seeds=seeds,
-            memory_limit=options.parse_bytes(memory_limit),
-        )
-        source = Source(data, target, task, data_dir, test)
-        run(measure, source, save, out, _print)
+    measure = partial(
+        compare,
+        kernels=[choice.label for choice in parse_kernels(kernels)],
+        n_components=options.parse_sizes(n_components),
+        exact=exact,
+        features=[each.strip() for each in features.split(",")],
+        alpha=options.parse_alpha(alpha),
+        n_seeds=seeds,
+        memory_limit=options.parse_bytes(memory_limit),
+        time_limit=time_limit,
+    )
+    source = Source(data, target, task, data_dir, test)
+    run(measure, source, save, out, _print)
 
 
 def _results_table(results: Mapping[str, Any]) -> Table:

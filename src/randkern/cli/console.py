@@ -5,6 +5,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from traceback import extract_tb, print_exception
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +27,13 @@ from typer.core import TyperGroup
 import randkern
 
 MAX_COLUMNS = 100
+# Exit codes: of an error that the user can mend, of a bug in randkern (EX_SOFTWARE of
+# sysexits.h), and of an interruption (128 plus the number of SIGINT).
+ERROR, BUG, INTERRUPTED = 2, 70, 130
+_ISSUES = "https://github.com/randkern/randkern/issues"
+
+# Whether errors show where they were raised.
+_debug: ContextVar[bool] = ContextVar("_debug", default=False)
 
 
 def output() -> Console:
@@ -48,7 +59,7 @@ def titled_table(title: str, **options: Any) -> Table:
 def error_exit(message: str) -> typer.Exit:
     """Print a one-line error and return the exception that ends the program."""
     typer.echo(f"randkern: error: {_one_line(message)}", err=True)
-    return typer.Exit(code=2)
+    return typer.Exit(code=ERROR)
 
 
 class NamingGroup(TyperGroup):
@@ -65,9 +76,33 @@ class NamingGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+class Commands(NamingGroup):
+    """All commands: ``--debug`` may stand before or after the name of one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--debug" in args:
+            args = ["--debug", *(each for each in args if each != "--debug")]
+        return super().parse_args(ctx, args)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose errors and warnings are single lines."""
+
+    @wraps(command)
+    def guarded_command(*args: Any, **kwargs: Any) -> None:
+        with user_messages():
+            command(*args, **kwargs)
+
+    return guarded_command
+
+
 @contextmanager
 def user_messages() -> Iterator[None]:
-    """Turn the library's errors and warnings into single lines."""
+    """Turn errors and warnings into single lines, and errors into exit codes.
+
+    ValueError, OSError, ImportError and MemoryError, with which the library refuses
+    what it is asked to do, are errors of the user; any other exception is a bug.
+    """
     told: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -83,11 +118,43 @@ def user_messages() -> Iterator[None]:
         except BrokenPipeError:  # the reader, such as head, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:
+            typer.echo("randkern: interrupted", err=True)
+            raise typer.Exit(code=INTERRUPTED) from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
+            _show_traceback(error)
             message = str(error) or "out of memory; use fewer rows or components"
             if isinstance(error, OSError) and error.filename and error.strerror:
                 message = f"{error.filename}: {error.strerror.lower()}"
             raise error_exit(message) from error
+        except Exception as error:
+            _show_traceback(error)
+            typer.echo(f"randkern: bug: {_one_line(_bug(error))}", err=True)
+            raise typer.Exit(code=BUG) from error
+
+
+def _show_traceback(error: Exception) -> None:
+    if _debug.get():
+        print_exception(error)
+
+
+def _bug(error: Exception) -> str:
+    """Return a report on an exception that no part of the library expects."""
+    advice = "" if _debug.get() else "run it again with --debug and "
+    return (
+        f"{described_error(error)}. This is a mistake in randkern "
+        f"{randkern.__version__}, not in your data; please {advice}report it with the "
+        f"traceback at {_ISSUES}"
+    )
+
+
+def described_error(error: Exception) -> str:
+    """Return the type and text of an exception, and the line that raised it."""
+    last = extract_tb(error.__traceback__)[-1]
+    place = "/".join(Path(last.filename).parts[-2:])
+    return f"{type(error).__name__}: {error} ({place}, line {last.lineno})"
 
 
 @contextmanager
@@ -131,5 +198,9 @@ def options(
             help="Show the version and exit.",
         ),
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error was raised.")
+    ] = False,
 ) -> None:
     """Take the options that stand before any command."""
+    _debug.set(debug)

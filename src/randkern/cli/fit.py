@@ -1,5 +1,6 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
+import warnings
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -7,7 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from .console import output, titled_table, user_messages
+from randkern._extras import import_extra
+
+from .console import output, titled_table
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
 
@@ -20,6 +23,10 @@ _LEAST = 10
 # refit and without. The refit, which does not search for a kernel, gets what this model
 # and the report leave. Both get at least a share of the limit.
 _JUDGED_SHARES, _LEAST_SHARE = {True: 0.5, False: 0.85}, 0.2
+
+# Free space that files need, as a multiple of the table's size in memory: exact models
+# hold encoded rows, and are written beside the old one.
+_SPACE_SHARE = 4
 
 
 def command(
@@ -51,56 +58,114 @@ def command(
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
     began = perf_counter()
-    with user_messages():
-        import randkern
+    _check_extras()
+    from ..report import contents, fitted_rows, panels, render, summarise
+    from ..tabular import TabularClassifier, TabularRegressor
 
-        from ..report import render
+    console = output()
+    table = load(data, target, task, test=test)
+    split = _split(table, seed)
+    console.print(described(table, task), soft_wrap=True)
+    files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
+    summary = summarise(table.X_train, table.y_train, table.task)
+    for leak in summary.leaks:
+        warnings.warn(leak, UserWarning, stacklevel=1)
+    title = f"Predicting {target} from {table.name}"
+    classes = table.task == "classification"
+    kind = TabularClassifier if classes else TabularRegressor
+
+    def left(share: float) -> float:
+        seconds = time_limit - (perf_counter() - began)
+        return max(share * seconds, _LEAST_SHARE * time_limit)
+
+    model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
+    judging = _fit(model, split)
+    model.set_params(time_limit=time_limit)  # as the user set it
+    files.write_model(model)  # whatever happens to the rest
+    judged = _judge(model, table.task, split, judging)
+    n = len(split[2])
+    fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
+    console.print(_leaderboard(model))
+    console.print(_scores(judged))
+    page = contents(judged, summary, title, panels(judged, target))
+    arguments = {
+        "data": data,
+        "target": target,
+        "task": table.task,
+        "time_limit": time_limit,
+        "refit": refit,
+        "seed": seed,
+    }
+    results = {"command": "fit", "arguments": arguments, **judged.record()}
+    files.write_model(model)  # which now has stored its importances
+    files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
+    if refit:
+        # Refit the kernels that were evaluated, without a new search.
+        model.set_params(time_limit=left(1), warm_start=True)
+        with trial_progress(model, "fitting all rows"):
+            model.fit(table.X_train, table.y_train)
+        model.set_params(time_limit=time_limit, warm_start=False)
+        n = len(table.y_train)
+        fitted = fitted_rows(model, n) or f"fitted to all {n:,} rows"
+        _ = model.feature_importances_  # stored, for randkern info
+        files.write_model(model)
+        files.write_report(
+            render(page, files.said(fitted)), results | {"model": fitted}
+        )
+    console.print(files.said(fitted), soft_wrap=True)
+    console.print(f"wrote {files}", soft_wrap=True)
+
+
+def _check_extras() -> None:
+    """Raise, before any work, if something is missing that writes the files."""
+    for module, extra in (
+        ("skops.io", "skops"),
+        ("jinja2", "cli"),
+        ("matplotlib", "plot"),
+    ):
+        import_extra(module, "randkern fit", extra)
+
+
+class _Files:
+    """The model, report and results in a folder, which belong together.
+
+    The report and the results of an earlier model are removed just before another
+    model takes its place, and results are written last: whenever the process is
+    killed, what is there belongs together, and only results tell that all is.
+    """
+
+    def __init__(self, folder: Path, n_bytes: int) -> None:
+        from .._files import check_writable
+
+        folder.mkdir(parents=True, exist_ok=True)
+        check_writable(folder, n_bytes)
+        self.model = folder / "model.skops"
+        self.report = folder / "report.html"
+        self.results = folder / "results.json"
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, (self.model, self.report, self.results)))
+
+    def said(self, fitted: str) -> str:
+        """Say to which rows the model in the file is `fitted`."""
+        return f"{self.model.name} is {fitted}."
+
+    def write_model(self, model: Any) -> None:
+        from .._files import atomic_write
+        from ..persistence import write
+
+        with atomic_write(self.model, outdated=(self.results, self.report)) as file:
+            write(model, file)
+
+    def write_report(self, page: str, results: dict[str, Any]) -> None:
+        """Write what belongs to the model that was written last."""
+        from .._files import atomic_write
         from ..study.records import write_results
-        from ..tabular import TabularClassifier, TabularRegressor
 
-        console = output()
-        table = load(data, target, task, test=test)
-        split = _split(table, seed)
-        console.print(described(table, task), soft_wrap=True)
-        classes = table.task == "classification"
-        kind = TabularClassifier if classes else TabularRegressor
-
-        def left(share: float) -> float:
-            seconds = time_limit - (perf_counter() - began)
-            return max(share * seconds, _LEAST_SHARE * time_limit)
-
-        model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
-        out.mkdir(parents=True, exist_ok=True)
-        judged = _judge(model, table.task, split)
-        console.print(_leaderboard(model))
-        console.print(_scores(judged))
-        written = [out / name for name in ("model.skops", "report.html")]
-        model.set_params(time_limit=time_limit)  # as the user set it
-        randkern.save(model, written[0])  # in case the report or the refit fails
-        page, record = render(judged, table, target), judged.record()
-        if refit:
-            # Refit the kernels that were evaluated, without a new search.
-            model.set_params(time_limit=left(1), warm_start=True)
-            with trial_progress(model, "fitting all rows"):
-                model.fit(table.X_train, table.y_train)
-            model.set_params(time_limit=time_limit, warm_start=False)
-            randkern.save(model, written[0])
-        written[1].write_text(page, encoding="utf-8")
-        results = {
-            "command": "fit",
-            "arguments": {
-                "data": data,
-                "target": target,
-                "task": table.task,
-                "time_limit": time_limit,
-                "refit": refit,
-                "seed": seed,
-            },
-            **record,
-            "model_bytes": written[0].stat().st_size,
-        }
-        written.append(write_results(results, out / "results.json"))
-    console.print(f"wrote {', '.join(map(str, written))}", soft_wrap=True)
+        with atomic_write(self.report) as file:
+            file.write(page.encode())
+        n_bytes = self.model.stat().st_size
+        write_results({**results, "model_bytes": n_bytes}, self.results)
 
 
 def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
@@ -120,26 +185,41 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     return X.iloc[train], X.iloc[test], y[train], y[test]
 
 
-def _judge(model: Any, task: str, split: Any) -> Any:
-    """Fit a model to training rows; evaluate it and others on test rows."""
-    from ..report import Judged, baselines, evaluate
+def _fit(model: Any, split: Any) -> Any:
+    """Fit a model to training rows, and return what it took."""
     from ..study.measure import Measurement
 
-    X, X_test, y, y_test = split
-    with trial_progress(model, "fitting"), Measurement() as fit:
+    X, _, y, _ = split
+    with trial_progress(model, "fitting"), Measurement() as measured:
         model.fit(X, y)
+    return measured
+
+
+def _judge(model: Any, task: str, split: Any, fit: Any) -> Any:
+    """Evaluate a fitted model and others on test rows."""
+    from ..report import Judged, baselines, evaluate
+
+    X, X_test, y, y_test = split
     others = baselines(X, y, task).items()
     return Judged(
-        *(model, (X, y), (X_test, y_test)),
+        model,
+        (X, y),
+        (X_test, y_test),
         evaluate(model, X_test, y_test),
         {name: evaluate(other, X_test, y_test) for name, other in others},
-        *(fit.seconds, fit.peak_bytes),
+        fit.seconds,
+        fit.peak_bytes,
     )
 
 
 def _leaderboard(model: Any) -> Table:
     trials = model.leaderboard_
-    table = titled_table(f"the best of {len(trials)} kernels tried")
+    shown = min(len(trials), _SHOWN)
+    table = titled_table(
+        f"{shown} of {len(trials)} kernels tried",
+        caption="error: of rows left out in the search, as a share of that of the mean",
+        caption_justify="left",
+    )
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
     for name in ("rows", "error", "seconds"):

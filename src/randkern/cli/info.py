@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import output, user_messages
+from .console import output
 
 _MOST_NAMES = 20
 
@@ -14,13 +14,10 @@ def command(
     model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
 ) -> None:
     """Print what a model is, which columns it takes, and the code that builds it."""
-    with user_messages():
-        import randkern
+    import randkern
 
-        fitted = randkern.load(model)
-        lines = list(_lines(fitted, model.stat().st_size))
-    console = output()
-    for line in lines:
+    fitted, console = randkern.load(model), output()
+    for line in _lines(fitted, model.stat().st_size):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -31,7 +28,8 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     names = getattr(fitted, "feature_names_in_", None)
     n_columns = getattr(fitted, "n_features_in_", None)
     if n_columns is None:
-        yield "not fitted"
+        if hasattr(fitted, "fit"):  # a kernel has none
+            yield "not fitted"
         return
     shown = "" if names is None else ": " + ", ".join(map(str, names[:_MOST_NAMES]))
     more = ", ..." if names is not None and len(names) > _MOST_NAMES else ""
@@ -39,6 +37,10 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     if hasattr(fitted, "classes_"):
         labels = [str(label) for label in fitted.classes_[:_MOST_NAMES]]
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
+    explain = getattr(getattr(fitted, "model_", None), "explain", None)
+    if explain is not None:
+        yield f"\n{explain()}"
+    # Last, as a model that has not stored them computes them, which may take long.
     if hasattr(fitted, "feature_importances_"):
         shares = fitted.feature_importances_
         best = sorted(range(len(shares)), key=lambda j: -shares[j])[:5]
@@ -47,7 +49,4 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
             for j in best
             if shares[j] > 0
         ]
-        yield f"importances: {', '.join(named)}"
-    explain = getattr(getattr(fitted, "model_", None), "explain", None)
-    if explain is not None:
-        yield f"\n{explain()}"
+        yield f"\nimportances: {', '.join(named)}"

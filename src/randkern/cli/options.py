@@ -1,5 +1,6 @@
 """Options that several commands share, and their parsers."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -38,14 +39,29 @@ Save = Annotated[
         "reads it."
     ),
 ]
+
+
+def finite(seconds: float) -> float:
+    """Return seconds, or raise if they are no number."""
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds, such as 60.")
+    return seconds
+
+
 TimeLimit = Annotated[
-    float, typer.Option(min=1, help="Seconds for everything: search, fits and report.")
+    float,
+    typer.Option(
+        min=1,
+        callback=finite,
+        help="Seconds for everything: search, fits and report.",
+    ),
 ]
 Kernels = Annotated[
     str,
     typer.Option(
-        help="Of gaussian, laplacian, cauchy, matern[:NU], "
-        "rational-quadratic[:ALPHA], linear, optical[:DEGREE], compositional[:DEPTH]."
+        help="Of gaussian, laplacian, cauchy, matern[:NU], rational-quadratic[:ALPHA], "
+        "periodic[:PERIOD], linear, polynomial[:DEGREE], optical[:DEGREE], "
+        "softmax[:FEATURES], arc-cosine[:ORDER], categorical, compositional[:DEPTH]."
     ),
 ]
 MemoryLimit = Annotated[

@@ -8,7 +8,7 @@ import typer
 
 from randkern._extras import import_extra
 
-from .console import output, progress_bar, user_messages
+from .console import output, progress_bar
 from .tables import naming, read
 
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -41,25 +41,25 @@ def command(
     Writes a column ``prediction``; with --interval ``low`` and ``high``, with
     --probabilities a column per class.
     """
-    with user_messages():
-        import randkern
-        from randkern.datasets.frames import dates_as_days
-        from randkern.deployment import categories_of
+    import randkern
+    from randkern.datasets.frames import dates_as_days
+    from randkern.deployment import categories_of
 
-        _check_out(out)
-        fitted = randkern.load(model)
-        with naming(data):
-            frame = dates_as_days(
-                _columns(fitted, read(data), data), categories_of(fitted)
-            )
-            predictions = _predictions(fitted, frame, interval, probabilities)
-        _write(predictions, out)
+    _check_out(out)
+    fitted = randkern.load(model)
+    _check_fitted(fitted, interval, probabilities)
+    with naming(data):
+        frame = dates_as_days(_columns(fitted, read(data), data), categories_of(fitted))
+        predictions = _predictions(fitted, frame, interval, probabilities)
+    _write(predictions, out)
     if out != "-":
         output().print(f"wrote {len(predictions):,} predictions to {out}")
 
 
 def _check_out(out: str) -> None:
     """Raise if predictions could not be written, before computing any."""
+    from .._files import check_writable
+
     path = Path(out)
     if out == "-":
         return
@@ -71,13 +71,45 @@ def _check_out(out: str) -> None:
         raise ValueError(f"--out {out}: there is no folder {path.parent}; make it")
     if out.lower().endswith(".parquet"):
         import_extra("pyarrow", "Writing a Parquet file", "data")
+    check_writable(path.parent)
+
+
+def _check_fitted(fitted: Any, interval: float | None, probabilities: bool) -> None:
+    """Raise if an estimator does not predict what is asked for."""
+    from sklearn.utils.validation import check_is_fitted
+
+    name = type(fitted).__name__
+    if not hasattr(fitted, "predict"):
+        raise ValueError(
+            f"the file holds a {name}, which makes no predictions; give one of a "
+            "fitted regressor or classifier"
+        )
+    check_is_fitted(fitted)
+    if interval is not None and not hasattr(fitted, "predict_interval"):
+        raise ValueError(
+            f"{name} has no intervals; leave --interval out"
+            + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
+        )
+    if probabilities and not hasattr(fitted, "predict_proba"):
+        raise ValueError(f"{name} has no probabilities; leave --probabilities out")
 
 
 def _columns(fitted: Any, frame: Any, data: str) -> Any:
-    """Return the columns that the model was fitted to, in that order."""
+    """Return the columns that the model was fitted to, in that order.
+
+    Those of a model that was fitted to an array have no names: all are taken.
+    """
     names = getattr(fitted, "feature_names_in_", None)
     if names is None:
-        return frame.to_numpy()
+        n = getattr(fitted, "n_features_in_", frame.shape[1])
+        if frame.shape[1] != n:
+            raise ValueError(
+                f"the model was fitted to an array of {n:,} columns without names, but "
+                f"{data} has {frame.shape[1]:,}: "
+                f"{', '.join(map(str, frame.columns[:20]))}; leave only those of the "
+                "fit, in their order"
+            )
+        return frame
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
         raise ValueError(
@@ -91,25 +123,18 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
 def _predictions(
     fitted: Any, frame: Any, interval: float | None, probabilities: bool
 ) -> Any:
-    """Return one column per requested quantity."""
-    import numpy as np
+    """Return one column per requested quantity and target."""
     import pandas as pd
 
-    if interval is not None and not hasattr(fitted, "predict_interval"):
-        raise ValueError(
-            f"{type(fitted).__name__} has no intervals; leave --interval out"
-            + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
-        )
-    if probabilities and not hasattr(fitted, "predict_proba"):
-        raise ValueError(
-            f"{type(fitted).__name__} has no probabilities; leave --probabilities out"
-        )
+    has_names = hasattr(fitted, "feature_names_in_")
 
-    def columns(rows: Any) -> pd.DataFrame:
-        found = {"prediction": fitted.predict(rows)}
+    def columns(block: Any) -> pd.DataFrame:
+        rows = block if has_names else block.to_numpy()
+        found = _per_target("prediction", fitted.predict(rows))
         if interval is not None:
             bounds = fitted.predict_interval(rows, coverage=interval)
-            found["low"], found["high"] = np.transpose(bounds)
+            found |= _per_target("low", bounds[..., 0])
+            found |= _per_target("high", bounds[..., 1])
         if probabilities:
             shares = fitted.predict_proba(rows)
             for label, column in zip(fitted.classes_, shares.T, strict=True):
@@ -128,10 +153,22 @@ def _predictions(
     return pd.concat(parts, ignore_index=True)
 
 
+def _per_target(name: str, values: Any) -> dict[str, Any]:
+    """Return columns by name, numbered from 1 if there are several targets."""
+    if values.ndim == 1 or values.shape[1] == 1:
+        return {name: values.reshape(-1)}
+    return {f"{name} {at}": column for at, column in enumerate(values.T, start=1)}
+
+
 def _write(predictions: Any, out: str) -> None:
+    from .._files import atomic_write
+
     if out == "-":
         predictions.to_csv(sys.stdout, index=False)
-    elif out.lower().endswith(".parquet"):
-        predictions.to_parquet(out, index=False)
-    else:
-        predictions.to_csv(out, index=False)
+        return
+    with atomic_write(out) as file:
+        if out.lower().endswith(".parquet"):
+            predictions.to_parquet(file, index=False)
+        else:
+            packed = "gzip" if out.lower().endswith(".gz") else None
+            predictions.to_csv(file, index=False, compression=packed)

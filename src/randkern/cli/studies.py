@@ -33,12 +33,16 @@ def run(
     `measure` returns results from a data set and the keyword `progress`; `show` prints
     their tables.
     """
+    from .._files import check_writable
     from ..study.records import write_results
 
     dataset, console = load(*source), output()
     if source.target is not None:
         console.print(described(dataset, source.task), soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)
+    check_writable(out)
+    if save is not None:
+        check_writable(save.parent)
     with progress_bar() as progress:
         results = measure(dataset, progress=progress)
     results["arguments"].update(
@@ -47,9 +51,11 @@ def run(
     )
     if source.test is not None:
         results["dataset"]["split"] = f"the rows of {source.test.name}"
+    # A figure of an earlier run is not of these results.
+    figure = out / f"{results['command']}.png"
     saved = "" if save is None else _save_winner(dataset, results, save)
-    written = [write_results(results, out / "results.json")]
-    written += _figure(results, out / f"{results['command']}.png")
+    written = [write_results(results, out / "results.json", outdated=[figure])]
+    written += _figure(results, figure)
     about = results["dataset"]
     prepared = f"test rows: {about['split']}; {about['preprocessing']}"
     console.print(prepared, soft_wrap=True)
@@ -81,7 +87,6 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the figure; return no path if matplotlib or records are missing."""
     from ..plots import plot_compare, plot_tune, save_figure
 
-    path.unlink(missing_ok=True)  # a figure of an earlier run is not of these results
     records, about = results["records"], results["dataset"]
     if not records:
         return []

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from randkern._validation import is_numeric, no_numbers
-
 from .console import progress_bar
 
 
@@ -26,6 +24,7 @@ def load(
 
     Columns of free text are dropped; `test` is a file with the test rows.
     """
+    from .._validation import is_numeric, no_numbers
     from ..datasets import load_dataset
     from ..datasets.frames import without_free_texts
 
@@ -139,7 +138,8 @@ def trial_progress(model: Any, doing: str) -> Iterator[None]:
 
         def tell(n: int) -> None:
             seconds = min(int(time.perf_counter() - began), limit)
-            report(seconds, limit, f"{doing}: {n} kernels tried")
+            kernels = "kernel" if n == 1 else "kernels"
+            report(seconds, limit, f"{doing}: {n} {kernels} tried")
 
         tell(0)
         if hasattr(model, "set_callbacks"):  # scikit-learn 1.9

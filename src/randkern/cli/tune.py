@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import options
-from .console import titled_table, user_messages
+from .console import titled_table
 from .studies import Source, named_values, run
 
 
@@ -73,25 +73,24 @@ def command(
     quarter, held out, where the data has none). Prints a table; writes results.json
     and tune.png.
     """
-    with user_messages():
-        from ..study.kernel_choices import parse_kernels
-        from ..study.tune import tune
+    from ..study.kernel_choices import parse_kernels
+    from ..study.tune import tune
 
-        measure = partial(
-            tune,
-            kernels=[choice.label for choice in parse_kernels(kernels)],
-            n_components=_parse_size(n_components),
-            alphas=_parse_numbers(alphas, "--alphas"),
-            scales=_parse_numbers(scales, "--scales", auto=False) or [],
-            lengthscales=_parse_numbers(lengthscales, "--lengthscales"),
-            biases=_parse_numbers(biases, "--biases"),
-            validation=int(validation) if validation.isdecimal() else validation,
-            n_trials=trials if optuna else None,
-            memory_limit=options.parse_bytes(memory_limit),
-            random_state=seed,
-        )
-        source = Source(data, target, task, data_dir, test)
-        run(measure, source, save, out, _print)
+    measure = partial(
+        tune,
+        kernels=[choice.label for choice in parse_kernels(kernels)],
+        n_components=_parse_size(n_components),
+        alphas=_parse_numbers(alphas, "--alphas"),
+        scales=_parse_numbers(scales, "--scales", auto=False) or [],
+        lengthscales=_parse_numbers(lengthscales, "--lengthscales"),
+        biases=_parse_numbers(biases, "--biases"),
+        validation=int(validation) if validation.isdecimal() else validation,
+        n_trials=trials if optuna else None,
+        memory_limit=options.parse_bytes(memory_limit),
+        random_state=seed,
+    )
+    source = Source(data, target, task, data_dir, test)
+    run(measure, source, save, out, _print)
 
 
 def _parse_numbers(text: str, option: str, *, auto: bool = True) -> list[float] | None:

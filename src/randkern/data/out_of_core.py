@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from randkern._extras import import_extra
 from randkern._random import Stream
@@ -21,7 +23,8 @@ from randkern._validation import (
 )
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.devices import DeviceBlocks, check_dense, split_device
-from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks
+from randkern.data.fingerprint import PassRecord, rows_changed
+from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks, block_name
 from randkern.data.sample import RowSample
 from randkern.data.sharded import dask_blocks, is_dask
 from randkern.data.target_statistics import TargetStatistics
@@ -37,6 +40,7 @@ from randkern.data.training_data import (
 _TARGET_BYTES = 16 * 10**6
 # Least number of batches in the pool from which random rows are drawn.
 _POOLED_BATCHES = 16
+_NOT_FITTED = "Nothing was fitted."
 
 
 class StreamedRows(TrainingData):
@@ -119,23 +123,59 @@ class _CheckedBlocks:
     """The rows of a stream, checked for an estimator in every pass.
 
     All blocks are arrays of one library on one device. Rows stay on their device,
-    unless :class:`DeviceBlocks` move them to another.
+    unless :class:`DeviceBlocks` move them to another. Every pass must give the rows,
+    targets and weights of the first: see :mod:`randkern.data.fingerprint`.
     """
 
     def __init__(self, estimator: Any, blocks: RowBlocks, device: str | None):
         self.estimator, self.blocks, self.device = estimator, blocks, device
         # An array of the dtype and on the device of the rows, known after a first pass.
         self.like: Any = None
-        self._places: tuple[str, ...] = ()
+        self._kinds: tuple[str, ...] = ()
+        self._record = PassRecord()
+        self._n_passes = 0
 
-    def of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
+    def first_pass(self) -> Iterator[tuple[RowBlock, Any]]:
+        """Yield checked blocks, and what the estimator has seen in their targets."""
+        self._n_passes = 1
+        for block in _read(self.blocks, "of the first pass", _NOT_FITTED):
+            with located(block):
+                if block.y is None:
+                    raise ValueError(
+                        f"{type(self.estimator).__name__} requires y: blocks must be "
+                        "(X, y) or (X, y, sample_weight)."
+                    )
+                X, weight = self._of(block, first=block.start == 0)
+                seen = self.estimator._seen_in(X, block.y, weight)
+            self._record.add(X, block.y, weight, _start_of(block))
+            yield replace(block, X=X, sample_weight=weight), seen
+
+    def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
+        """Yield blocks with their targets, in order or in a random order."""
+        self._n_passes += 1
+        in_pass = f"in pass {self._n_passes}"
+        blocks = self.blocks if generator is None else self.blocks.shuffled(generator)
+        record = PassRecord()
+        for block in _read(blocks, in_pass, _NOT_FITTED):
+            start = _start_of(block)
+            where = f"{block_name(block.number, start)}, {in_pass},"
+            try:
+                X, weight = self._of(block)
+            except ValueError as error:  # not raised in the first pass
+                raise rows_changed(where, f" ({error})") from error
+            record.add(X, block.y, weight, start)
+            record.check_block(self._record, start, where)
+            with located(block):
+                Y, weight = self.estimator._targets_of(X, block.y, weight)
+            yield ArrayRows(X, Y, weight, start).at(self.like)
+        record.check_all(self._record, f"pass {self._n_passes} over the rows")
+
+    def _of(self, block: RowBlock, first: bool = False) -> tuple[Rows, Any]:
         """Return the rows of a block and their weights."""
         X = named_rows(self.blocks, block)
-        places = tuple(
-            place_of(each if is_device_array(each) else None) for each in (X, block.y)
-        )
-        self._places = self._places or places
-        for name, here, before in zip("Xy", places, self._places, strict=True):
+        kinds = kind_of(X), kind_of(block.y)
+        self._kinds = self._kinds or kinds
+        for name, here, before in zip("Xy", kinds, self._kinds, strict=True):
             if here != before:
                 raise ValueError(
                     f"{name} is {here}, but that of the first block is {before}; make "
@@ -148,17 +188,6 @@ class _CheckedBlocks:
         if not first and encoder is not None:
             encoder.check_known(X)
         return X, check_weights(block.sample_weight, X, of_block=True)
-
-    def read(self, generator: np.random.Generator | None) -> Iterator[ArrayRows]:
-        """Yield blocks with their targets, in order or in a random order."""
-        start, located = 0, generator is None
-        blocks = self.blocks if generator is None else self.blocks.shuffled(generator)
-        for number, block in enumerate(blocks):
-            with _located(number, start) if located else contextlib.nullcontext():
-                X, weight = self.of(block)
-                Y, weight = self.estimator._targets_of(X, block.y, weight)
-            yield ArrayRows(X, Y, weight, start).at(self.like)
-            start += X.shape[0]
 
 
 def read_stream(
@@ -178,15 +207,9 @@ def read_stream(
     targets: list[tuple[Any, Any]] = []
     n_rows, n_bytes, target_bytes = 0, 0, 0
     like: Any = None
-    for number, block in enumerate(blocks):
-        if block.y is None:
-            raise ValueError(
-                f"{type(estimator).__name__} requires y: blocks must be (X, y) or "
-                "(X, y, sample_weight)."
-            )
-        with _located(number, n_rows):
-            rows, weight = checked.of(block, first=number == 0)
-            seen.append(estimator._seen_in(rows, block.y, weight))
+    for block, seen_in_block in checked.first_pass():
+        rows, weight = block.X, block.sample_weight
+        seen.append(seen_in_block)
         if target_bytes <= _TARGET_BYTES:
             # Copies: the stream may reuse the memory for its next block.
             y = copied(block.y)
@@ -218,12 +241,13 @@ def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
     """Yield the checked rows of all blocks, on the device of the computation."""
     given, device = split_device(X)
     blocks = as_blocks(given)
-    for block in blocks:
-        rows = validate_rows(model, named_rows(blocks, block), reset=False)
-        if device is not None:
-            check_dense(rows)
-            like = _empty_on(device, rows)
-            rows = ops_of(like).asarray(rows, like)
+    for block in _read(blocks, "to predict", "Nothing was predicted."):
+        with located(block):
+            rows = validate_rows(model, named_rows(blocks, block), reset=False)
+            if device is not None:
+                check_dense(rows)
+                like = _empty_on(device, rows)
+                rows = ops_of(like).asarray(rows, like)
         yield rows
 
 
@@ -251,9 +275,45 @@ def _empty_on(device: str, X: Rows) -> Any:
 
 
 @contextlib.contextmanager
-def _located(number: int, start: int) -> Iterator[None]:
-    """Add the number of the block to error messages."""
+def located(block: RowBlock) -> Iterator[None]:
+    """Name the block in error messages."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"block {number}, from row {start:,} on: {error}") from error
+        name = block_name(block.number, block.start)
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]:
+    """Yield the blocks; say in errors of files which block was read, and what follows.
+
+    The error has the type of that of the reader, or its nearest built-in base.
+    """
+    number, start, items = 0, 0, iter(blocks)
+    while True:
+        try:
+            block = next(items)
+        except StopIteration:
+            return
+        except OSError as error:
+            kind = next(k for k in type(error).__mro__ if k.__module__ == "builtins")
+            where = f"while block {number} {which} was read, after {start:,} rows"
+            said = f"{error.strerror or error} ({where}). {so}"
+            if error.errno is None:
+                raise kind(said) from error
+            raise kind(error.errno, said, error.filename) from error
+        yield block
+        number, start = number + 1, start + block.n_rows
+
+
+def _start_of(block: RowBlock) -> int:
+    """Return the number of the first row, which fits know from their first pass."""
+    assert block.start is not None
+    return block.start
+
+
+def kind_of(part: Any) -> str:
+    """Describe what a block holds, for a message."""
+    if sp.issparse(part):
+        return "a sparse matrix"
+    return place_of(part if is_device_array(part) else None)

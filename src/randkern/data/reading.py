@@ -11,7 +11,13 @@ from randkern._random import Stream
 from randkern._validation import Rows, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data.devices import DeviceBlocks, DeviceRows, split_device
-from randkern.data.out_of_core import copied, moved_blocks, read_stream
+from randkern.data.out_of_core import (
+    copied,
+    located,
+    moved_blocks,
+    named_rows,
+    read_stream,
+)
 from randkern.data.row_blocks import RowBlocks, as_blocks
 from randkern.data.sample import stacked
 from randkern.data.sharded import (
@@ -107,19 +113,25 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
         return given[0], np.asarray(model.predict(X)), given[1]
     if not isinstance(X, (RowBlocks, DeviceBlocks)):
         return y, model.predict(X), sample_weight
-    targets, weights = [], []
-    blocks = as_blocks(split_device(X)[0], y, sample_weight)
-    for number, block in enumerate(blocks):
-        if block.y is None:
-            raise ValueError(f"block {number} has no y to compare predictions with.")
+    rows, device = split_device(X)
+    blocks = as_blocks(rows, y, sample_weight)
+    targets, predictions, weights = [], [], []
+    # In one pass, whose targets surely belong to the rows.
+    for block in blocks:
+        with located(block):
+            if block.y is None:
+                raise ValueError("it has no y to compare predictions with.")
+            part = named_rows(blocks, block)
+            part = part if device is None else DeviceBlocks(part, device)
+            predictions.append(model.predict(part))
         # Copies: the stream may reuse the memory for its next block.
         targets.append(copied(block.y))
         weights.append(copied(block.sample_weight))
     if not targets:
         raise ValueError("the stream has no rows to compare.")
     given = [stacked(targets), None if weights[0] is None else stacked(weights)]
-    predictions = model.predict(X)
-    if isinstance(X, DeviceBlocks) or not is_tensor(predictions):
+    found = stacked(predictions)
+    if device is not None or not is_tensor(found):
         given = [None if each is None else ops_of(each).to_host(each) for each in given]
-        predictions = ops_of(predictions).to_host(predictions)
-    return given[0], predictions, given[1]
+        found = ops_of(found).to_host(found)
+    return given[0], found, given[1]

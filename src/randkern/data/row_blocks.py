@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -15,8 +15,10 @@ from sklearn.utils.validation import _num_samples
 from randkern._extras import import_extra
 from randkern._validation import check_count, is_tensor
 from randkern.data.training_data import ArraySource
-from randkern.exceptions import DataFileError
+from randkern.exceptions import DataFileError, RowsChangedError
 
+# The number of an item of a stream, its first row, and the item.
+_Item = tuple[int | None, int | None, Any]
 _SHAPES = "X, (X, y) or (X, y, sample_weight)"
 
 
@@ -29,11 +31,18 @@ class RowBlock:
     X : array, sparse matrix, dataframe or tensor of shape (n, d)
     y : array or tensor of shape (n,) or (n, n_targets), or None
     sample_weight : array or tensor of shape (n,) or None
+    start : int or None
+        Number of the first row in the stream, which sets it; None if unknown.
+    number : int or None
+        Number of the block among the items of the stream; None if rows are read in a
+        random order.
     """
 
     X: Any
     y: Any = None
     sample_weight: Any = None
+    start: int | None = None
+    number: int | None = None
 
     @property
     def n_rows(self) -> int:
@@ -121,6 +130,7 @@ class RowBlocks:
             check_count("n_rows", n_rows)
         self.n_rows = n_rows if n_rows is None else int(n_rows)
         self.n_blocks: int | None = None
+        self._starts: list[int] = []  # the first rows of all items, after a pass
         self._parts: tuple[bool, bool] | None = None
         self.column_names: tuple[str, ...] | None = None
 
@@ -269,7 +279,9 @@ class RowBlocks:
         return rows
 
     def __iter__(self) -> Iterator[RowBlock]:
-        self.n_rows, self.n_blocks = yield from self._checked(self._start())
+        items = ((number, None, item) for number, item in enumerate(self._start()))
+        self.n_rows, self._starts = yield from self._checked(items, in_order=True)
+        self.n_blocks = len(np.unique([*self._starts, self.n_rows])) - 1
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
@@ -298,39 +310,58 @@ class RowBlocks:
         [[4.0, 5.0], [0.0, 1.0], [2.0, 3.0], [6.0, 7.0]]
         """
         source = self._blocks
+        items: Iterable[_Item]
+        in_order = False
         if hasattr(source, "shuffled"):
-            items = source.shuffled(generator)
+            items = ((None, *pair) for pair in source.shuffled(generator))
         elif isinstance(source, Sequence):
-            items = (source[int(i)] for i in generator.permutation(len(source)))
+            order = generator.permutation(len(source)).tolist()
+            starts = dict(enumerate(self._starts))
+            items = ((i, starts.get(i), source[i]) for i in order)
         else:
-            items = self._start()
-        self.n_rows, _ = yield from self._checked(items)
+            items = ((i, None, item) for i, item in enumerate(self._start()))
+            in_order = True
+        self.n_rows, _ = yield from self._checked(items, in_order)
 
     def _checked(
-        self, items: Iterable[Any]
-    ) -> Generator[RowBlock, None, tuple[int, int]]:
-        """Yield the items of a pass as checked blocks, and count rows and blocks."""
-        n_rows = n_blocks = 0
-        for number, item in enumerate(items):
-            block = as_block(item, number)
-            length = checked_length(block, number)
+        self, items: Iterable[_Item], in_order: bool
+    ) -> Generator[RowBlock, None, tuple[int, list[int]]]:
+        """Yield the blocks of a pass; return the number of rows, and items' first rows.
+
+        Items come with their numbers and first rows, None if these are unknown.
+        """
+        n_rows, starts = 0, []
+        for number, start, item in items:
+            start = n_rows if in_order else start
+            where = block_name(number, start if number is None else None)
+            block = replace(as_block(item, where), number=number, start=start)
+            length = checked_length(block, where)
+            starts.append(n_rows)
             if not length:
                 continue
-            self._check_parts(block, number)
+            self._check_parts(block, where)
             n_rows += length
-            n_blocks += 1
             if self.n_rows is not None and n_rows > self.n_rows:
-                raise ValueError(
-                    f"block {number} brings the rows to {n_rows}, but {self.n_rows} "
-                    f"were expected; {self._advice()}"
+                raise self._changed(
+                    f"{where} brings the rows to {n_rows}, but {self.n_rows} "
+                    "were expected"
                 )
             yield block
         if self.n_rows is not None and n_rows != self.n_rows:
-            raise ValueError(
+            raise self._changed(
                 f"this pass over the blocks gave {n_rows} rows, but {self.n_rows} "
-                f"were expected; {self._advice()}"
+                "were expected"
             )
-        return n_rows, n_blocks
+        return n_rows, starts
+
+    def _changed(self, difference: str) -> ValueError:
+        """Return the error for a difference from `n_rows`, or from the first pass."""
+        if self.n_blocks is None:
+            return ValueError(f"{difference}; correct n_rows=, or leave it out.")
+        return RowsChangedError(
+            f"{difference}; every pass must give the same rows: check that the data "
+            "did not change, and that each pass starts anew."
+        )
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -353,7 +384,7 @@ class RowBlocks:
             )
         return iter(made)
 
-    def _check_parts(self, block: RowBlock, number: int) -> None:
+    def _check_parts(self, block: RowBlock, where: str) -> None:
         """Raise unless the block has the same parts as the first."""
         parts = (block.y is not None, block.sample_weight is not None)
         if self._parts is None:
@@ -362,19 +393,11 @@ class RowBlocks:
             ("y", "sample_weight"), parts, self._parts, strict=True
         ):
             if here != first:
-                raise ValueError(
-                    f"block {number} has {'a' if here else 'no'} {name}, but the "
-                    f"first block has {'one' if first else 'none'}; give {name} with "
-                    "all blocks or with none."
+                raise (ValueError if self.n_blocks is None else RowsChangedError)(
+                    f"{where} has {'a' if here else 'no'} {name}, but the first block "
+                    f"has {'one' if first else 'none'}; give {name} with all blocks or "
+                    "with none."
                 )
-
-    def _advice(self) -> str:
-        if self.n_blocks is None:
-            return "correct n_rows=, or leave it out."
-        return (
-            "every pass must give the same rows: check that the data did not change, "
-            "and that each pass starts anew."
-        )
 
 
 def as_blocks(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
@@ -423,7 +446,14 @@ def check_reiterable(blocks: Any) -> None:
         )
 
 
-def as_block(item: Any, number: int) -> RowBlock:
+def block_name(number: int | None, start: int | None) -> str:
+    """Name a block for messages, by what is known of it."""
+    if number is None:
+        return f"the block from row {start:,} on"
+    return f"block {number}" + (f", from row {start:,} on" if start else "")
+
+
+def as_block(item: Any, where: str) -> RowBlock:
     """Return one item of a stream as a block."""
     if isinstance(item, RowBlock):
         return item
@@ -431,19 +461,17 @@ def as_block(item: Any, number: int) -> RowBlock:
     is_batch = isinstance(item, list) and bool(item) and is_tensor(item[0])
     if is_batch or isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
-            raise ValueError(
-                f"block {number} is a tuple of {len(item)}; expected {_SHAPES}."
-            )
+            raise ValueError(f"{where} is a tuple of {len(item)}; expected {_SHAPES}.")
         return RowBlock(*item)
     if not hasattr(item, "shape"):
         raise TypeError(
-            f"block {number} is a {type(item).__name__}; expected {_SHAPES}, X being "
+            f"{where} is a {type(item).__name__}; expected {_SHAPES}, X being "
             "an array, a sparse matrix or a dataframe."
         )
     return RowBlock(item)
 
 
-def checked_length(block: RowBlock, number: int) -> int:
+def checked_length(block: RowBlock, where: str) -> int:
     """Return the number of rows of a block; raise if its parts differ in length."""
     lengths = {}
     for name in ("X", "y", "sample_weight"):
@@ -454,14 +482,13 @@ def checked_length(block: RowBlock, number: int) -> int:
             lengths[name] = _num_samples(part)
         except TypeError:
             raise TypeError(
-                f"{name} of block {number} is a {type(part).__name__} without rows; "
+                f"{name} of {where} is a {type(part).__name__} without rows; "
                 "expected an array."
             ) from None
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{n} in {name}" for name, n in lengths.items())
         raise ValueError(
-            f"block {number} has different numbers of rows: {found}; they must be "
-            "the same."
+            f"{where} has different numbers of rows: {found}; they must be the same."
         )
     return lengths["X"]
 
@@ -513,27 +540,38 @@ class ParquetSource:
         self.dtype = np.dtype(np.float32 if single else np.float64)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, Any]]:
-        return self.shuffled(None)
+        yield from self._blocks_of(self._row_groups())
 
     def shuffled(
-        self, generator: np.random.Generator | None
-    ) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield blocks, of row groups in a random order if there is a generator."""
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[int, tuple[Any, Any, Any]]]:
+        """Yield blocks of row groups in a random order, with their first rows."""
+        row_groups = list(self._row_groups())
+        lengths = [group.row_groups[0].num_rows for group in row_groups]
+        starts = np.cumsum([0, *lengths])
+        for i in generator.permutation(len(row_groups)):
+            start = int(starts[i])
+            for block in self._blocks_of([row_groups[i]]):
+                yield start, block
+                start += block[0].shape[0]
+
+    def _blocks_of(self, row_groups: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield the rows of row groups in blocks."""
         target, weight = self.target, self.sample_weight
-        for table in self._tables(generator):
+        for table in self._tables(row_groups):
             yield (
                 self._features(table),
                 None if target is None else _values(table, target),
                 None if weight is None else _numbers(table, weight, np.dtype(float)),
             )
 
-    def _tables(self, generator: Any = None) -> Iterator[Any]:
+    def _tables(self, row_groups: Iterable[Any]) -> Iterator[Any]:
         """Yield tables of `block_rows` rows, across row groups and files."""
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         pending: list[Any] = []
         n_pending = 0
         with _readable(self.path):
-            for batch in self._batches(generator):
+            for batch in self._batches(row_groups):
                 pending.append(batch)
                 n_pending += batch.num_rows
                 while n_pending >= self.block_rows:
@@ -544,8 +582,14 @@ class ParquetSource:
         if n_pending:
             yield arrow.Table.from_batches(pending)
 
-    def _batches(self, generator: np.random.Generator | None) -> Iterator[Any]:
-        """Yield the rows of row groups, in order or in a random order.
+    def _row_groups(self) -> Iterator[Any]:
+        """Yield the row groups of all files."""
+        with _readable(self.path):
+            for fragment in _open(self.path).get_fragments():
+                yield from fragment.split_by_row_group()
+
+    def _batches(self, row_groups: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of row groups.
 
         A scanner of all files would read ahead of a slow consumer until all are in
         memory. Here only one row group is open, and its pages are read as needed.
@@ -558,14 +602,6 @@ class ParquetSource:
         )
         apart = (self.target, self.sample_weight)
         names = dict.fromkeys([*self.columns, *(name for name in apart if name)])
-        row_groups: Any = (
-            row_group
-            for fragment in dataset.get_fragments()
-            for row_group in fragment.split_by_row_group()
-        )
-        if generator is not None:
-            listed = list(row_groups)
-            row_groups = (listed[i] for i in generator.permutation(len(listed)))
         for row_group in row_groups:
             yield from row_group.to_batches(
                 schema=dataset.schema,

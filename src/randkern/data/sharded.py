@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -42,8 +42,9 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.compiled_loops import on_one_thread
-from randkern.backend.namespace import empty_on
+from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
+from randkern.data.fingerprint import fingerprint_of, rows_changed
 from randkern.data.row_blocks import RowBlocks
 from randkern.data.sample import RowSample, sample_size
 from randkern.data.training_data import (
@@ -65,19 +66,86 @@ def is_dask(X: Any) -> bool:
     return is_dask_collection(split_device(X)[0])
 
 
-def lazily(method: Any, X: Any, width: int | None, dtype: Any = float) -> Any:
-    """Return a Dask array of an estimator's method applied to each partition."""
+def lazily(
+    method: Any,
+    X: Any,
+    width: int | None,
+    dtype: Any = float,
+    names: Sequence[Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return an estimator's method of each partition, as a collection of X's kind.
+
+    The result has one entry per row (`width` None) or `width` columns. Of a dataframe
+    it is a series or a dataframe with the index, partitions and divisions of X, so that
+    ``X.assign(p=...)`` takes it; its columns are `names`, by default the classes of a
+    classifier if there are as many, else numbers. `arguments` follow the rows.
+    """
     da = import_extra("dask.array", READING_DASK, "dask")
-    meta = np.empty((0,) if width is None else (0, width), dtype)
     X, device = split_device(X)
-    method = getattr(for_workers(method.__self__), method.__name__)
-    call = functools.partial(_of_partition, method, meta, device)
+    estimator = method.__self__
+    method = getattr(for_workers(estimator), method.__name__)
+    empty = np.empty((0,) if width is None else (0, width), dtype)
+    if width is not None and names is None:
+        classes = getattr(estimator, "classes_", None)
+        named = classes is not None and len(classes) == width
+        names = ops_of(classes).to_host(classes).tolist() if named else range(width)
+    call = _PartitionCall(method, arguments or {}, device, empty, names)
     if not isinstance(X, da.Array):
-        return X.map_partitions(call, meta=meta)
+        meta = call.with_index(empty, X._meta)
+        return X.map_partitions(call.of_frame, meta=meta, enforce_metadata=False)
     X = with_whole_rows(X)
     if width is None:
-        return X.map_blocks(call, drop_axis=1, meta=meta)
-    return X.map_blocks(call, chunks=(X.chunks[0], (width,)), meta=meta)
+        return X.map_blocks(call.of_chunk, drop_axis=1, meta=empty)
+    return X.map_blocks(call.of_chunk, chunks=(X.chunks[0], (width,)), meta=empty)
+
+
+@dataclass(frozen=True, eq=False)
+class _PartitionCall:
+    """An estimator's method, called for partitions.
+
+    `empty` is the result for no rows, and `names` are those of its columns.
+    """
+
+    method: Any
+    arguments: Mapping[str, Any]
+    device: str | None
+    empty: np.ndarray
+    names: Sequence[Any] | None
+
+    def of_chunk(self, X: Any, block_info: Any = None) -> Any:
+        """Return the result for a chunk of an array."""
+        return self._values(X, block_info[0]["chunk-location"][0] if block_info else 0)
+
+    def of_frame(self, X: Any, partition_info: Any = None) -> Any:
+        """Return the result for a partition of a dataframe, with its index."""
+        number = partition_info["number"] if partition_info else 0
+        return self.with_index(self._values(X, number), X)
+
+    def _values(self, X: Any, number: int) -> Any:
+        """Return the result; several arrays are placed side by side."""
+        if not X.shape[0]:
+            return self.empty
+        rows = X if self.device is None else DeviceBlocks(X, self.device)
+        try:
+            made = self.method(rows, **self.arguments)
+        except ValueError as error:
+            raise ValueError(f"partition {number} of X: {error}") from error
+        if isinstance(made, tuple):
+            made = np.hstack([part.reshape(X.shape[0], -1) for part in made])
+        return made
+
+    def with_index(self, values: np.ndarray, X: Any) -> Any:
+        """Return values as a series or dataframe with the index of the dataframe X."""
+        pandas = import_extra("pandas", READING_DASK, "dask")
+        if self.names is None:
+            return pandas.Series(values, index=X.index)
+        return pandas.DataFrame(values, index=X.index, columns=list(self.names))
+
+
+def column_of(made: Any, columns: int | list[int]) -> Any:
+    """Return a column, or several, of a result of `lazily` with numbers as names."""
+    return made[columns] if hasattr(made, "divisions") else made[:, columns]
 
 
 def with_whole_rows(X: Any) -> Any:
@@ -88,13 +156,6 @@ def with_whole_rows(X: Any) -> Any:
             "is X.reshape(-1, 1), a single row X.reshape(1, -1)."
         )
     return X.rechunk({1: -1})
-
-
-def _of_partition(method: Any, meta: np.ndarray, device: str | None, X: Any) -> Any:
-    """Return an estimator's method of a partition: nothing, `meta`, for no rows."""
-    if not X.shape[0]:
-        return meta
-    return method(X if device is None else DeviceBlocks(X, device))
 
 
 def for_workers(estimator: Any) -> Any:
@@ -142,6 +203,9 @@ def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
 def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     """Return delayed tuples (X, y, weight) of the partitions of X."""
     da = import_extra("dask.array", READING_DASK, "dask")
+    given = [each for each in (X, y, sample_weight) if each is not None]
+    if all(is_dask(each) and not isinstance(each, da.Array) for each in given):
+        return _packed_frames(X, y, sample_weight)
     if isinstance(X, da.Array):
         X = with_whole_rows(X)
     blocks = _delayed_parts(X)
@@ -149,8 +213,51 @@ def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     return list(map(delayed(_packed), blocks, *columns))
 
 
+def _packed_frames(X: Any, y: Any, sample_weight: Any) -> list[Any]:
+    """Return delayed tuples of the partitions of dataframes and series.
+
+    One expression holds them all, so that files are read once, with the columns that
+    any of them needs. It is simplified but not tuned: Dask would merge partitions of
+    files of which few columns are read, and for each collection differently.
+    """
+    frames = import_extra("dask.dataframe", READING_DASK, "dask")
+    for column in (y, sample_weight):
+        if column is None:
+            continue
+        _check_as_many(X.npartitions, column.npartitions)
+        known = X.known_divisions and column.known_divisions
+        if known and X.divisions != column.divisions:
+            raise ValueError(
+                "the partitions of X and of y or sample_weight divide their indices "
+                "at different places; pass y.repartition(divisions=X.divisions)."
+            )
+    packed = frames.map_partitions(
+        _packed,
+        X,
+        y,
+        sample_weight,
+        meta=(None, object),
+        enforce_metadata=False,
+        align_dataframes=False,
+    )
+    return list(_delayed_parts(packed))
+
+
 def _delayed_parts(collection: Any) -> Any:
-    return np.ravel(np.asarray(collection.to_delayed(), dtype=object))
+    if hasattr(collection, "simplify"):  # a dataframe or series
+        parts = collection.simplify().to_delayed(optimize_graph=False)
+    else:
+        parts = collection.to_delayed()
+    return np.ravel(np.asarray(parts, dtype=object))
+
+
+def _check_as_many(n_parts: int, n_others: int) -> None:
+    if n_others != n_parts:
+        raise ValueError(
+            f"X has {n_parts} partitions, but y or sample_weight has {n_others}; "
+            "repartition them alike, or take both from one dataframe, as in "
+            "model.fit(ddf[columns], ddf[target])."
+        )
 
 
 def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
@@ -176,11 +283,7 @@ def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
         whole = {1: -1} if column.ndim == 2 else {}
         column = column.rechunk({0: X.chunks[0]} | whole)
     parts = _delayed_parts(column)
-    if len(parts) != n_parts:
-        raise ValueError(
-            f"X has {n_parts} partitions, but y or sample_weight has "
-            f"{len(parts)}; repartition them alike."
-        )
+    _check_as_many(n_parts, len(parts))
     return parts
 
 
@@ -376,6 +479,7 @@ class _Look:
     n_bytes: int
     dtypes: frozenset[np.dtype]
     seen: list[Any]
+    fingerprints: tuple[int, ...]
     sample: RowSample
 
     @classmethod
@@ -386,6 +490,7 @@ class _Look:
             sum(look.n_bytes for look in looks),
             frozenset().union(*(look.dtypes for look in looks)),
             [seen for look in looks for seen in look.seen],
+            tuple(value for look in looks for value in look.fingerprints),
             RowSample.merged(look.sample for look in looks),
         )
 
@@ -394,9 +499,9 @@ def _first_look(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
 ) -> _Look:
     X, y, weight = block
-    sample, seen = RowSample(), []
+    sample, seen, fingerprint = RowSample(), [], 0
     if X.shape[0] == 0 and (y is None or len(y) == 0):
-        return _Look((0,), 0, frozenset(), [], sample)
+        return _Look((0,), 0, frozenset(), [], (), sample)
     try:
         X = checked_partition(X, estimator.n_features_in_)
         if device is not None:
@@ -408,19 +513,27 @@ def _first_look(
             if len(y) != X.shape[0]:
                 raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
             seen = [estimator._seen_in(X, y, weight)]
+            fingerprint = fingerprint_of(X, y, weight, 0)
     except ValueError as error:
         raise ValueError(f"partition {number} of X: {error}") from error
     sample.add(X, weight, stream.generator())
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
-    return _Look((X.shape[0],), n_bytes, frozenset([X.dtype]), seen, sample)
+    dtypes = frozenset([X.dtype])
+    return _Look((X.shape[0],), n_bytes, dtypes, seen, (fingerprint,), sample)
 
 
-def _checked_rows(block: Any, estimator: Any, dtype: np.dtype) -> ArrayRows:
+def _checked_rows(
+    block: Any, estimator: Any, dtype: np.dtype, fingerprint: int
+) -> ArrayRows:
+    """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
-    X = checked_partition(X, estimator.n_features_in_).astype(dtype, copy=False)
+    X, y = checked_partition(X, estimator.n_features_in_), np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
-    return ArrayRows(X, *estimator._targets_of(X, np.asarray(y), weight))
+    if fingerprint_of(X, y, weight, 0) != fingerprint:
+        raise rows_changed("a partition of X, computed again,")
+    X = X.astype(dtype, copy=False)
+    return ArrayRows(X, *estimator._targets_of(X, y, weight))
 
 
 # -- reading -----------------------------------------------------------------------
@@ -475,7 +588,10 @@ def read_dask(
     n_targets = estimator._learn_from(found.seen)
     dtype = np.result_type(*found.dtypes)
     call, worker = delayed(on_one_thread), for_workers(estimator)
-    rows = tuple(call(_checked_rows, block, worker, dtype) for block, _ in filled)
+    rows = tuple(
+        call(_checked_rows, block, worker, dtype, fingerprint)
+        for (block, _), fingerprint in zip(filled, found.fingerprints, strict=True)
+    )
     workers, limit = _workers(), estimator.memory_limit
     if workers:
         memory = sum(each["memory_limit"] or 0 for each in workers)

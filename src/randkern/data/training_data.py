@@ -324,12 +324,17 @@ class ArraySource:
         for rows in row_blocks(self.n_rows, self.block_rows):
             yield self._rows(rows)
 
-    def shuffled(self, generator: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-        """Yield slices in a random order: of 1 MB, or of whole chunks."""
+    def shuffled(
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield slices of 1 MB, or of whole chunks, in a random order.
+
+        They come with the numbers of their first rows.
+        """
         most = min(self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES))
         slices = list(row_blocks(self.n_rows, most))
         for i in generator.permutation(len(slices)):
-            yield self._rows(slices[i])
+            yield slices[i].start, self._rows(slices[i])
 
     def _rows(self, rows: slice) -> tuple[Any, ...]:
         return tuple(_read(part, rows) for part in self.parts)

@@ -7,7 +7,7 @@ import math
 import numbers
 import operator
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from randkern._validation import (
     Rows,
     TableEncoder,
     check_choice,
-    check_count,
+    check_components,
     check_kernel_rows,
     check_positive,
     check_weights,
@@ -208,7 +208,7 @@ class Kernel(BaseEstimator):
         self,
         X: Any,
         Y: Any = None,
-        n_components: int = 1000,
+        n_components: int | Sequence[int] = 1000,
         *,
         fourier: Literal["pair", "offset"] = "pair",
     ) -> np.ndarray:
@@ -224,8 +224,9 @@ class Kernel(BaseEstimator):
         Parameters
         ----------
         X, Y : arrays of shapes (n, d) and (m, d)
-        n_components : int
-            D. A sum allots its columns by the mean diagonals on `X`.
+        n_components : int or sequence of int
+            D, which a sum divides by the mean diagonals on `X`; or the number of
+            columns per term.
         fourier : {"pair", "offset"}
 
         Returns
@@ -233,7 +234,7 @@ class Kernel(BaseEstimator):
         ndarray of shape (n, m), float64
         """
         check_choice("fourier", fourier, ("pair", "offset"))
-        check_count("n_components", n_components)
+        n_components = check_components(n_components)
         kernel, X, Y = self._checked(X, Y, tensors=False)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
@@ -364,9 +365,9 @@ class _Binary(Kernel):
 class Sum(_Binary):
     """The sum of two kernels, k₁(x, y) + k₂(x, y).
 
-    Its features are those of the terms, concatenated. Columns are allotted in
-    proportion to each term's mean diagonal by largest remainder, which has a
-    lower variance than drawing the terms at random.
+    Its features are those of the terms, concatenated. Half of the columns are divided
+    equally, the other half in proportion to the square roots of the terms' mean
+    diagonals. `n_components` may also be a sequence: the number of columns per term.
 
     Parameters
     ----------

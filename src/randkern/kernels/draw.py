@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def fit_plan(
     kernel: Kernel,
     X: Rows,
     sample_weight: np.ndarray | None,
-    n_components: int,
+    n_components: int | Sequence[int],
     stream: Stream,
     **options: Any,
 ) -> Plan:
@@ -61,7 +62,7 @@ def fit_plan(
 
 def draw_plan(
     kernel: Kernel,
-    n_components: int,
+    n_components: int | Sequence[int],
     n_features: int,
     diagonals: np.ndarray,
     stream: Stream,
@@ -70,9 +71,9 @@ def draw_plan(
     fourier: Fourier = "pair",
     centered: bool = False,
 ) -> Plan:
-    """Return the plan of `n_components` features of a resolved kernel.
+    """Return the plan of `n_components` features (or so many per term) of a kernel.
 
-    `diagonals` holds the mean diagonal of every term.
+    The kernel must be resolved; `diagonals` holds the mean diagonal of every term.
     """
     terms = kernel.terms()
     if centered and not any(term.can_center for term in terms):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -54,15 +55,21 @@ class TermVariance:
 
 
 def allot(
-    n_components: int, diagonals: np.ndarray, most: Sequence[int | None]
+    n_components: int | Sequence[int],
+    diagonals: np.ndarray,
+    most: Sequence[int | None],
 ) -> list[int]:
-    """Allot columns in proportion to `diagonals`, by largest remainder.
+    """Return the number of columns of every term of a kernel.
 
-    `diagonals` holds the mean of k(x, x) for every term. Every term gets at least one
-    column, and at most as many as make it exact, its number in `most` (None: no number
-    does); the surplus goes to the other terms.
+    Half of `n_components` is divided equally, the other half in proportion to the
+    square roots of `diagonals`, the means of k(x, x) for every term; both by largest
+    remainder. Every term gets at least one column, and at most as many as make it
+    exact, its number in `most` (None: no number does); the surplus goes to the other
+    terms. A sequence holds the numbers themselves.
     """
     n_terms = len(most)
+    if not isinstance(n_components, (int, Integral)):
+        return _checked_widths(n_components, most)
     if n_components < n_terms:
         raise ValueError(
             f"n_components={n_components} is fewer than the {n_terms} terms of the "
@@ -74,15 +81,18 @@ def allot(
             f"the kernel has exactly {caps.sum()} features, got "
             f"n_components={n_components}; use at most {caps.sum()}."
         )
+    # Shares by variance would minimise the error of the kernel. What is learned with
+    # little noise needs all terms: a term that is a hundredth of the kernel may be all
+    # of the signal that noise leaves (tests/test_allotment.py compares rules).
     shares = np.asarray(diagonals, dtype=float)
-    shares = shares / shares.max() if shares.max() > 0 else np.ones(n_terms)
+    shares = np.sqrt(shares / shares.max()) if shares.max() > 0 else np.ones(n_terms)
+    shares = shares / shares.sum() + 1 / n_terms
     widths = np.ones(n_terms, dtype=int)
     open_terms = np.ones(n_terms, dtype=bool)
     # Terms at their cap or at the minimum are settled first.
     while True:
         left = n_components - widths[~open_terms].sum()
-        total = shares[open_terms].sum()
-        part = shares / total if total > 0 else open_terms / open_terms.sum()
+        part = shares / shares[open_terms].sum()
         ideal = np.where(open_terms, left * part, widths)
         over = open_terms & (ideal > caps)
         under = open_terms & (ideal < 1)
@@ -100,6 +110,23 @@ def allot(
             break
         widths[index] += widths[index] < caps[index]
     return [int(width) for width in widths]
+
+
+def _checked_widths(widths: Sequence[int], most: Sequence[int | None]) -> list[int]:
+    """Return the numbers of columns that the user chose for the terms."""
+    if len(widths) != len(most):
+        raise ValueError(
+            f"n_components has {len(widths)} numbers, but the kernel has {len(most)} "
+            "terms; pass one number per term (products of sums are expanded), or one "
+            "number for all."
+        )
+    for index, (width, cap) in enumerate(zip(widths, most, strict=True)):
+        if cap is not None and width > cap:
+            raise ValueError(
+                f"term {index} of the kernel has exactly {cap} features, got "
+                f"n_components={list(widths)}; use at most {cap} there."
+            )
+    return list(widths)
 
 
 class FactorDraws:

@@ -16,8 +16,8 @@ from randkern.kernels.mixture_factors import Envelope, Wave
 class SpectralMixture(Leaf):
     """The spectral mixture kernel Σ_q w_q exp(−2π²‖τ∘σ_q‖²) cos(2π μ_q·τ), τ = x − y.
 
-    Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); columns are allotted to the
-    components in proportion to their weights. A Gaussian process learns all three
+    Its frequencies are 2π(μ_q + σ_q∘z), z ~ N(0, I); its components are terms of a
+    sum, which share the columns. A Gaussian process learns all three
     (entries of `means` that are 0 stay 0).
 
     Parameters

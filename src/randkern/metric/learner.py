@@ -307,7 +307,7 @@ class MetricLearner(
         Parameters
         ----------
         X : array, tensor, dataframe, Dask collection or RowBlocks of n rows
-            A Dask collection gives a Dask array.
+            The result of a Dask collection is lazy.
         """
         check_is_fitted(self)
         single = getattr(X, "dtype", None) == np.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -10,7 +11,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
-from randkern._validation import MOST_COMPONENTS, Rows, is_tensor, place_of
+from randkern._validation import (
+    MOST_COMPONENTS,
+    Rows,
+    check_components,
+    check_count,
+    is_tensor,
+    place_of,
+)
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
 from randkern.data.reading import mapped_rows, read
@@ -68,7 +76,11 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
+        "n_components": [
+            Interval(Integral, 1, MOST_COMPONENTS, closed="both"),
+            "array-like",
+            None,
+        ],
         "projection": [StrOptions(set(PROJECTIONS))],
         "features": [StrOptions({"random", "nystrom"})],
         "fourier": [StrOptions({"pair", "offset"})],
@@ -76,7 +88,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    n_components: int | None
+    n_components: int | Sequence[int] | None
     projection: str
     features: str = "random"
     fourier: str = "pair"
@@ -136,14 +148,25 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self.plan_ = None
         if self.n_components is None:
             return
-        n_components, stream = int(self.n_components), stream.child("features")
-        given = self.kernel_, X, sample_weight, n_components, stream
+        stream = stream.child("features")
         if self.features == "nystrom":
-            limit = memory_for(self.memory_limit, X)
-            self.plan_ = landmark_plan(*given, memory_limit=limit)
+            self.plan_ = landmark_plan(
+                self.kernel_,
+                X,
+                sample_weight,
+                check_count("n_components", self.n_components),
+                stream,
+                memory_limit=memory_for(self.memory_limit, X),
+            )
         else:
             self.plan_ = fit_plan(
-                *given, projection=self.projection, fourier=self.fourier
+                self.kernel_,
+                X,
+                sample_weight,
+                check_components(self.n_components),
+                stream,
+                projection=self.projection,
+                fourier=self.fourier,
             )
 
     def _feature_matrix(

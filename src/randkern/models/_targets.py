@@ -53,7 +53,7 @@ class RealTargets:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         return self._values(X)
 
@@ -287,7 +287,7 @@ class ClassLabels:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             dtype = ops_of(self.classes_).numpy_dtype(self.classes_)

@@ -49,7 +49,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         return self._values(X)
 
@@ -78,7 +78,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
@@ -95,7 +95,7 @@ class LogitsOfDecisions:
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
@@ -221,6 +221,7 @@ class LeaveOneOutIntervals:
 
     predict: Any
     _left_out_sizes: Any
+    _n_outputs: int | None
 
     @available_if(_has_residuals)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
@@ -241,11 +242,18 @@ class LeaveOneOutIntervals:
         ndarray of shape (n, 2), or (n, n_targets, 2)
         """
         width = conformal_quantile(self._left_out_sizes, check_coverage(coverage))
+        if is_dask(X):
+            if self._n_outputs is not None:
+                raise ValueError(
+                    "intervals of Dask collections are of models with one target, got "
+                    f"{self._n_outputs}; fit a model for each."
+                )
+            bounds, arguments = ["lower", "upper"], {"coverage": coverage}
+            return lazily(
+                self.predict_interval, X, 2, names=bounds, arguments=arguments
+            )
         mean = self.predict(X)
-        if is_dask(mean):
-            width = ops_of(width).to_host(width)
-        else:
-            width = ops_of(mean).float64_like(width, mean)
+        width = ops_of(mean).float64_like(width, mean)
         width = width if mean.ndim == 2 else width[0]
-        stack = np.stack if is_dask(mean) else ops_of(mean).xp.stack
+        stack = ops_of(mean).xp.stack
         return stack([mean - width, mean + width], axis=-1)

@@ -158,7 +158,8 @@ class FeatureMatrix:
             targets[here] = block.Y[:n]
             if block.weight is not None:
                 weights[here] = block.weight[:n]
-            if stop == n_cached:
+            # A pass over all rows goes to its end, where a stream is checked.
+            if stop == n_cached < self.n_rows:
                 break
         wide = scales.astype(np.float64) if compressed else None
         return FeatureBlock(slice(0, n_cached), values, wide, targets, weights)

@@ -20,7 +20,7 @@ from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows, read
-from randkern.data.sharded import is_dask
+from randkern.data.sharded import column_of, is_dask, lazily
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.kernels.hyperparameters import Hyperparameters
@@ -78,8 +78,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         variance of f is fixed.
     noise : float, default=1e-2
         σ² > 0, the **variance** of the noise (scikit-learn's ``alpha``); also learned.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
         None keeps the given hyperparameters.
     n_restarts_optimizer : int, default=0
@@ -270,7 +271,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self,
         kernel: Kernel | None = None,
         noise: float = 1e-2,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
@@ -435,7 +436,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
         Parameters
         ----------
-        X : array, CSR matrix, dataframe, RowBlocks or DeviceBlocks of n rows
+        X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
+            Results of Dask collections are lazy; `return_cov` needs rows in memory.
         return_std : bool
             Also return standard deviations, with the shape of the mean.
         return_cov : bool
@@ -452,11 +454,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if return_std and return_cov:
             raise ValueError("ask for return_std or for return_cov, not for both.")
         check_is_fitted(self)
-        if is_dask(X) and (return_std or return_cov):
-            raise ValueError(
-                "of a Dask collection predict makes the mean only; for deviations pass "
-                "its parts, or RowBlocks."
-            )
+        if is_dask(X) and return_std:
+            return self._lazy_mean_and_std(X, include_noise)
         if self._likelihood is not None:
             if np.ndim(include_noise):
                 self._gaussian("an array of include_noise")
@@ -483,6 +482,21 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         covariance = self._covariance(X)
         ops_of(X).algebra.add_to_diagonal(covariance, noise)
         return self._values_of(X), self._with_units(covariance, 2)
+
+    def _lazy_mean_and_std(self, X: Any, include_noise: Any) -> tuple[Any, Any]:
+        """Return means and standard deviations of a Dask collection."""
+        if np.ndim(include_noise):
+            raise ValueError(
+                "include_noise must be True or False for a Dask collection, got an "
+                f"{type(include_noise).__name__}; pass weights with arrays."
+            )
+        k = self._n_outputs
+        arguments = {"return_std": True, "include_noise": include_noise}
+        both = lazily(self.predict, X, 2 * (k or 1), arguments=arguments)
+        if k is None:
+            return column_of(both, 0), column_of(both, 1)
+        numbers = list(range(2 * k))
+        return column_of(both, numbers[:k]), column_of(both, numbers[k:])
 
     def _gaussian(self, what: str) -> FeaturePosterior | RowPosterior:
         """Return the posterior of a Gaussian likelihood; raise for any other."""

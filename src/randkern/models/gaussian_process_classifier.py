@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,8 +45,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     kernel : Kernel, default=None
         None is ``1.0 * Gaussian(lengthscale="scale")``. Learned are lengthscales and
         scales of multiples, which determine how far probabilities are from one half.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     optimizer : {"l-bfgs-b"} or None, default="l-bfgs-b"
         Maximises the approximate log marginal likelihood; None keeps the given
         hyperparameters.
@@ -138,7 +140,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     def __init__(
         self,
         kernel: Kernel | None = None,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         optimizer: str | None = "l-bfgs-b",
         n_restarts_optimizer: int = 0,
@@ -220,7 +222,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         Parameters
         ----------
         X : array, CSR matrix, dataframe, tensor, Dask collection or RowBlocks of n rows
-            Dask collections give Dask arrays, and tensors give tensors.
+            Results of Dask collections are lazy, and tensors give tensors.
         """
         check_is_fitted(self)
         width = len(self.classes_)

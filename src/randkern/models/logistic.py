@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -66,8 +66,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         None is ``Gaussian(lengthscale="scale")``.
     C : float, default=1.0
         Positive: the inverse of the penalty.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     class_weight : dict, "balanced" or None, default=None
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
@@ -140,7 +141,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self,
         kernel: Kernel | None = None,
         C: float = 1.0,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         class_weight: Any = None,
         tol: float = 1e-5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -43,8 +44,9 @@ class KernelRidgeRegressor(
         None is ``Gaussian(lengthscale="scale")``.
     alpha : float, default=1.0
         α ≥ 0, the penalty.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations; ``"pcg"`` solves them
         by preconditioned conjugate gradients without forming them, and
@@ -116,7 +118,7 @@ class KernelRidgeRegressor(
         self,
         kernel: Kernel | None = None,
         alpha: float = 1.0,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         solver: str = "auto",
         projection: str = "auto",
@@ -203,8 +205,9 @@ class KernelRidgeClassifier(
         None is ``Gaussian(lengthscale="scale")``.
     alpha : float, default=1.0
         α ≥ 0, the penalty.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     solver : {"auto", "cholesky", "pcg", "sgd"}, PCG or SGD, default="auto"
         ``"cholesky"`` factorises the normal equations, ``"pcg"`` solves them by
         preconditioned conjugate gradients without forming them, ``"sgd"`` takes steps
@@ -270,7 +273,7 @@ class KernelRidgeClassifier(
         self,
         kernel: Kernel | None = None,
         alpha: float = 1.0,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         solver: str = "auto",
         projection: str = "auto",

@@ -165,7 +165,8 @@ class _ChoosesAlpha(KernelRidge):
             name = type(self).__name__
             raise ValueError(
                 f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
-                f"choose it on a sample, and fit {name.removesuffix('CV')} to all rows."
+                "fit it to a sample in memory, and with its kernel_ and alpha_ fit "
+                f"{name.removesuffix('CV')} to all rows."
             )
         super()._fit(X, y, sample_weight)
 
@@ -410,8 +411,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error for
         leave-one-out, the coefficient of determination for folds. Targets whose squares
@@ -485,7 +487,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         self,
         kernel: Kernel | None = None,
         alphas: float | Sequence[float] = DEFAULT_ALPHAS,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         scoring: Any = None,
         cv: Any = None,
@@ -524,8 +526,9 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         ``Gaussian("scale")`` keeps that.
     alphas : array of shape (n_alphas,) or float, default=(1e-6, 1e-5, ..., 1e3)
         Penalties to try, each positive.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     scoring : str, callable or None, default=None
         A scikit-learn scorer, or its name. None: the negative mean squared error of
         the targets ±1 for leave-one-out, the accuracy for folds.
@@ -586,7 +589,7 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         self,
         kernel: Kernel | None = None,
         alphas: float | Sequence[float] = DEFAULT_ALPHAS,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         scoring: Any = None,
         cv: Any = None,

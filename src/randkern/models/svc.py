@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -52,8 +53,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         None is ``Gaussian(lengthscale="scale")``.
     C : float, default=1.0
         Positive; ``inf`` is the hard margin.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     class_weight : dict, "balanced" or None, default=None
         A factor of C for the rows of each class; ``"balanced"``: n_samples / (n_classes
         · rows of the class). None: 1 for all.
@@ -153,7 +155,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         self,
         kernel: Kernel | None = None,
         C: float = 1.0,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         class_weight: Any = None,
         tol: float = 1e-4,

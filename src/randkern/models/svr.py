@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -53,8 +54,9 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         None is ``Gaussian(lengthscale="scale")``.
     C : float, default=1.0
         Positive.
-    n_components : int or None, default=1000
-        Number of random features D; None is the exact kernel.
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
@@ -118,7 +120,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         self,
         kernel: Kernel | None = None,
         C: float = 1.0,
-        n_components: int | None = 1000,
+        n_components: int | Sequence[int] | None = 1000,
         *,
         epsilon: float = 0.1,
         tol: float = 1e-4,

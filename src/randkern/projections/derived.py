@@ -91,10 +91,9 @@ class Roots(Projection):
 
     def _draws(self, start: int, stop: int) -> np.ndarray:
         """Return the columns, frequencies and sizes of draws, as three rows."""
-        generator = self.stream.child("real").generator()
-        sizes = np.asarray(self.sizes)
         # Two uniforms per draw, in this order, for any range.
-        uniforms = generator.random((self.n_draws, 2))[start:stop]
+        generator = self.stream.child("real").generator(skipped=2 * start)
+        uniforms, sizes = generator.random((stop - start, 2)), np.asarray(self.sizes)
         column = (uniforms[:, 0] * len(sizes)).astype(np.int64)
         n = sizes[column]
         omega = 1 + (uniforms[:, 1] * n).astype(np.int64)

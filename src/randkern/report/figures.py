@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +27,8 @@ _MOST_COLUMNS = 15
 _MOST_POINTS = 2000
 _MOST_CLASSES = 6
 
-#: A figure as SVG, its title, and a sentence that describes it.
-Drawing = tuple[str, str, str]
+#: A figure as SVG, and a sentence that describes it.
+Drawing = tuple[str, str]
 
 
 def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
@@ -38,41 +38,44 @@ def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     axes.barh([_plain(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
     axes.set(xlabel="share in the variance of predictions (%)")
     best = f"{names[order[-1]]} counts most, with {shares[order[-1]]:.0%}."
-    return _svg(figure), "Which columns matter", best
+    return _svg(figure), best
 
 
-def learning_curve(sizes: Sequence[int], errors: Sequence[float], unit: str) -> Drawing:
-    """Draw the error against the number of training rows, for the best kernel."""
+def learning_curve(
+    sizes: Sequence[int], errors: Sequence[float], unit: str, n_rows: int
+) -> Drawing:
+    """Draw the error against the number of training rows, for the best kernel.
+
+    What more rows would bring follows only if the curve reaches all `n_rows`.
+    """
     figure, axes = _figure(2.7)
     axes.plot(sizes, errors, "o-", color=_ACCENT)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.set(xlabel="training rows", ylabel=unit, ylim=(0, 1.1 * max(errors)))
+    axes.set(xlabel="training rows", ylabel=unit, ylim=(0, 1.1 * max(errors) or 1.0))
     gain = 1 - errors[-1] / errors[-2] if errors[-2] else 0.0
-    said = "The last doubling of the rows took nothing off the error."
+    said = "The last doubling of the rows took nothing off the error"
     if gain > 0:
-        helped = "help" if gain > 0.05 else "help little"
-        said = f"The last doubling of the rows took {gain:.0%} off the error: "
-        said += f"more rows would {helped}."
-    return _svg(figure), "What more rows would bring", said
+        said = f"The last doubling of the rows took {gain:.0%} off the error"
+    if sizes[-1] < n_rows:
+        said += f"; the curve ends at {sizes[-1]:,} of {n_rows:,} training rows."
+    elif gain > 0:
+        said += f": more rows would {'help' if gain > 0.05 else 'help little'}."
+    return _svg(figure), said.removesuffix(".") + "."
 
 
-def quality(
-    model: Any, evaluation: Evaluation, y: np.ndarray, target: str
-) -> Iterator[Drawing]:
-    """Draw how predictions agree with the held-out rows."""
-    if is_classifier(model):
-        yield _calibration(model, evaluation, y)
-        yield _confusion(evaluation, y)
-        return
-    few = np.linspace(0, len(y) - 1, min(len(y), _MOST_POINTS)).astype(int)
+def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
+    """Draw the held-out targets of a regression against their predictions."""
+    few = _few(len(y))
     predictions = evaluation.predictions[few]
     figure, axes = _figure(3.2)
     if evaluation.intervals is not None:
         sizes = abs(evaluation.intervals[few].T - predictions)
         axes.errorbar(
-            *(predictions, predictions, sizes),
+            predictions,
+            predictions,
+            np.where(np.isfinite(sizes), sizes, 0),
             fmt="none",
             ecolor=_PALE,
             elinewidth=0.6,
@@ -84,19 +87,29 @@ def quality(
     axes.set(xlabel=predicted, ylabel=f"{_plain(target)} of rows held out")
     axes.legend(frameon=False)
     said = f"R² = {evaluation.scores['r2']:.3f} on rows that the model has not seen."
-    yield _svg(figure), "Predictions and truth", said
-    residuals = y - evaluation.predictions
+    return _svg(figure), said
+
+
+def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
+    """Draw the residuals of held-out rows against their predictions."""
+    few, errors = _few(len(y)), y - evaluation.predictions
     figure, axes = _figure(2.7)
-    axes.plot(predictions, residuals[few], ".", color=_ACCENT, markersize=3)
+    predictions = evaluation.predictions[few]
+    axes.plot(predictions, errors[few], ".", color=_ACCENT, markersize=3)
     axes.axhline(0, color=_INK, linewidth=0.8)
-    axes.set(xlabel=predicted, ylabel="residual")
-    half = np.quantile(abs(residuals), 0.5)
-    yield _svg(figure), "Residuals", f"Half of the residuals are within ±{half:.3g}."
+    axes.set(xlabel=f"predicted {_plain(target)}", ylabel="residual")
+    half = np.quantile(abs(errors), 0.5)
+    return _svg(figure), f"Half of the residuals are within ±{half:.3g}."
+
+
+def _few(n: int) -> np.ndarray:
+    """Return the rows of n that are drawn."""
+    return np.linspace(0, n - 1, min(n, _MOST_POINTS)).astype(int)
 
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     """Draw the partial dependence of predictions on the most important columns."""
-    order = np.argsort(-shares, kind="stable")[:4]
+    order = [j for j in np.argsort(-shares, kind="stable")[:4] if shares[j] > 0]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
     for axes, j in zip(panels, order, strict=True):
@@ -132,10 +145,11 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     if panels[0].lines and is_classifier(model):
         panels[0].legend(frameon=False)
     said = "The mean prediction where one column has a value in all rows."
-    return _svg(figure), "How predictions depend on columns", said
+    return _svg(figure), said
 
 
-def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
+    """Draw the share of rows of a class against its predicted probability."""
     figure, axes = _figure(2.9)
     P: Any = evaluation.probabilities
     # For two classes one curve suffices; for more, classes are pooled.
@@ -151,10 +165,11 @@ def _calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     axes.set(xlabel="predicted probability", ylabel="share of rows")
     error = abs(shares - means).max()
     said = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
-    return _svg(figure), "Calibration", said
+    return _svg(figure), said
 
 
-def _confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
+def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
+    """Draw as which classes the rows of each class are predicted."""
     labels, counts = np.unique(y, return_counts=True)
     labels = labels[np.argsort(-counts)][: 2 * _MOST_CLASSES]
     rows = np.array(
@@ -173,7 +188,7 @@ def _confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     axes.set(xlabel="predicted", ylabel="true")
     worst = labels[np.argmin(rows.diagonal())]
     said = f"Of each true class, % predicted as each; {worst} is found least often."
-    return _svg(figure), "Which classes are mistaken", said
+    return _svg(figure), said
 
 
 def _figure(height: float, n_panels: int | None = None) -> tuple[Figure, Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +15,10 @@ from sklearn.base import clone, is_classifier
 
 import randkern
 from randkern._extras import import_extra
-from randkern.datasets import Dataset
 from randkern.models import KernelRidgeRegressor
 from randkern.report import figures
-from randkern.report.scores import COVERAGE, Judged
-from randkern.report.summary import summarise
+from randkern.report.scores import COVERAGE, Judged, root_mean_square
+from randkern.report.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,51 +36,131 @@ SCORES = {
     "error": ("misclassified", "{:.2%}"),
     "log_loss": ("log loss", "{:.4f}"),
     "auc": ("AUC", "{:.4f}"),
-    "rmse": ("root mean squared error", "{:.4g}"),
-    "mae": ("mean absolute error", "{:.4g}"),
+    "rmse": ("root mean squared error", "{:#.4g}"),
+    "mae": ("mean absolute error", "{:#.4g}"),
     "r2": ("R²", "{:.4f}"),
     "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}"),
 }
 
 
-def render(judged: Judged, table: Dataset, target: str) -> str:
-    """Return the page about a model of a table, HTML without references to other files.
+@dataclass(frozen=True)
+class Panel:
+    """A figure of a report, and what it shows; without `svg` it could not be drawn."""
 
-    `target` is the name of the column that is predicted.
+    heading: str
+    said: str
+    svg: str | None = None
+
+
+def panels(judged: Judged, target: str) -> list[Panel]:
+    """Return the figures of a report, in their order.
+
+    One that cannot be drawn is a panel that says so, and a warning: the model and its
+    scores do not depend on it. `target` is the name of the column that is predicted.
     """
-    jinja2 = import_extra("jinja2", "A report", "cli")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
-    model, (X, y) = judged.model, judged.test
-    shares = model.feature_importances_
-    few = X.iloc[:: max(len(X) // _FEW_ROWS, 1)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # from fits to few rows
-        drawings = [
-            *figures.quality(model, judged.evaluation, y, target),
-            figures.importances(list(X.columns), shares),
-            figures.effects(model, few, shares, target),
-        ]
-        curve = learning_curve(model, judged.train, judged.test)
-    if len(curve) > 1:
+    drawn = []
+    for heading, draw in _drawings(judged, target):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # from fits to few rows
+                drawing = draw()
+        except Exception as error:  # whatever it is, the rest of the report stands
+            what = f"{type(error).__name__}: {error}"
+            drawn.append(Panel(heading, f"This figure could not be drawn ({what})."))
+            warnings.warn(
+                f"the report lacks the figure {heading!r} ({what}); this is a mistake "
+                "in randkern, which does not affect the model",
+                UserWarning,
+                stacklevel=2,
+            )
+            continue
+        if drawing is not None:
+            svg, said = drawing
+            drawn.append(Panel(heading, said, svg))
+    return drawn
+
+
+def _drawings(
+    judged: Judged, target: str
+) -> list[tuple[str, Callable[[], figures.Drawing | None]]]:
+    """Return the headings of figures, and what draws them."""
+    model, evaluation, (X, y) = judged.model, judged.evaluation, judged.test
+    rows, _ = judged.train  # of which there are more than of the others
+    few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
+
+    def importances() -> figures.Drawing:
+        return figures.importances(list(X.columns), model.feature_importances_)
+
+    def effects() -> figures.Drawing:
+        return figures.effects(model, few, model.feature_importances_, target)
+
+    def curve() -> figures.Drawing | None:
+        errors = learning_curve(model, judged.train, judged.test)
+        if len(errors) < 2:
+            return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        drawings.append(figures.learning_curve(list(curve), list(curve.values()), unit))
-    return environment.from_string(text).render(
-        title=f"{target} of {table.name}",
-        target=target,
-        version=randkern.__version__,
-        summary=summarise(table.X_train, table.y_train, table.task),
-        n_test=len(y),
-        scores=score_rows(judged),
-        names=["this model", *judged.others],
-        drawings=drawings,
-        trials=model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
-        code=model.model_.explain(),
-        cost={
+        sizes, n_rows = list(errors), len(judged.train[1])
+        return figures.learning_curve(sizes, list(errors.values()), unit, n_rows)
+
+    quality: list[tuple[str, Callable[[], figures.Drawing | None]]] = [
+        ("Predictions and truth", partial(figures.agreement, evaluation, y, target)),
+        ("Residuals", partial(figures.residuals, evaluation, y, target)),
+    ]
+    if is_classifier(model):
+        quality = [
+            ("Calibration", partial(figures.calibration, model, evaluation, y)),
+            ("Which classes are mistaken", partial(figures.confusion, evaluation, y)),
+        ]
+    return [
+        *quality,
+        ("Which columns matter", importances),
+        ("How predictions depend on columns", effects),
+        ("What more rows would bring", curve),
+    ]
+
+
+def contents(
+    judged: Judged, summary: Summary, title: str, figures: Sequence[Panel]
+) -> dict[str, Any]:
+    """Return what the page shows of a model; `summary` describes its table.
+
+    Another fit of the model does not change it.
+    """
+    model = judged.model
+    return {
+        "title": title,
+        "version": randkern.__version__,
+        "summary": summary,
+        "n_test": len(judged.test[1]),
+        "scores": score_rows(judged),
+        "names": ["this model", *judged.others],
+        "panels": figures,
+        "trials": model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
+        "code": rounded(model.model_.explain()),
+        "cost": {
             "seconds to fit the training rows": f"{judged.seconds:.1f}",
             "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
             "training rows": f"{len(judged.train[1]):,}",
         },
+    }
+
+
+def render(contents: Mapping[str, Any], saved: str) -> str:
+    """Return the page, HTML without references to other files.
+
+    `contents` are those of :func:`contents`, `saved` a sentence about the model in the
+    file.
+    """
+    jinja2 = import_extra("jinja2", "A report", "cli")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
+    return environment.from_string(text).render(contents, saved=saved)
+
+
+def rounded(code: str) -> str:
+    """Return code with floats of four significant digits."""
+    return re.sub(
+        r"\b\d+\.\d{4,}(?:e[+-]?\d+)?\b", lambda found: f"{float(found[0]):.4g}", code
     )
 
 
@@ -100,7 +183,7 @@ def learning_curve(
         fit = clone(member.fit).set_params(n_components=None)
     else:
         fit = KernelRidgeRegressor(
-            member.kernel, member.fit.alpha, n_components=None, fit_intercept=True
+            member.kernel, member.alpha, n_components=None, fit_intercept=True
         )
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
@@ -111,8 +194,10 @@ def learning_curve(
         if classes and len(np.unique(labels[:size])) < 2:
             continue
         found = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
-        wrong = found != y_test if classes else (found - y_test) ** 2
-        out[size] = float(wrong.mean() if classes else wrong.mean() ** 0.5)
+        error = (
+            np.mean(found != y_test) if classes else root_mean_square(found - y_test)
+        )
+        out[size] = float(error)
     return out
 
 
@@ -122,12 +207,13 @@ def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, form = SCORES[name]
         first = _text(form, value)
-        if at == 0:
-            first += f" ± {form.format(evaluation.standard_error)}"
         cells = [
             _text(form, other.scores[name]) if name in other.scores else ""
             for other in judged.others.values()
         ]
+        if at == 0:
+            form = form.replace("#.4g", ".2g")  # more digits would say nothing
+            first += f" ± {form.format(evaluation.standard_error)}"
         rows.append((title, [first, *cells]))
     return rows
 
@@ -137,5 +223,7 @@ def _text(form: str, value: float) -> str:
     if value != value:
         return "undefined"
     text = form.format(value)
+    if value < 1 and text == form.format(1):
+        return f"> {1 - 10 ** -(len(text) - 2):.{len(text) - 2}f}"
     # Drop the sign of a number that rounds to 0.
     return text if any(digit in text for digit in "123456789") else text.lstrip("-")

@@ -74,8 +74,11 @@ class Judged:
 
 
 def _defined(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with NaN replaced by None, as JSON has no NaN."""
-    return {name: None if value != value else value for name, value in values.items()}
+    """Return values with None for NaN and infinity, which JSON has not."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 def evaluate(
@@ -92,10 +95,11 @@ def evaluate(
             scores["auc"] = _area_under_curve(model, P, y)
         error = float(wrong.std()) / math.sqrt(len(y))
         return Evaluation(predictions, scores, error, P)
-    squares = (predictions - y) ** 2
-    rmse, spread = math.sqrt(squares.mean()), float(np.var(y))
-    scores = {"rmse": rmse, "mae": float(abs(predictions - y).mean())}
-    scores["r2"] = 1 - squares.mean() / spread if spread > 0 else math.nan
+    residuals = predictions - y
+    largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
+    rmse, spread = root_mean_square(residuals), root_mean_square(y - y.mean())
+    scores = {"rmse": rmse, "mae": abs(residuals).mean()}
+    scores["r2"] = 1 - (rmse / spread) ** 2 if spread > 0 else math.nan
     intervals = None
     if hasattr(model, "predict_interval"):
         intervals = model.predict_interval(X, coverage=COVERAGE)
@@ -103,7 +107,14 @@ def evaluate(
             ((intervals[:, 0] <= y) & (y <= intervals[:, 1])).mean()
         )
     scores = {name: float(value) for name, value in scores.items()}
-    return Evaluation(predictions, scores, rmse_error(squares), intervals=intervals)
+    error = largest * rmse_error((residuals / largest) ** 2)
+    return Evaluation(predictions, scores, error, intervals=intervals)
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    """Return the root of the mean square of numbers whose squares may overflow."""
+    largest = float(abs(values).max()) or 1.0
+    return largest * math.sqrt(((values / largest) ** 2).mean())
 
 
 def rmse_error(squares: np.ndarray) -> float:

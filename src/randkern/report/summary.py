@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from randkern._validation import is_numeric
+from randkern.tabular.leakage import suspected_leakage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,12 +40,46 @@ class Summary:
     n_rows: int
     columns: list[Column]
     warnings: list[str]
+    leaks: list[str]
 
 
-def summarise(X: pd.DataFrame, y: np.ndarray, task: str) -> Summary:
-    """Describe a table and its target."""
+def summarise(
+    X: pd.DataFrame, y: np.ndarray, task: str, dates: Collection[str] = ()
+) -> Summary:
+    """Describe a table and its target.
+
+    `leaks` are the warnings that scores on held-out rows may mislead; `dates` are
+    columns that were dates before they became numbers.
+    """
     columns = [_column(str(name), X[name]) for name in X.columns]
-    return Summary(len(X), columns, list(_warnings(X, y, task, columns)))
+    suspicions = suspected_leakage(X, y, task, dates=dates)
+    leaks = [suspicion.message for suspicion in suspicions]
+    determining = {
+        name
+        for suspicion in suspicions
+        if suspicion.kind == "target"
+        for name in suspicion.columns
+    }
+    others = _warnings(X, y, task, columns, determining)
+    return Summary(len(X), columns, [*leaks, *others], leaks)
+
+
+def fitted_rows(model: Any, n: int) -> str | None:
+    """Say how many of `n` rows a tabular model is fitted to, and why not all.
+
+    None if it is fitted to all of them.
+    """
+    if model.model_.held_out is None:
+        return None
+    _, n_apart, fitted = model.model_.held_out
+    said = f"fitted to {fitted:,} of {n:,} rows: {n_apart:,} are held out "
+    said += "to evaluate it and to set the width of intervals"
+    if fitted < n - n_apart:
+        said += (
+            f"; on these, the exact kernel of {fitted:,} rows, as many as the time "
+            f"allows, has a smaller error than an approximation with {n - n_apart:,}"
+        )
+    return said
 
 
 def _column(name: str, values: pd.Series) -> Column:
@@ -63,7 +98,11 @@ def _column(name: str, values: pd.Series) -> Column:
 
 
 def _warnings(
-    X: pd.DataFrame, y: np.ndarray, task: str, columns: list[Column]
+    X: pd.DataFrame,
+    y: np.ndarray,
+    task: str,
+    columns: list[Column],
+    determining: Collection[str],
 ) -> Iterator[str]:
     n = len(X)
     for column in columns:
@@ -75,7 +114,7 @@ def _warnings(
             yield f"{column.name!r} is missing in {column.n_missing / n:.0%} of rows."
         elif column.kind == "category" and column.n_distinct == n:
             yield f"{column.name!r} differs in every row, as an identifier does."
-        elif _is_target(X[column.name], y):
+        elif column.name not in determining and _is_target(X[column.name], y):
             yield f"{column.name!r} equals the target: does it reveal what is asked?"
     n_repeated = int(X.duplicated().sum())
     if n_repeated:

@@ -1,14 +1,20 @@
 """Test error against the number of random features, compared to the exact kernel."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from .._validation import check_choice, check_count, check_positive
 from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
 from .selection import Selection, select_hyperparameters
+
+# The number of features (None: the exact kernel), the seed, and which features.
+_Draw = tuple[int | None, int, str]
 
 
 def compare(
@@ -21,6 +27,7 @@ def compare(
     alpha: float | None = None,
     n_seeds: int = 3,
     memory_limit: int | str | None = None,
+    time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure test error, time and memory of kernels by number of features.
@@ -35,8 +42,11 @@ def compare(
     with the seeds 0, 1, ..., `n_seeds` − 1; the split and the hyperparameters are the
     same for all. By default one penalty `alpha` is chosen per kernel. More features
     than a linear kernel has columns, and fits that would exceed `memory_limit`, are
-    recorded as skipped. Before a kernel is timed, its models are fitted once on a few
-    rows, so that no record includes compilation.
+    recorded as skipped; so are fits that, by their operations and the pace of the fit
+    before, would end after `time_limit` seconds. All kernels are measured with few
+    features before any is with more, and exact ones come last. Before a kernel is
+    timed, its models are fitted once on a few rows, so that no record includes
+    compilation.
 
     Of the results, which are JSON-compatible, ``selection`` has the trials by kernel,
     ``baselines`` scores and times of the most frequent class, or the mean, and of a
@@ -60,7 +70,10 @@ def compare(
     if alpha is not None:
         check_positive("alpha", alpha)
     check_count("n_seeds", n_seeds)
-    draws: list[tuple[int | None, int, str]] = [(None, 0, "random")] * exact
+    if time_limit is not None:
+        check_positive("time_limit", time_limit)
+    deadline = _Deadline(time_limit)
+    draws: list[_Draw] = [(None, 0, "random")] * exact
     draws += [
         (size, seed, which)
         for which in features
@@ -70,17 +83,7 @@ def compare(
     fits = Fits(dataset, memory_limit, progress)
     fits.total = len(choices) * (1 + len(draws))
     baselines = fits.baselines({"n_components": None})
-    chosen = {}
-    for choice in choices:
-        fits.step(f"{choice.label}: choosing hyperparameters")
-        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
-        found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
-        chosen[choice.label] = asdict(found)
-        # The exact kernel, and fewer features than rows: the primal system.
-        few = None, len(fits.few_rows()) // 2
-        fits.compile(_model(fits, choice, found, size, 0) for size in few)
-        for draw in draws:
-            _measure(fits, choice, found, *draw)
+    chosen = _measure_all(fits, choices, draws, alpha, deadline)
     fits.step("done")
     arguments = {
         "kernels": [choice.label for choice in choices],
@@ -90,8 +93,84 @@ def compare(
         "alpha": "auto" if alpha is None else alpha,
         "n_seeds": n_seeds,
         "memory_limit": memory_limit,
+        "time_limit": time_limit,
     }
-    return fits.results("compare", arguments, selection=chosen, baselines=baselines)
+    selection = {label: asdict(found) for label, found in chosen.items()}
+    return fits.results("compare", arguments, selection=selection, baselines=baselines)
+
+
+def _measure_all(
+    fits: Fits,
+    choices: Sequence[KernelChoice],
+    draws: Sequence[_Draw],
+    alpha: float | None,
+    deadline: _Deadline,
+) -> dict[str, Selection]:
+    """Add all records, as kernels and sizes were asked for; return hyperparameters."""
+    chosen: dict[str, Selection] = {}
+    for choice in choices:
+        fits.step(f"{choice.label}: choosing hyperparameters")
+        if deadline.is_over():
+            continue
+        X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
+        found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
+        chosen[choice.label] = found
+        # The exact kernel, and fewer features than rows: the primal system.
+        few = None, len(fits.few_rows()) // 2
+        fits.compile(_model(fits, choice, found, size, 0) for size in few)
+    for draw in sorted(draws, key=lambda draw: draw[0] or float("inf")):
+        for choice in choices:
+            _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
+    asked = [
+        (_label(choice, features), size, seed)
+        for choice in choices
+        for size, seed, features in draws
+    ]
+    fits.records.sort(
+        key=lambda each: asked.index(
+            (each["kernel"], each["n_components"], each["seed"])
+        )
+    )
+    return chosen
+
+
+class _Deadline:
+    """The end of a comparison, and the pace of its fits, in seconds per operation."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._limit = float("inf") if seconds is None else seconds
+        self._began, self._pace = perf_counter(), 0.0
+
+    def is_over(self) -> bool:
+        return self._left() <= 0
+
+    def reason_to_skip(self, operations: float) -> str | None:
+        """Return why a fit is not begun, or None if it ends in time at this pace."""
+        left, seconds = self._left(), self._pace * operations
+        if left <= 0:
+            return f"the time limit of {self._limit:g} s is over"
+        if seconds > left:
+            return (
+                f"it would take about {seconds:,.0f} s, and {left:,.0f} s of the time "
+                f"limit of {self._limit:g} s are left"
+            )
+        return None
+
+    def note(self, operations: float, seconds: float) -> None:
+        """Learn from a fit how fast the next ones are."""
+        self._pace = seconds / operations
+
+    def _left(self) -> float:
+        return self._limit - (perf_counter() - self._began)
+
+
+def _operations(n: int, size: int | None) -> float:
+    """Count the operations of a fit: a factorisation, of features or of rows."""
+    return n**3 / 3 if size is None or size > n else n * float(size) ** 2
+
+
+def _label(choice: KernelChoice, features: str) -> str:
+    return choice.label + ", landmarks" * (features == "nystrom")
 
 
 def _model(
@@ -105,21 +184,28 @@ def _model(
 def _measure(
     fits: Fits,
     choice: KernelChoice,
-    found: Selection,
+    found: Selection | None,
+    deadline: _Deadline,
     size: int | None,
     seed: int,
     features: str,
 ) -> None:
     """Add one record, or a note on why it was skipped."""
-    label = choice.label + ", landmarks" * (features == "nystrom")
+    label = _label(choice, features)
     doing = "exact" if size is None else f"{size:,} features, seed {seed}"
     fits.step(f"{label}: {doing}")
     note: dict[str, Any] = {"kernel": label, "n_components": size}
+    operations = _operations(len(fits.data.X_train), size)
+    reason = deadline.reason_to_skip(operations)
+    if found is None or reason is not None:
+        fits.skip(note, reason or "the time limit was over before it was its turn")
+        return
     model = _model(fits, choice, found, size, seed).set_params(features=features)
     if (most := model.n_components) != size:
         fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
         return
     measured = fits.noted(note, partial(fits.measured, model))
     if measured is not None:
+        deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
         named = choice.hyperparameters(found.value, found.alpha)
         fits.records.append(note | {"seed": seed, "hyperparameters": named} | measured)

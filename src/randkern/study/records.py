@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,16 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def write_results(results: Mapping[str, Any], path: str | Path) -> Path:
+def write_results(
+    results: Mapping[str, Any], path: str | Path, outdated: Iterable[Path] = ()
+) -> Path:
     """Write results atomically as JSON, and return the path.
 
-    Raises a ValueError for NaN and infinity, which JSON has not.
+    `outdated` are files about earlier results, which are removed first. Raises a
+    ValueError for NaN and infinity, which JSON has not.
     """
     path = Path(path)
     text = json.dumps(results, indent=1, allow_nan=False) + "\n"
-    with atomic_write(path) as file:
+    with atomic_write(path, outdated) as file:
         file.write(text.encode())
     return path

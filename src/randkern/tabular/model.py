@@ -139,6 +139,12 @@ class Member:
         return getattr(self.fit, "kernel_", None) or self.fit.kernel
 
     @property
+    def alpha(self) -> float:
+        """The penalty of a least-squares fit."""
+        searched = isinstance(self.fit, KernelRidgeRegressorCV)
+        return float(self.fit.alpha_ if searched else self.fit.alpha)
+
+    @property
     def n_targets(self) -> int:
         """The number of targets of a regression."""
         exact = isinstance(self.fit, ExactRidge)
@@ -589,8 +595,7 @@ class TabularModel:
         options: dict[str, Any] = {}
         searched = isinstance(fit, KernelRidgeRegressorCV)
         if searched or hasattr(fit, "alpha"):
-            alpha = fit.alpha_ if searched else fit.alpha
-            options |= {"alpha": float(alpha * self.unit), "fit_intercept": True}
+            options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
         else:
             options |= {
                 "C": float(fit.C / self.unit),

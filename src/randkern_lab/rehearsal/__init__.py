@@ -1,0 +1,1 @@
+"""A rehearsal of what users do, on tables of real size, before a release."""

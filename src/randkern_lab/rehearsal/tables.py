@@ -1,0 +1,451 @@
+"""What users do with a table in a file, through the command line."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.metrics import log_loss
+
+import randkern as rk
+from randkern.datasets import read_table
+
+from ..process import SkippedCase
+from .generated import TABLES, generated_table
+from .steps import (
+    REFUSED,
+    Steps,
+    check,
+    covers,
+    folder_of,
+    no_worse,
+    randkern,
+    refused,
+    same,
+    succeeded,
+)
+
+#: Errors may be this factor above those of gradient boosting, and this much.
+_FACTOR, _MORE = 1.3, 0.03
+_COVERAGE = 0.9
+#: Most rows of the files with something special.
+_FEW_ROWS = 1_000
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+#: Elements of HTML that have no end.
+_VOID = frozenset(
+    {
+        "meta",
+        "br",
+        "hr",
+        "img",
+        "link",
+        "input",
+        "path",
+        "use",
+        "rect",
+        "line",
+        "circle",
+    }
+)
+
+
+def tables_of(folder: Path | None) -> list[str]:
+    """Return the names of the tables of a folder, as KIND/NAME, smallest file first."""
+    if folder is None:
+        return []
+    files = (folder / "tables").glob("*/*.csv.gz")
+    return [
+        f"{path.parent.name}/{path.name.removesuffix('.csv.gz')}"
+        for path in sorted(files, key=lambda path: path.stat().st_size)
+    ]
+
+
+class _Table:
+    """The training and test rows of a table, in files and in dataframes."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        import pandas as pd
+
+        self.folder = folder_of(request)
+        name = request["data"]
+        if name in TABLES:
+            self.task, frame = TABLES[name][1], generated_table(name)
+        else:
+            self.task = name.partition("/")[0]
+            frame = pd.read_csv(
+                Path(request["data_dir"]) / "tables" / f"{name}.csv.gz",
+                low_memory=False,
+            )
+        test = (frame.pop("fold") == 0).to_numpy()
+        self.train, self.test = frame[~test], frame[test].reset_index(drop=True)
+        self.train_file, self.test_file = self.path("train.csv"), self.path("test.csv")
+        if not self.test_file.is_file():
+            self.train.to_csv(self.train_file, index=False)
+            self.test.to_csv(self.test_file, index=False)
+        self.columns = [name for name in frame.columns if name != "target"]
+        self.texts = [
+            name
+            for name in self.columns
+            if not pd.api.types.is_numeric_dtype(self.train[name])
+        ]
+        self.y = self.test["target"].to_numpy()
+        self.is_regression = self.task == "regression"
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    @property
+    def model(self) -> Path:
+        """The file of the fitted model."""
+        path = self.path("fit") / "model.skops"
+        if not path.is_file():
+            raise SkippedCase("there is no model: the fit has failed")
+        return path
+
+    def asked(self) -> tuple[str, ...]:
+        """Return the options of `predict` for this task."""
+        if self.is_regression:
+            return ("--interval", str(_COVERAGE))
+        return ("--probabilities",)
+
+    def predicted(self, data: Path, out: str = "out.csv") -> Any:
+        """Return the table that ``randkern predict`` writes."""
+        import pandas as pd
+
+        path = self.path(out)
+        path.unlink(missing_ok=True)
+        succeeded("predict", self.model, data, "--out", path, *self.asked())
+        return pd.read_csv(path)
+
+    def error(self, predictions: Any) -> float:
+        """Return the error of predictions of the test rows, as `compare` defines it."""
+        if self.is_regression:
+            residuals = self.y - np.asarray(predictions, dtype=float)
+            return float(np.sqrt(np.mean(residuals**2)) / np.std(self.y))
+        return float(np.mean(np.asarray(predictions).astype(str) != self.y.astype(str)))
+
+
+def fit(request: dict[str, Any]) -> dict[str, Any]:
+    """Fit a model to the training rows, and judge it by the test rows."""
+    steps, table = Steps(), _Table(request)
+
+    def fitted() -> str:
+        limit = request["time_limit"]
+        ran = succeeded(
+            *("fit", table.train_file, "--target", "target", "--test", table.test_file),
+            *("--time-limit", limit, "--out", table.path("fit")),
+        )
+        # What predictions say of rows that belong together is read by `predict`.
+        table.path("warnings.txt").write_text(ran.errors, encoding="utf-8")
+        for name in ("model.skops", "report.html", "results.json"):
+            check(table.path("fit").joinpath(name).is_file(), f"writes {name}")
+        task = json.loads(table.path("fit").joinpath("results.json").read_text("utf-8"))
+        found = task["arguments"]["task"]
+        return check(found == table.task, f"the task is {table.task}, inferred {found}")
+
+    steps.take("fit", fitted)
+    return {"records": steps.records}
+
+
+def predict(request: dict[str, Any]) -> dict[str, Any]:
+    """Predict the test rows: as good as gradient boosting, with honest intervals."""
+    steps, table = Steps(), _Table(request)
+    predictions: list[Any] = []
+
+    def whole() -> str:
+        predictions.append(table.predicted(table.test_file, "test-predictions.csv"))
+        check(len(predictions[0]) == len(table.y), "one prediction per row")
+        error = table.error(predictions[0]["prediction"])
+        bound = _FACTOR * table.error(_boosting(table).predict(_typed(table))) + _MORE
+        return no_worse(error, bound, "error")
+
+    def sure() -> str:
+        if not predictions:
+            raise SkippedCase("there are no predictions")
+        if table.is_regression:
+            ends = predictions[0][["low", "high"]].to_numpy()
+            warned = table.path("warnings.txt").read_text(encoding="utf-8")
+            if "group" in warned or "time" in warned:
+                raise SkippedCase("the fit warns that rows belong together")
+            return covers(table.y, ends, _COVERAGE)
+        P = predictions[0].filter(like="probability of ")
+        names = [name.removeprefix("probability of ") for name in P.columns]
+        check(bool(np.allclose(P.sum(axis=1), 1, atol=1e-6)), "probabilities sum to 1")
+        labels = [_label(value) for value in table.y]
+        boosting = _boosting(table)
+        others = [_label(value) for value in boosting.classes_]
+        theirs = log_loss(labels, boosting.predict_proba(_typed(table)), labels=others)
+        order = np.argsort([_label(name) for name in names])
+        ours = log_loss(
+            labels, P.to_numpy()[:, order], labels=sorted(map(_label, names))
+        )
+        return no_worse(ours, _FACTOR * theirs + _MORE, "log loss")
+
+    def loaded() -> str:
+        frame = read_table(table.test_file)
+        model = rk.load(table.model)
+        values = model.predict(frame[list(model.feature_names_in_)])
+        return same(predictions[0]["prediction"], values, "the model loaded")
+
+    steps.take("predict: whole file", whole)
+    steps.take("predict: intervals, probabilities", sure)
+    steps.take("predict: loaded in a new process", loaded)
+    return {"records": steps.records}
+
+
+def files(request: dict[str, Any]) -> dict[str, Any]:
+    """Predict files that are odd, or hold the same rows in another form."""
+    steps, table = Steps(), _Table(request)
+    for name, frame, expectation in _odd_files(table):
+        steps.take(f"predict: {name}", _Odd(table, name, frame, expectation))
+    return {"records": steps.records}
+
+
+class _Odd:
+    """Predicts a file; `expectation` says what must come out.
+
+    ``"same"``: the predictions of the plain file; ``"refused"``: an error that names
+    the missing column; ``"finite"``: any numbers or classes,
+    or an error if it says so; or the name of a format.
+    """
+
+    def __init__(self, table: _Table, name: str, frame: Any, expectation: str) -> None:
+        self._table, self._frame, self._expectation = table, frame, expectation
+        self._stem = name.replace(" ", "-")
+
+    def __call__(self) -> str:
+        table, frame = self._table, self._frame
+        plain = table.path("plain.csv")
+        table.test.head(_FEW_ROWS).to_csv(plain, index=False)
+        path = self._written()
+        if self._expectation == "refused":
+            missing = next(name for name in table.columns if name not in frame.columns)
+            return refused("predict", table.model, path, naming=missing)
+        if self._expectation == "finite or refused":
+            ran = randkern("predict", table.model, path)
+            if ran.status == REFUSED:
+                return f"refused: {ran.errors.strip()}"
+        found = table.predicted(path)
+        check(
+            len(found) == len(frame), f"{len(found)} predictions of {len(frame)} rows"
+        )
+        if self._expectation.startswith("finite"):
+            return check(not found["prediction"].isna().any(), "predictions are finite")
+        expected = table.predicted(plain, "plain-predictions.csv").head(len(frame))
+        for name in expected.columns:
+            same(found[name], expected[name], name)
+        return "equals the predictions of the plain file"
+
+    def _written(self) -> Path:
+        path = self._table.path(f"{self._stem}.csv")
+        if self._expectation == ".jsonl":
+            path = path.with_suffix(".jsonl")
+            self._frame.to_json(path, orient="records", lines=True)
+        elif self._expectation == ".parquet":
+            path = path.with_suffix(".parquet")
+            self._frame.to_parquet(path)
+        else:
+            self._frame.to_csv(path, index=False)
+        return path
+
+
+def _odd_files(table: _Table) -> Iterator[tuple[str, Any, str]]:
+    plain = table.test.head(_FEW_ROWS)
+    yield "one row", plain.head(1), "same"
+    yield "columns reordered", plain[plain.columns[::-1]], "same"
+    yield "without the target", plain[table.columns], "same"
+    yield "a missing column", plain.drop(columns=table.columns[0]), "refused"
+    yield "JSON lines", plain, ".jsonl"
+    yield "Parquet", plain, ".parquet"
+    emptied = plain.head(len(table.columns)).astype(object)
+    for row in range(len(emptied)):
+        emptied.iat[row, emptied.columns.get_loc(table.columns[row])] = None
+    yield "empty cells", emptied, "finite or refused"
+    if table.texts:
+        text = table.texts[0]
+        yield "unseen categories", plain.assign(**{text: "never seen"}), "finite"
+        yield "digits in a text column", plain.assign(**{text: "12"}), "finite"
+
+
+def summary(request: dict[str, Any]) -> dict[str, Any]:
+    """Summarise the model, open its report, and run it by ONNX."""
+    steps, table = Steps(), _Table(request)
+
+    def told() -> str:
+        ran = succeeded("info", table.model)
+        kind = "TabularRegressor" if table.is_regression else "TabularClassifier"
+        check(kind in ran.output, f"info names {kind}")
+        return check(table.columns[0] in ran.output, "info names the columns")
+
+    steps.take("info", told)
+    steps.take("report: well-formed", lambda: _parsed(table))
+    steps.take("report: in a browser", lambda: _opened(table))
+    steps.take("ONNX beside Python", lambda: _exported(table))
+    return {"records": steps.records}
+
+
+def studies(request: dict[str, Any]) -> dict[str, Any]:
+    """Compare and tune; what they report is what the saved model does."""
+    steps, table = Steps(), _Table(request)
+    train, test = ["--data", table.train_file], ["--test", table.test_file]
+    common = [*train, *test, "--target", "target", "--task", table.task]
+    common += ["--kernels", "gaussian"]
+
+    def compared() -> str:
+        out, saved = table.path("compare"), table.path("compare.skops")
+        sizes = ("--n-components", request["components"], "--seeds", 1)
+        fits = ("--features", "random", "--no-exact", "--save", saved)
+        succeeded("compare", *common, *sizes, *fits, "--out", out)
+        results = json.loads(out.joinpath("results.json").read_text(encoding="utf-8"))
+        return _as_reported(table, saved, results["records"], results["baselines"])
+
+    def tuned() -> str:
+        out, saved = table.path("tune"), table.path("tune.skops")
+        size = request["components"].split(",")[0]
+        grid = ("--n-components", size, "--scales", 1, "--lengthscales", "auto")
+        succeeded("tune", *common, *grid, "--save", saved, "--out", out)
+        results = json.loads(out.joinpath("results.json").read_text(encoding="utf-8"))
+        best = list(results["best"].values())
+        return _as_reported(table, saved, best, results["baselines"])
+
+    steps.take("compare", compared)
+    steps.take("tune", tuned)
+    return {"records": steps.records}
+
+
+def _as_reported(table: _Table, saved: Path, records: Any, baselines: Any) -> str:
+    """Check that the saved model has a reported error, better than predicting none."""
+    import pandas as pd
+
+    out = table.path("study-predictions.csv")
+    succeeded("predict", saved, table.test_file, "--out", out)
+    error = table.error(pd.read_csv(out)["prediction"])
+    reported = [record["test_error"] for record in records]
+    nearest = min(reported, key=lambda value: abs(value - error))
+    check(abs(nearest - error) < 1e-6, f"reported {nearest:.6f}, is {error:.6f}")
+    bound = min(each["test_error"] for each in baselines.values())
+    return f"the saved model has the reported error, {error:.4f}; baseline {bound:.4f}"
+
+
+# -- independent baselines ------------------------------------------------------------
+
+
+def _typed(table: _Table, rows: str = "test") -> Any:
+    """Return rows as gradient boosting takes them: texts as categories of training."""
+    import pandas as pd
+
+    frame = getattr(table, rows)[table.columns].copy()
+    for name in table.texts:
+        levels = table.train[name].value_counts().index[:250].astype(str)
+        values = frame[name].astype(str)
+        frame[name] = pd.Categorical(values, categories=levels)
+    return frame
+
+
+def _boosting(table: _Table) -> Any:
+    kind = (
+        HistGradientBoostingRegressor
+        if table.is_regression
+        else HistGradientBoostingClassifier
+    )
+    model = kind(random_state=0, categorical_features="from_dtype")
+    return model.fit(_typed(table, "train"), table.train["target"])
+
+
+def _label(value: Any) -> str:
+    """Return a label as text, the same for 1, 1.0 and "1"."""
+    try:
+        return f"{float(value):g}"
+    except ValueError:
+        return str(value)
+
+
+# -- reports and ONNX -----------------------------------------------------------------
+
+
+class _Balance(HTMLParser):
+    """Counts the elements that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.figures, self.wrong = 0, ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.figures += tag in ("img", "svg")
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong = self.wrong or f"</{tag}> at {self.getpos()}"
+
+
+def _parsed(table: _Table) -> str:
+    path = table.model.with_name("report.html")
+    page = _Balance()
+    page.feed(path.read_text(encoding="utf-8"))
+    check(not page.wrong and not page.open, f"unbalanced: {page.wrong or page.open}")
+    return check(page.figures > 0, f"{page.figures} figures")
+
+
+def _opened(table: _Table) -> str:
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        raise SkippedCase("no chromium is installed")
+    path = table.model.with_name("report.html").resolve()
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    ran = subprocess.run(
+        [browser, *flags, "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    check("Uncaught" not in ran.stderr, f"the page raises: {ran.stderr[-300:]}")
+    return check("</html>" in ran.stdout, "the browser shows the page")
+
+
+def _exported(table: _Table) -> str:
+    """Compare predictions of ONNX Runtime with those of Python."""
+    import onnxruntime
+
+    model = rk.load(table.model)
+    frame = read_table(table.test_file)[list(model.feature_names_in_)].head(_FEW_ROWS)
+    path = table.path("model.onnx")
+    rk.export_onnx(model, path, frame)
+    session = onnxruntime.InferenceSession(os.fspath(path))
+    feed = {
+        each.name: _column(frame[each.name], each.type) for each in session.get_inputs()
+    }
+    if table.is_regression:
+        found = session.run(None, feed)[0].ravel()
+        return same(found, model.predict(frame), "predictions")
+    return same(session.run(None, feed)[1], model.predict_proba(frame), "probabilities")
+
+
+def _column(values: Any, type_name: str) -> np.ndarray:
+    """Return a column as an input of ONNX: texts, or numbers with NaN."""
+    if "string" in type_name:
+        texts = [
+            ["" if value is None or value != value else str(value)] for value in values
+        ]
+        return np.array(texts, dtype=object)
+    if values.dtype.kind == "M":
+        days = values.to_numpy().astype("datetime64[ns]").astype(np.int64) / 86_400e9
+        numbers = np.where(values.isna(), np.nan, days)
+    else:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    dtypes = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+    return numbers.astype(dtypes.get(type_name, "float64"))[:, None]

@@ -1,0 +1,189 @@
+"""Two samples and independence: exact statistics, levels, power, rows of all kinds."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from scipy.stats import binom
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.hypothesis_tests.permutations import random_subsets
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 3))
+Y = RNG.normal(size=(90, 3)) * [1.5, 1.0, 1.0]
+
+
+def largest_count(n_trials, level):
+    """The number of rejections that a test of this level exceeds once in 10⁶ runs."""
+    return binom.ppf(1 - 1e-6, n_trials, level)
+
+
+def test_exact_mmd_is_the_u_statistic():
+    result = rk.mmd_test(X, Y, n_components=None, n_permutations=19, random_state=0)
+    K, L, M = result.kernel(X), result.kernel(Y), result.kernel(X, Y)
+    n, m = len(X), len(Y)
+    expected = (
+        (K.sum() - np.trace(K)) / (n * (n - 1))
+        + (L.sum() - np.trace(L)) / (m * (m - 1))
+        - 2 * M.mean()
+    )
+    assert result.statistic == pytest.approx(expected, rel=1e-9)
+    points = RNG.normal(size=(5, 3))
+    witness = result.kernel(points, X).mean(axis=1)
+    witness -= result.kernel(points, Y).mean(axis=1)
+    np.testing.assert_allclose(result.witness(points), witness, atol=1e-9)
+
+
+def test_exact_hsic_is_the_trace():
+    y = X[:, 0] ** 2 + 0.1 * RNG.normal(size=len(X))
+    result = rk.hsic_test(X, y, n_components=None, n_permutations=19, random_state=0)
+    K, L = result.kernel_x(X), result.kernel_y(y[:, None])
+    H = np.eye(len(X)) - 1 / len(X)
+    expected = np.trace(K @ H @ L @ H) / len(X) ** 2
+    assert result.statistic == pytest.approx(expected, rel=1e-9)
+    assert result.pvalue == 1 / 20
+
+
+def test_features_approximate_the_exact_statistic():
+    """MMD² of D features has a standard deviation of at most 2·MMD·√(2/D) or so."""
+    kernel = rk.Gaussian(2.0)
+    exact = rk.mmd_test(X, Y, kernel, None, n_permutations=9, random_state=0)
+    D = 20_000
+    approximate = rk.mmd_test(X, Y, kernel, D, n_permutations=9, random_state=0)
+    # Each feature's share is at most (2/D)·2²; six standard deviations of their sum.
+    assert abs(approximate.statistic - exact.statistic) < 6 * 4 / np.sqrt(D)
+
+
+@pytest.mark.parametrize("n_components", [30, None])
+def test_mmd_has_its_level(n_components):
+    n_trials = 200
+    rng = np.random.default_rng(1)
+    pvalues = [
+        rk.mmd_test(
+            rng.normal(size=(30, 2)),
+            rng.normal(size=(25, 2)),
+            n_components=n_components,
+            n_permutations=39,
+            random_state=trial,
+        ).pvalue
+        for trial in range(n_trials)
+    ]
+    assert (np.array(pvalues) <= 0.05).sum() <= largest_count(n_trials, 0.05)
+    assert np.mean(np.array(pvalues) <= 0.5) > 0.5 - 5 * np.sqrt(0.25 / n_trials)
+
+
+def test_hsic_has_its_level():
+    n_trials = 200
+    rng = np.random.default_rng(2)
+    pvalues = [
+        rk.hsic_test(
+            rng.normal(size=(30, 2)),
+            rng.normal(size=30),
+            n_components=10,
+            n_permutations=39,
+            random_state=trial,
+        ).pvalue
+        for trial in range(n_trials)
+    ]
+    assert (np.array(pvalues) <= 0.05).sum() <= largest_count(n_trials, 0.05)
+
+
+def test_power_is_the_share_of_rejections():
+    rng = np.random.default_rng(3)
+    results = [
+        rk.mmd_test(
+            rng.normal(size=(80, 2)),
+            1.4 * rng.normal(size=(70, 2)),
+            n_components=100,
+            n_permutations=99,
+            random_state=trial,
+        )
+        for trial in range(80)
+    ]
+    rejected = np.mean([result.pvalue <= 0.05 for result in results])
+    predicted = np.mean([result.power for result in results])
+    assert rejected > 0.5
+    assert abs(rejected - predicted) < 0.25  # the normal limit at 150 rows
+
+
+def test_subsets_are_uniform():
+    """Of all subsets of 3 of 6 rows, whatever the chunks."""
+    for chunk_rows in (1, 4, 6):
+        parts = random_subsets(6, 3, 20_000, Stream(0), chunk_rows)
+        subsets = np.hstack(list(parts))
+        assert (subsets.sum(axis=1) == 3).all()
+        _, counts = np.unique(subsets, axis=0, return_counts=True)
+        assert len(counts) == 20
+        chi_square = ((counts - 1000) ** 2 / 1000).sum()
+        assert chi_square < 19 + 5.5 * np.sqrt(2 * 19)
+
+
+def in_blocks(rows, size=50):
+    return rk.RowBlocks(
+        lambda: (rows[start : start + size] for start in range(0, len(rows), size))
+    )
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        in_blocks,
+        lambda rows: pd.DataFrame(rows, columns=list("abc")),
+        lambda rows: pl.DataFrame(rows, schema=list("abc")),
+        sp.csr_array,
+        lambda rows: rows.tolist(),
+    ],
+)
+def test_rows_of_all_kinds_agree(convert):
+    kernel = rk.Gaussian(2.0)
+    expected = rk.mmd_test(X, Y, kernel, 50, n_permutations=19, random_state=0)
+    result = rk.mmd_test(
+        convert(X), convert(Y), kernel, 50, n_permutations=19, random_state=0
+    )
+    assert result.statistic == pytest.approx(expected.statistic, rel=1e-9)
+    assert result.pvalue == expected.pvalue
+
+
+def test_permutations_do_not_depend_on_blocks():
+    rng = np.random.default_rng(0)
+    rows, others = rng.normal(size=(9000, 1)), rng.normal(size=(9000, 1))
+    kernels = rk.Gaussian(), rk.Gaussian()
+    results = [
+        rk.hsic_test(first, second, *kernels, 5, n_permutations=9, random_state=0)
+        for first, second in [
+            (rows, others),
+            (in_blocks(rows, 700), in_blocks(others, 4096)),
+        ]
+    ]
+    np.testing.assert_allclose(
+        results[0].null_distribution, results[1].null_distribution, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rk.mmd_test(X[:1], Y), "X has 1 rows, expected at least 2"),
+        (lambda: rk.mmd_test(X, Y[:, :2]), "Y|features|columns|dimensions"),
+        (lambda: rk.mmd_test(X, Y, "rbf"), "kernel must be a randkern kernel"),
+        (lambda: rk.mmd_test(X, Y * np.nan), "NaN"),
+        (lambda: rk.mmd_test(X, Y, level=1.5), "level must be"),
+        (lambda: rk.mmd_test(in_blocks(X), Y, None, None), "needs all rows in memory"),
+        (lambda: rk.hsic_test(X, Y), "same number of rows"),
+        (lambda: rk.hsic_test(X, X, n_permutations=0), "n_permutations"),
+    ],
+)
+def test_errors_name_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_equal_and_constant_samples():
+    same = rk.mmd_test(X, X, n_permutations=19, random_state=0)
+    assert same.pvalue > 0.9
+    constant = rk.mmd_test(np.ones((20, 2)), np.ones((15, 2)), random_state=0)
+    assert constant.pvalue == 1
+    assert rk.hsic_test(np.ones(20), X[:20], random_state=0).pvalue == 1
