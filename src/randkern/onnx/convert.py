@@ -183,7 +183,8 @@ def _process_outputs(
     operator.inputs = inputs
     options = scope.get_options(model, {"return_std": False})
     for name in ["variable", "std"] if options["return_std"] else ["variable"]:
-        operator.outputs.append(scope.declare_local_variable(name))
+        # The type is replaced by _set_types.
+        operator.outputs.append(scope.declare_local_variable(name, inputs[0].type))
     return operator.outputs
 
 
