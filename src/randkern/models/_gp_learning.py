@@ -338,7 +338,7 @@ def maximise(
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
         starts.append(starts[0] + _SPREAD * generator.normal(size=len(names)))
-    starts = [_Point(start.clip(low, high), np.ones(len(names))) for start in starts]
+    first = [_Point(start.clip(low, high), np.ones(len(names))) for start in starts]
     search = _Search(low, high, report)
     with warnings.catch_warnings():
         # Systems at trial values may be ill conditioned, or modes hard to find; the
@@ -346,10 +346,10 @@ def maximise(
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
         if sampled is full:
-            points = [search.rescaled(full, x) for x in starts]
+            points = [search.rescaled(full, x) for x in first]
         else:
-            ends = [search.ascent(sampled, search.rescaled(sampled, x)) for x in starts]
-            points = [search.rescaled(full, x) for x in _distinct(ends) + starts]
+            ends = [search.ascent(sampled, search.rescaled(sampled, x)) for x in first]
+            points = [search.rescaled(full, x) for x in _distinct(ends) + first]
             likely = max(point.value for point in points) - _LIKELY
             points = [point for point in _distinct(points) if point.value >= likely]
         if not full.is_cheap:
