@@ -185,3 +185,17 @@ def command(tmp_path):
         return testing.CliRunner().invoke(bench, words)
 
     return invoke
+
+
+@pytest.fixture(scope="module")
+def no_deadline():
+    """Tabular fits by a clock that stands still: load ends nothing, work decides."""
+    from functools import partial
+
+    from randkern.tabular import classifier, estimators
+    from randkern.tabular.work import Work
+
+    with pytest.MonkeyPatch.context() as patched:
+        for room in (estimators, classifier):
+            patched.setattr(room, "Work", partial(Work, clock=lambda: 0.0))
+        yield

@@ -344,6 +344,41 @@ def test_a_row_that_differs_is_seen_by_the_exact_kernel(container, table, path):
         regressor(path, n_components=None).fit(container(X), y)
 
 
+CHANGES = ["row", "target", "weight", "order"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["pcg", "sgd", "exact", "pcg of a stream"])
+def test_one_change_is_seen(name, change, rng, path):
+    """In any of the rows, also in one that no sampled sum has seen."""
+    n = 300 if name == "exact" else 4000
+    X = rng.normal(size=(n, 3))
+    parts = [X, np.sin(X[:, 0]), rng.uniform(1, 2, n)]
+    other = [part.copy() for part in parts]
+    if change == "order":
+        other = [part[::-1].copy() for part in parts]
+    else:
+        other[CHANGES.index(change)][-3] += 1e-6
+    n_components = None if name == "exact" else 50
+
+    def fit(parts, callback=None):
+        solver = PCG(tol=1e-14, max_iter=3, callback=callback)
+        if name == "sgd":
+            solver = SGD(tol=0.0, epochs=3, callback=callback)
+        model = regressor(path, solver=solver, n_components=n_components)
+        if name == "pcg of a stream":
+            return model.fit(rk.RowBlocks.from_arrays(*parts, block_rows=900))
+        return model.fit(*parts)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, interrupt_at(2))
+    with pytest.raises(CheckpointError, match="belongs to a fit on other rows"):
+        fit(other)
+    with pytest.warns(ConvergenceWarning):
+        fit(parts)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("random_state", [0, None])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "array", "zip"])
 def test_damaged_files_are_named(damage, random_state, table, path):

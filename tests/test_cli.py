@@ -87,6 +87,15 @@ def test_compare_writes_results_and_figure(app, tmp_path):
         "target": None,
         "task": None,
         "test": None,
+        "format": {
+            "categorical": [],
+            "numeric": [],
+            "drop": [],
+            "decimal": ".",
+            "thousands": None,
+            "dayfirst": None,
+            "strip": False,
+        },
     }
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert str(out / "compare.png") in result.output

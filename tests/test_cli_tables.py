@@ -212,13 +212,13 @@ def test_infinite_numbers_are_named_by_the_row_of_the_file(command, tmp_path):
 @pytest.mark.parametrize("command", [("fit",), ("compare", "--data")])
 def test_odd_test_rows_are_named_before_the_fit(command, fitted, tmp_path, monkeypatch):
     rows = table().astype({"weight": object})
-    rows.loc[7, "weight"] = "?"
-    rows.head(20).to_csv(tmp_path / "test.csv", index=False)  # "?" may be a category
+    rows.loc[7, "weight"] = "#"
+    rows.head(20).to_csv(tmp_path / "test.csv", index=False)  # "#" may be a category
     monkeypatch.setattr(rk.TabularRegressor, "fit", None)
     where = ("--test", tmp_path / "test.csv", "--out", tmp_path)
     refused = run(*command, fitted[0] / "sales.csv", "--target", "price", *where)
     assert refused.exit_code == 2
-    told = "numbers in sales.csv, but in test.csv row 7 holds '?'"
+    told = "numbers in sales.csv, but in test.csv row 7 holds '#'"
     assert told in refused.output.replace("\n", " ")
 
 
@@ -254,7 +254,7 @@ def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
     rows.to_json(path, orient="records", lines=True)
     found = run("predict", model, path)
     assert found.stdout == run("predict", model, fitted[0] / "sales.csv").stdout
-    rows.loc[7, "weight"] = "?"  # few rows: that many categories are not too many
+    rows.loc[7, "weight"] = "#"  # few rows: that many categories are not too many
     rows.to_json(path, orient="records", lines=True)
     refused = run(*command, path, "--target", "price", "--out", tmp_path)
     assert refused.exit_code == 2
@@ -425,9 +425,9 @@ def test_classes_with_rows_of_their_own_to_judge_them(tmp_path):
         (lambda X: X.drop(columns="weight"), "lacks 1 of the 3 columns"),
         (
             lambda X: X.astype({"weight": object}).replace(
-                {"weight": {X.weight[2]: "?"}}
+                {"weight": {X.weight[2]: "#"}}
             ),
-            "row 2 holds '?'",
+            "row 2 holds '#'",
         ),
     ],
 )
@@ -523,11 +523,11 @@ def test_free_texts_are_left_out_of_a_comparison(tmp_path):
 
 def test_numbers_with_a_text_among_them_are_not_left_out(tmp_path):
     frame = table(250).drop(columns="sold").astype({"weight": object})
-    frame.loc[5, "weight"] = "?"
+    frame.loc[5, "weight"] = "#"
     frame.to_csv(tmp_path / "odd.csv", index=False)
     result = run(*("fit", tmp_path / "odd.csv", "--target", "price", "--out", tmp_path))
     assert result.exit_code == 2
-    assert "row 5 holds '?'" in result.output
+    assert "row 5 holds '#'" in result.output
 
 
 def test_few_rows_and_rare_classes(tmp_path):

@@ -17,9 +17,9 @@ from sklearn import datasets as sklearn_datasets
 
 from randkern import TabularEncoder
 from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
+from randkern.datasets.dates import dates_as_days
 from randkern.datasets.frames import (
     dataset_from_frame,
-    dates_as_days,
     infer_task,
     without_free_texts,
 )
@@ -292,7 +292,7 @@ def test_json_lines_are_read_as_csv(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("?", r"'a' holds numbers but for 1 rows: row 5 holds '\?'"),
+        ("#", "'a' holds numbers but for 1 rows: row 5 holds '#'"),
         (True, "'a' holds numbers but for 1 rows: row 5 holds 'True'"),
         ([1, 2], r"'a' \(object\): row 5 holds \[1, 2\]"),
     ],

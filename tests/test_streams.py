@@ -308,7 +308,10 @@ def test_blocks_of_other_widths_are_located(table):
 def test_blocks_with_other_numbers_of_targets(table):
     X, y = table
     blocks = rk.RowBlocks([(X, y), (X, y[:, 0])])
-    with pytest.raises(ValueError, match=r"\[1, 2\] targets"):
+    with pytest.raises(ValueError, match=r"shapes \(n, 2\) and \(n,\); .*same number"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
+    blocks = rk.RowBlocks([(X, y[:, 0]), (X, y[:, :1])])
+    with pytest.raises(ValueError, match=r"shapes \(n, 1\) and \(n,\);"):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
 
 
@@ -598,3 +601,106 @@ def test_any_share_of_the_features_is_kept(limit, table, weight):
     )
     apart = streamed.predict(table[0]) - model.predict(table[0])
     assert np.abs(apart).max() < 0.1
+
+
+def halves(X, y):
+    return [(X[:100], y[:100]), (X[100:], y[100:])]
+
+
+def tables_of(library, frame):
+    """Return a dataframe of 230 rows as a table of another library, in two parts."""
+    if library == "pandas":
+        return frame[:100], frame[100:]
+    if library == "polars":
+        polars = pytest.importorskip("polars")
+        table = polars.DataFrame({name: frame[name].to_numpy() for name in frame})
+        return table[:100], table[100:]
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({name: frame[name].to_numpy() for name in frame})
+    if library == "batches":
+        return tuple(
+            part.to_batches()[0] for part in (table.slice(0, 100), table.slice(100))
+        )
+    return table.slice(0, 100), table.slice(100)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "batches"])
+def test_tables_of_other_libraries(library, table):
+    X, y = table
+    frame, y = pd.DataFrame(X, columns=list("abcde")), y[:, 0]
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0)
+    expected = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(frame, y)
+    parts = tables_of(library, frame)
+    model.fit(rk.RowBlocks([(parts[0], y[:100]), (parts[1], y[100:])]))
+    assert model.feature_names_in_.tolist() == list("abcde")
+    assert_alike(model, expected, 1e-10)
+    np.testing.assert_allclose(
+        model.predict(rk.RowBlocks(parts)), expected.predict(frame), rtol=1e-9
+    )
+    reordered = frame[list("edcba")]
+    mixed = rk.RowBlocks([(parts[0], y[:100]), (reordered[100:], y[100:])])
+    with pytest.raises(ValueError, match=r"(?s)block 1, from row 100 on: .*same order"):
+        model.fit(mixed)
+
+
+def test_targets_of_arrow(table):
+    arrow = pytest.importorskip("pyarrow")
+    X, y = table[0], table[1][:, 0]
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0)
+    expected = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
+    chunked = arrow.chunked_array([y[100:150], y[150:]])
+    model.fit(rk.RowBlocks([(X[:100], arrow.array(y[:100])), (X[100:], chunked)]))
+    assert_alike(model, expected, 1e-10)
+
+
+def test_integers_beside_floats_and_blocks_of_one_row(table):
+    X, y = table
+    X = np.vstack([np.round(3 * X[:100]), X[100:]])
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0)
+    expected = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
+    integers = [(X[:100].astype(int), y[:100]), (X[100:], y[100:])]
+    assert_alike(model.fit(rk.RowBlocks(integers)), expected, 1e-10)
+    single = [(X[i : i + 1], y[i : i + 1]) for i in range(N)]
+    assert_alike(model.fit(rk.RowBlocks(single)), expected, 1e-10)
+
+
+@pytest.mark.parametrize("first", ["sparse", "dense"])
+def test_a_sparse_block_among_dense_ones(first, table):
+    X, y = table
+    parts = [sp.csr_array(X[:100]), X[100:]]
+    if first == "dense":
+        parts = [X[:100], sp.csr_array(X[100:])]
+    blocks = rk.RowBlocks([(parts[0], y[:100]), (parts[1], y[100:])])
+    with pytest.raises(ValueError, match="block 1, from row 100 on: X is a .* alike"):
+        rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
+    model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
+    np.testing.assert_allclose(
+        model.predict(rk.RowBlocks(parts)), model.predict(X), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("method", ["predict", "score"])
+def test_errors_at_predict_name_the_block(method, table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
+    spoiled = X.copy()
+    spoiled[150, 2] = np.nan
+    with pytest.raises(ValueError, match=r"block 1, from row 100 on: .*row 50 of col"):
+        getattr(model, method)(rk.RowBlocks(halves(spoiled, y)))
+    with pytest.raises(ValueError, match="block 1, from row 100 on: .*3 features"):
+        getattr(model, method)(
+            rk.RowBlocks([(X[:100], y[:100]), (X[100:, :3], y[100:])])
+        )
+
+
+def test_scores_read_a_stream_once(table):
+    X, y = table
+    model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
+    passes = []
+
+    def make():
+        passes.append(1)
+        return iter(halves(X, y))
+
+    assert model.score(rk.RowBlocks(make)) == pytest.approx(model.score(X, y))
+    assert len(passes) == 1

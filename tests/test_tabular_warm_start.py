@@ -13,6 +13,8 @@ from randkern.tabular import search
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.warm_start import Candidates
 
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
 RNG = np.random.default_rng(3)
 N = 150
 TABLE = pd.DataFrame(
@@ -35,7 +37,7 @@ FEW = MORE[:120]
 
 
 @pytest.fixture(scope="module")
-def regressor():
+def regressor(no_deadline):
     # Far more time than the fit takes: models that end early leave out members.
     model = rk.TabularRegressor(10, warm_start=True, random_state=0)
     return model.fit(FEW, TARGET[:120])

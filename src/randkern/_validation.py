@@ -334,6 +334,7 @@ def check_readable(X: Any) -> None:
         raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
     if type(X).__module__.startswith("pyarrow"):
         raise TypeError(f"X is a {type(X).__name__} of pyarrow; pass X.to_pandas().")
+    refuse_dask(X, "X")
     check_kind(X, "X")
 
 
@@ -625,12 +626,12 @@ def is_dask_collection(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def _refuse_dask(X: Any, reader: str) -> None:
+def refuse_dask(X: Any, name: str) -> None:
     """Raise rather than gather a Dask collection into this process."""
     if is_dask_collection(X):
         raise TypeError(
-            f"{reader} reads no Dask collections; pass X.compute() if it fits in the "
-            "memory of this process."
+            f"{name} is a Dask {type(X).__name__}, but no Dask collections are read "
+            f"here; pass {name}.compute() if it fits in the memory of this process."
         )
 
 
@@ -641,7 +642,6 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     and stores the encoder of a table's categories as ``table_encoder_``.
     """
     check_readable(X)
-    _refuse_dask(X, type(estimator).__name__)
     X = read_tensor(X)
     names = None
     if is_table(X):
@@ -716,9 +716,8 @@ def check_kernel_rows(
     categories of a dataframe.
     """
     encoder = None
-    for each in (X, Y):
-        _refuse_dask(each, "a kernel")
     check_readable(X)
+    refuse_dask(Y, "Y")
     check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):

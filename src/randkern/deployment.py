@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern import models
 from randkern._extras import import_extra
 from randkern.backend.namespace import ops_of
+from randkern.datasets.schema import TableSchema
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Kernel
 from randkern.metric import MetricLearner
@@ -22,7 +23,7 @@ from randkern.tabular import TabularEncoder
 from randkern.tabular.model import ExactRidge
 
 __all__ = ["WeightedSum", "categories_of", "check_numbers", "encoder_of", "on_host"]
-__all__ += ["to_torch", "weighted_sum"]
+__all__ += ["as_fitted", "schema_of", "to_torch", "weighted_sum"]
 
 # Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
@@ -106,6 +107,61 @@ def categories_of(model: Any) -> set[str]:
     encoder = encoder_of(model)
     names = getattr(encoder, "feature_names_in_", None)
     return set() if encoder is None or names is None else {*names[encoder._categories]}
+
+
+def schema_of(model: Any) -> TableSchema | None:
+    """Return how to read tables for a model, None if its columns have no names.
+
+    It is stored by the commands of ``randkern``; for other models it follows from
+    what encodes their tables.
+    """
+    stored = getattr(model, "table_schema_", None)
+    if stored is not None:
+        return stored
+    levels, dates = known_levels(model), dates_of(model)
+    names = getattr(model, "feature_names_in_", ())
+    kinds: dict[str, Any] = {
+        name: "category" if name in levels else "date" if name in dates else "number"
+        for name in names
+    }
+    return TableSchema(kinds) if kinds else None
+
+
+def as_fitted(model: Any, frame: Any) -> Any:
+    """Return a table of :func:`schema_of` with the types that the model expects.
+
+    Categories are numbers if they were at the fit, and days are dates.
+    """
+    frame = frame.copy(deep=False)
+    for name, levels in known_levels(model).items():
+        if not all(level is None or isinstance(level, str) for level in levels):
+            known = {str(level): level for level in levels}
+            frame[name] = [known.get(text, text) for text in frame[name].tolist()]
+    for name in dates_of(model):
+        frame[name] = (frame[name] * 86_400e6).astype("M8[us]")
+    return frame
+
+
+def known_levels(model: Any) -> dict[str, np.ndarray]:
+    """Return the categories that a model knows, by names of columns."""
+    encoder: Any = encoder_of(model)
+    if encoder is not None and encoder._one_hot is not None:
+        names = getattr(encoder, "feature_names_in_", None)
+        if names is not None:
+            levels = encoder._one_hot.categories_
+            return dict(zip(names[encoder._categories], levels, strict=True))
+    table = getattr(model, "table_encoder_", None)
+    if table is None or table.encoder is None:
+        return {}
+    encoded = (table.names[j] for j in table.encoded)
+    return dict(zip(encoded, table.encoder.categories_, strict=True))
+
+
+def dates_of(model: Any) -> set[str]:
+    """Return the names of the columns of a table that a model reads as dates."""
+    encoder = encoder_of(model)
+    names = getattr(encoder, "feature_names_in_", None)
+    return set() if encoder is None or names is None else {*names[encoder._times]}
 
 
 def on_host(values: Any) -> np.ndarray:

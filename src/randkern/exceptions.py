@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "CheckpointError",
     "DataFileError",
+    "DeadlineWarning",
     "IllConditionedWarning",
     "MemoryLimitError",
     "ModelFileError",
@@ -35,6 +36,10 @@ class MemoryLimitError(MemoryError):
 
 class DataFileError(ValueError):
     """A data file is damaged, truncated, mislabelled, or not in the expected format."""
+
+
+class DeadlineWarning(UserWarning):
+    """A time limit has cut a fit short, which may differ on a faster machine."""
 
 
 class RowsChangedError(ValueError):

@@ -51,6 +51,7 @@ from randkern._files import (
 from randkern._random import Stream
 from randkern._validation import TableEncoder, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
@@ -63,7 +64,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
-from randkern.tabular.effects import ColumnEffects, Half
+from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
@@ -113,7 +114,8 @@ _PARTS = (
     *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
     *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
-    *(Candidates, ColumnEffects, ExactRidge, Half, Member, TabularModel, Trial),
+    *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
+    *(TableFormat, TableSchema),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.

@@ -21,6 +21,13 @@ def command(
     target: options.Target = None,
     task: options.Task = None,
     test: options.Test = None,
+    categorical: options.Categorical = None,
+    numeric: options.Numeric = None,
+    drop: options.Drop = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    dayfirst: options.DayFirst = None,
+    strip: options.Strip = False,
     kernels: options.Kernels = "gaussian,laplacian,optical",
     n_components: Annotated[
         str, typer.Option(help="Numbers of random features.")
@@ -70,7 +77,10 @@ def command(
         memory_limit=options.parse_bytes(memory_limit),
         time_limit=time_limit,
     )
-    source = Source(data, target, task, data_dir, test)
+    form = options.table_format(
+        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+    )
+    source = Source(data, target, task, data_dir, test, form)
     run(measure, source, save, out, _print)
 
 

@@ -1,6 +1,7 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from randkern._extras import import_extra
 
+from . import options
 from .console import output, titled_table
 from .options import Task, TimeLimit
 from .tables import described, load, trial_progress
@@ -43,6 +45,13 @@ def command(
         Path | None,
         typer.Option(help="Rows that judge the model; by default a fifth of the data."),
     ] = None,
+    categorical: options.Categorical = None,
+    numeric: options.Numeric = None,
+    drop: options.Drop = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    dayfirst: options.DayFirst = None,
+    strip: options.Strip = False,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool, typer.Option(help="Fit all rows once the model has been judged.")
@@ -59,26 +68,27 @@ def command(
     """
     began = perf_counter()
     _check_extras()
-    from ..report import contents, fitted_rows, panels, render, summarise
+    from ..report import contents, fitted_rows, panels, render
     from ..tabular import TabularClassifier, TabularRegressor
 
     console = output()
-    table = load(data, target, task, test=test)
+    form = options.table_format(
+        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+    )
+    table = load(data, target, task, test=test, form=form)
     split = _split(table, seed)
     console.print(described(table, task), soft_wrap=True)
     files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
-    summary = summarise(table.X_train, table.y_train, table.task)
-    for leak in summary.leaks:
-        warnings.warn(leak, UserWarning, stacklevel=1)
+    summary = _summary(table)
     title = f"Predicting {target} from {table.name}"
-    classes = table.task == "classification"
-    kind = TabularClassifier if classes else TabularRegressor
+    kind = {"classification": TabularClassifier, "regression": TabularRegressor}
 
     def left(share: float) -> float:
         seconds = time_limit - (perf_counter() - began)
         return max(share * seconds, _LEAST_SHARE * time_limit)
 
-    model = kind(time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
+    model = kind[table.task](time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
+    model.table_schema_ = table.schema
     judging = _fit(model, split)
     model.set_params(time_limit=time_limit)  # as the user set it
     files.write_model(model)  # whatever happens to the rest
@@ -92,6 +102,7 @@ def command(
         "data": data,
         "target": target,
         "task": table.task,
+        "format": asdict(form),
         "time_limit": time_limit,
         "refit": refit,
         "seed": seed,
@@ -114,6 +125,18 @@ def command(
         )
     console.print(files.said(fitted), soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
+
+
+def _summary(table: Any) -> Any:
+    """Describe a table; warn of signs that held-out rows mislead."""
+    from ..report import summarise
+
+    summary = summarise(
+        table.X_train, table.y_train, table.task, dates=table.schema.dates
+    )
+    for leak in summary.leaks:
+        warnings.warn(leak, UserWarning, stacklevel=1)
+    return summary
 
 
 def _check_extras() -> None:

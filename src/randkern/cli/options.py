@@ -2,9 +2,12 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from ..datasets import TableFormat
 
 Data = Annotated[
     str,
@@ -30,6 +33,35 @@ Test = Annotated[
     typer.Option(
         help="File of a table whose rows judge the models, in place of a quarter of "
         "--data."
+    ),
+]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns that hold categories, though they look like numbers or dates; "
+        "separated by commas."
+    ),
+]
+Numeric = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns that hold numbers; texts there are missing values."),
+]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out.")]
+Decimal = Annotated[str, typer.Option(help="Decimal sign: . or a comma.")]
+Thousands = Annotated[
+    str | None, typer.Option(help="What separates thousands, such as , in 1,234.")
+]
+DayFirst = Annotated[
+    bool | None,
+    typer.Option(
+        "--dayfirst/--monthfirst",
+        help="Read dates such as 03/04/2026, which begin with the day or the month.",
+    ),
+]
+Strip = Annotated[
+    bool,
+    typer.Option(
+        "--strip", help="Remove spaces around names of columns and around texts."
     ),
 ]
 Save = Annotated[
@@ -68,6 +100,34 @@ MemoryLimit = Annotated[
     str | None,
     typer.Option(help='What a model may use, such as "8GB"; more is skipped.'),
 ]
+
+
+def table_format(
+    categorical: list[str] | None,
+    numeric: list[str] | None,
+    drop: list[str] | None,
+    decimal: str,
+    thousands: str | None,
+    dayfirst: bool | None,
+    strip: bool,
+) -> "TableFormat":
+    """Return how the options say to read a table."""
+    from ..datasets import TableFormat
+
+    return TableFormat(
+        _names(categorical),
+        _names(numeric),
+        _names(drop),
+        decimal,
+        thousands,
+        dayfirst,
+        strip,
+    )
+
+
+def _names(values: list[str] | None) -> tuple[str, ...]:
+    parts = [part.strip() for value in values or () for part in value.split(",")]
+    return tuple(part for part in parts if part)
 
 
 def parse_sizes(text: str, option: str = "--n-components") -> list[int]:

@@ -42,14 +42,14 @@ def command(
     --probabilities a column per class.
     """
     import randkern
-    from randkern.datasets.frames import dates_as_days
-    from randkern.deployment import categories_of
+    from randkern.deployment import as_fitted, schema_of
 
     _check_out(out)
     fitted = randkern.load(model)
     _check_fitted(fitted, interval, probabilities)
     with naming(data):
-        frame = dates_as_days(_columns(fitted, read(data), data), categories_of(fitted))
+        frame = _columns(fitted, read(data, schema_of(fitted)), data)
+        frame = as_fitted(fitted, frame)
         predictions = _predictions(fitted, frame, interval, probabilities)
     _write(predictions, out)
     if out != "-":
@@ -112,10 +112,14 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
         return frame
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
+        stripped = {str(name).strip() for name in frame.columns}
+        padded = stripped.issuperset(name.strip() for name in missing)
         raise ValueError(
             f"{data} lacks {len(missing)} of the {len(names)} columns that the model "
-            f"was fitted to: {', '.join(missing[:10])}; it has "
-            f"{', '.join(map(str, frame.columns[:20]))}"
+            f"was fitted to: {', '.join(map(repr, missing[:10]))}; it has "
+            f"{', '.join(repr(str(name)) for name in frame.columns[:20])}"
+            + padded
+            * "; remove the spaces around names, or fit with --strip"
         )
     return frame[list(names)]
 

@@ -1,6 +1,7 @@
 """What ``randkern compare`` and ``randkern tune`` share: a study from data to files."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ class Source(NamedTuple):
     task: str | None
     data_dir: Path | None
     test: Path | None
+    form: Any
 
 
 def run(
@@ -48,7 +50,9 @@ def run(
     results["arguments"].update(
         (name, str(value) if isinstance(value, Path) else value)
         for name, value in source._asdict().items()
+        if name != "form"
     )
+    results["arguments"]["format"] = asdict(source.form)
     if source.test is not None:
         results["dataset"]["split"] = f"the rows of {source.test.name}"
     # A figure of an earlier run is not of these results.
@@ -116,7 +120,9 @@ def _save_winner(dataset: Any, results: dict[str, Any], path: Path) -> str:
 
     from ..study.fits import fit_winner, winner
 
-    randkern.save(fit_winner(dataset, results), path)
+    model = fit_winner(dataset, results)
+    model.table_schema_ = dataset.schema
+    randkern.save(model, path)
     best = winner(results) or {}
     results["saved"] = best
     size = best["n_components"]

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +18,29 @@ def load(
     task: str | None,
     data_dir: Path | None = None,
     test: Path | None = None,
+    form: Any = None,
 ) -> Any:
     """Load a data set by name, from a file, or from standard input if it is ``-``.
 
-    Columns of free text are dropped; `test` is a file with the test rows.
+    Columns of free text are dropped; `test` is a file with the test rows, and `form`
+    says how to read files.
     """
-    from .._validation import is_numeric, no_numbers
     from ..datasets import load_dataset
-    from ..datasets.frames import without_free_texts
+    from ..datasets.frames import test_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
         raise ValueError("standard input is read once: name a file for --test")
     with naming(data), _file_of(data) as path:
-        table: Any = load_dataset(path, data_dir=data_dir, target=target, task=task)
+        table: Any = load_dataset(
+            path, data_dir=data_dir, target=target, task=task, form=form
+        )
         table = without_free_texts(table)
     if test is None:
         return table
     if target is None:
         raise ValueError("--test takes rows of a table: give --data FILE and --target")
-    with naming(str(test)), _file_of(str(test)) as path:
-        rows: Any = load_dataset(path, target=target, task=table.task)
-    X, columns = rows.X_train, list(table.feature_names)
-    missing = [name for name in columns if name not in X.columns]
-    if missing:
-        raise ValueError(f"{rows.name} has no column {', '.join(missing)}")
-    for name in columns:
-        if is_numeric(table.X_train[name]) and not is_numeric(X[name]):
-            raise ValueError(
-                f"column {name!r} holds numbers in {table.name}, but in {rows.name} "
-                f"{no_numbers(X[name])}; mend or empty it"
-            )
-    return replace(table, X_test=X[columns], y_test=rows.y_train)
+    with naming(str(test)):
+        return test_rows(table, read(str(test), table.schema), target, test.name)
 
 
 def described(table: Any, task: str | None) -> str:
@@ -73,12 +64,17 @@ def described(table: Any, task: str | None) -> str:
     )
 
 
-def read(data: str) -> Any:
-    """Return the dataframe in a file, or in standard input if it is ``-``."""
+def read(data: str, schema: Any = None) -> Any:
+    """Return the dataframe in a file, or in standard input if it is ``-``.
+
+    With a schema its columns have the types of the fit.
+    """
     from ..datasets import read_table
 
     with _file_of(data) as path:
-        return read_table(path)
+        if schema is None:
+            return read_table(path)
+        return schema.apply(read_table(path, schema.form, texts=schema.texts))
 
 
 @contextmanager

@@ -20,6 +20,13 @@ def command(
     target: options.Target = None,
     task: options.Task = None,
     test: options.Test = None,
+    categorical: options.Categorical = None,
+    numeric: options.Numeric = None,
+    drop: options.Drop = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    dayfirst: options.DayFirst = None,
+    strip: options.Strip = False,
     kernels: options.Kernels = "gaussian,optical",
     n_components: Annotated[
         str, typer.Option(help="Number of random features, or exact.")
@@ -89,7 +96,10 @@ def command(
         memory_limit=options.parse_bytes(memory_limit),
         random_state=seed,
     )
-    source = Source(data, target, task, data_dir, test)
+    form = options.table_format(
+        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+    )
+    source = Source(data, target, task, data_dir, test, form)
     run(measure, source, save, out, _print)
 
 

@@ -161,7 +161,7 @@ class _CheckedBlocks:
             where = f"{block_name(block.number, start)}, {in_pass},"
             try:
                 X, weight = self._of(block)
-            except ValueError as error:  # not raised in the first pass
+            except (ValueError, TypeError) as error:  # not raised in the first pass
                 raise rows_changed(where, f" ({error})") from error
             record.add(X, block.y, weight, start)
             record.check_block(self._record, start, where)
@@ -279,9 +279,10 @@ def located(block: RowBlock) -> Iterator[None]:
     """Name the block in error messages."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
         name = block_name(block.number, block.start)
-        raise ValueError(f"{name}: {error}") from error
+        raise kind(f"{name}: {error}") from error
 
 
 def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]:

@@ -64,8 +64,8 @@ class RowBlocks:
         whose ``__iter__`` starts over), or a function without arguments that
         returns a new iterator. Each item is X, or a tuple (X, y) or (X, y,
         sample_weight), the same for all blocks; X may be an array, a CSR matrix,
-        a dataframe or a tensor. PyTorch's ``DataLoader`` is such an iterable,
-        unless it shuffles.
+        a dataframe, a table of pyarrow or a tensor. PyTorch's ``DataLoader`` is such
+        an iterable, unless it shuffles.
     n_rows : int, optional
         Number of rows; counted in the first full pass if not given.
 
@@ -462,13 +462,23 @@ def as_block(item: Any, where: str) -> RowBlock:
     if is_batch or isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
             raise ValueError(f"{where} is a tuple of {len(item)}; expected {_SHAPES}.")
-        return RowBlock(*item)
+        return RowBlock(*map(_without_arrow, item))
     if not hasattr(item, "shape"):
         raise TypeError(
             f"{where} is a {type(item).__name__}; expected {_SHAPES}, X being "
             "an array, a sparse matrix or a dataframe."
         )
-    return RowBlock(item)
+    return RowBlock(_without_arrow(item))
+
+
+def _without_arrow(part: Any) -> Any:
+    """Return tables of pyarrow as dataframes, and its arrays as those of NumPy."""
+    if not type(part).__module__.startswith("pyarrow"):
+        return part
+    if hasattr(part, "schema"):
+        import_extra("pandas", "RowBlocks of pyarrow's tables", "data")
+        return part.to_pandas()
+    return part.to_numpy(zero_copy_only=False)
 
 
 def checked_length(block: RowBlock, where: str) -> int:

@@ -11,7 +11,8 @@ expected, what was found, and what to try.
 from randkern.datasets.mnist import read_idx
 from randkern.datasets.record import Dataset
 from randkern.datasets.registry import DATASET_NAMES, fetch_openml, load_dataset
+from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import read_table
 
 __all__ = ["DATASET_NAMES", "Dataset", "fetch_openml", "load_dataset", "read_idx"]
-__all__ += ["read_table"]
+__all__ += ["TableFormat", "read_table"]

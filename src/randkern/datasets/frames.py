@@ -1,11 +1,9 @@
 """Turns dataframes into a `Dataset`: target, task, and types of columns."""
 
 import difflib
-import re
 import warnings
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,23 +12,34 @@ from randkern._extras import import_extra
 from randkern._validation import (
     cell,
     check_not_infinite,
-    days_of,
+    is_numeric,
     is_time,
     n_free_texts,
+    no_numbers,
     objects_of,
     rows_of_text,
+    with_known_types,
 )
+from randkern.datasets.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
+from randkern.datasets.schema import (
+    Kind,
+    TableFormat,
+    TableSchema,
+    as_texts,
+    check_format,
+    numbers_with_placeholders,
+)
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _TASKS = ("classification", "regression")
-_MANY_FRACTIONAL = 20
-_MANY_WHOLE = 100
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_START = datetime(1970, 1, 1, tzinfo=UTC)
+_MANY_TEXTS = 20
+# Different whole numbers that are classes: at most so many, each in some rows, unless
+# there are only a few.
+_MOST_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
 
 def dataset_from_frame(
@@ -40,18 +49,22 @@ def dataset_from_frame(
     name: str,
     source: str,
     task: str | None = None,
+    form: TableFormat | None = None,
 ) -> Dataset:
     """Split the target off a table and convert columns to types that models accept.
 
     Dates and durations become days, see `dates_as_days`; `name` is the data set's, and
-    `source` that of the table in errors. Without `task`, `infer_task` of the target
-    decides. A target that cannot be learned, and columns that are neither numbers nor
-    categories, raise a DataFileError; arguments that do not suit the table, and
-    infinite numbers, a ValueError.
+    `source` that of the table in errors; `form` says how to read columns whose values
+    do not tell. Without `task`, `infer_task` of the target decides. A target that
+    cannot be learned, and columns that are neither numbers nor categories, raise a
+    DataFileError; arguments that do not suit the table, and infinite numbers, a
+    ValueError.
     """
     if task is not None and task not in _TASKS:
         raise ValueError(f"task={task!r}, expected one of {', '.join(_TASKS)}, or None")
+    form = form or TableFormat()
     columns = [str(column) for column in frame.columns]
+    form.check_names({*columns, *form.drop}, source)
     _check_target_name(target, columns, source)
     if not len(frame):
         raise DataFileError(f"{source}: the table has no rows")
@@ -60,10 +73,12 @@ def dataset_from_frame(
             f"{source}: {target!r} is the only column, so there are no features; check "
             f"the separator"
         )
-    y = _target_values(frame[target], source)
+    typed = with_known_types(frame)
+    y = _target_values(typed[target], source, form, task)
     found = cast(Task, task or infer_task(y))
     y = _checked_for_task(y, found, str(target), source, given=task is not None)
-    X = _typed_features(dates_as_days(frame.drop(columns=[target])), source)
+    X, schema = _typed_features(typed.drop(columns=[target]), source, form)
+    schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
     for column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
         check_not_infinite(column, X[column].to_numpy())
     classes = np.unique(y) if found == "classification" else None
@@ -74,6 +89,7 @@ def dataset_from_frame(
         y_train=y,
         task=found,
         feature_names=tuple(X.columns),
+        schema=schema,
         target_names=None if classes is None else tuple(map(str, classes)),
         description=(
             f"{name}: n = {len(X):,}, {_told_columns(X)}, {found} of {target!r}{detail}"
@@ -84,65 +100,6 @@ def dataset_from_frame(
 def _told_columns(X: "pd.DataFrame") -> str:
     n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
     return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
-
-
-def dates_as_days(frame: "pd.DataFrame", keep: Collection[str] = ()) -> "pd.DataFrame":
-    """Return a table with dates as days since 1970 and durations as days.
-
-    Text files hold dates as strings: a column holds dates if all of its values look
-    like 2026-11-22, with or without a time.
-
-    Columns in `keep` are unchanged. A string column of which most values are dates,
-    but not all, raises a DataFileError that names a row.
-    """
-    pandas = import_extra("pandas", "Reading dates", "data")
-    found = {}
-    for name in frame.columns:
-        column = frame[name]
-        if name in keep or pandas.api.types.is_numeric_dtype(column.dtype):
-            continue
-        days = days_of(column) if is_time(column) else _days_of_texts(name, column)
-        if days is not None:
-            found[name] = days
-    frame = frame.copy(deep=False) if found else frame
-    for name, days in found.items():
-        frame[name] = days
-    return frame
-
-
-def _days_of_texts(name: str, column: "pd.Series") -> np.ndarray | None:
-    """Return the days of a string column of dates, or None if it holds others."""
-    import pandas
-
-    given = column.dropna()
-    n_alike = sum(_DATE.match(str(value)) is not None for value in given)
-    if not n_alike or n_alike < len(given) / 2:
-        return None
-    times = pandas.to_datetime(
-        column.astype(object), format="ISO8601", errors="coerce", utc=True
-    )
-    days = days_of(times)
-    for row in np.flatnonzero(times.isna() & column.notna()):
-        days[row] = _day(str(column.iloc[row]))
-    odd = np.flatnonzero(np.isnan(days) & column.notna())
-    if len(odd) > len(given) / 2:
-        return None
-    if len(odd):
-        raise DataFileError(
-            f"column {name!r} holds dates but for {len(odd):,} rows: "
-            f"{cell(column, odd)}; mend or empty it"
-        )
-    return days
-
-
-def _day(text: str) -> float:
-    """Return the days since 1970 of a date beyond pandas 2's range, NaN if invalid."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return np.nan
-    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _START
-    return since / timedelta(days=1)
 
 
 def without_free_texts(table: Dataset) -> Dataset:
@@ -181,22 +138,48 @@ def without_free_texts(table: Dataset) -> Dataset:
     )
 
 
+def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> Dataset:
+    """Return a data set with the rows of another table as its test rows.
+
+    Its columns have been read with the schema of the data set.
+    """
+    assert table.schema is not None and table.feature_names is not None
+    _check_target_name(target, list(frame.columns), name)
+    missing = [column for column in table.feature_names if column not in frame.columns]
+    if missing:
+        raise ValueError(f"{name} has no column {', '.join(missing)}")
+    X = frame[list(table.feature_names)]
+    for column in X.columns:
+        train = table.X_train[column]
+        if is_numeric(train) and not is_numeric(X[column]):
+            raise ValueError(
+                f"column {column!r} holds numbers in {table.name}, but in {name} "
+                f"{no_numbers(X[column])}; mend or empty it"
+            )
+    y = _target_values(frame[target], name, table.schema.form, table.task)
+    if table.task == "regression":
+        y = _real_targets(y, target, name)
+    return replace(table, X_test=X, y_test=y)
+
+
 def infer_task(y: np.ndarray) -> Task:
     """Guess the task from the values of a target.
 
-    Strings and booleans are classes. Numbers with many distinct values are
-    regression targets, others classes: many is more than 20 (or half of the
-    rows, if that is fewer) for values with fractions, and more than 100 for
-    integers, which are more often codes of classes.
+    Strings and booleans are classes, and so are two different numbers. Other numbers
+    with fractions are regression targets, as in scikit-learn's ``type_of_target``;
+    whole numbers are, if more than 100 are different, or if there are fewer than 5
+    rows for each (and more than 5 different ones). Ratings and counts that are to be
+    predicted as numbers need ``task="regression"``.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
     n_distinct = len(np.unique(y))
+    if n_distinct <= 2:
+        return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
-        many = n_distinct > min(_MANY_FRACTIONAL, len(y) / 2)
-    else:
-        many = n_distinct > _MANY_WHOLE
-    return "regression" if many else "classification"
+        return "regression"
+    most = min(_MOST_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
+    return "regression" if n_distinct > most else "classification"
 
 
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
@@ -215,7 +198,10 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         )
 
 
-def _target_values(column: "pd.Series", source: str) -> np.ndarray:
+def _target_values(
+    column: "pd.Series", source: str, form: TableFormat, task: str | None
+) -> np.ndarray:
+    """Return the values of a target: numbers, booleans or texts."""
     n_missing = int(column.isna().sum())
     if n_missing:
         raise DataFileError(
@@ -224,18 +210,36 @@ def _target_values(column: "pd.Series", source: str) -> np.ndarray:
             f"remove those rows, or rename a class that is called so; row "
             f"{int(np.argmax(column.isna())):,} is empty (the first row is 0)"
         )
-    typed = _typed(column)
+    typed = None if is_time(column) else _typed(column)
     if typed is None:
         raise DataFileError(
             f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
-            f"numbers, text, booleans or categories"
+            f"numbers, text, booleans or categories; a duration or a date is predicted "
+            f"as a number, such as its days: add a column that holds it"
         )
+    if column.name in form.categorical:
+        return as_texts(column).to_numpy(dtype=object)
     if typed.dtype.name == "category" and column.dtype.name != "category":
-        # A single type, so that classes can be sorted.
-        return column.astype(str).to_numpy(dtype=object)
+        if task != "classification":
+            _check_no_format(str(column.name), column, source)
+        return as_texts(column).to_numpy(dtype=object)
     values = np.asarray(typed)
+    if task == "classification" and values.dtype.kind == "f":
+        if np.any(values != np.floor(values)):
+            return as_texts(column).to_numpy(dtype=object)
     wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _whole_dtype(values)}
     return values.astype(wide.get(values.dtype.kind, values.dtype))
+
+
+def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
+    """Raise if a target of texts holds numbers or dates that are read otherwise."""
+    check_format(name, column, f"{source}: the target")
+    dates = dates_as_days(column.to_frame())[name]
+    if is_numeric(dates):
+        raise DataFileError(
+            f"{source}: the target {name!r} holds dates; add a column with their days "
+            "to predict, or say --task classification if each date is a class"
+        )
 
 
 def _checked_for_task(
@@ -243,21 +247,8 @@ def _checked_for_task(
 ) -> np.ndarray:
     """Check that the values suit the task; return them in the task's dtype."""
     if task == "regression":
-        if y.dtype.kind not in "iuf":
-            texts = np.array(rows_of_text(y) if y.dtype.kind == "O" else [])
-            raise ValueError(
-                f"{source}: task='regression', but the target {target!r} holds "
-                f"{y.dtype} values such as {y[0]!r}; use task='classification'"
-                + (f"; {cell(y, texts)}" if len(texts) else "")
-            )
-        infinite = np.flatnonzero(~np.isfinite(y))
-        if len(infinite):
-            raise DataFileError(
-                f"{source}: {len(infinite):,} values of the target {target!r} are "
-                f"infinite; remove those rows; {cell(y, infinite)}"
-            )
-        return y.astype(np.float64)
-    if not given and y.dtype.kind == "O" and len(set(y)) > _MANY_FRACTIONAL:
+        return _real_targets(y, target, source)
+    if not given and y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS:
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
@@ -274,23 +265,82 @@ def _checked_for_task(
     return y
 
 
-def _typed_features(frame: "pd.DataFrame", source: str) -> "pd.DataFrame":
-    """Keep numbers, booleans and categories; encode strings; reject the rest."""
+def _real_targets(y: np.ndarray, target: str, source: str) -> np.ndarray:
+    """Return targets of a regression as float64."""
+    if y.dtype.kind not in "iuf":
+        texts = np.array(rows_of_text(y) if y.dtype.kind == "O" else [])
+        raise ValueError(
+            f"{source}: task='regression', but the target {target!r} holds "
+            f"{y.dtype} values such as {y[0]!r}; use task='classification'"
+            + (f"; {cell(y, texts)}" if len(texts) else "")
+        )
+    infinite = np.flatnonzero(~np.isfinite(y))
+    if len(infinite):
+        raise DataFileError(
+            f"{source}: {len(infinite):,} values of the target {target!r} are "
+            f"infinite; remove those rows; {cell(y, infinite)}"
+        )
+    return y.astype(np.float64)
+
+
+def _typed_features(
+    frame: "pd.DataFrame", source: str, form: TableFormat
+) -> "tuple[pd.DataFrame, TableSchema]":
+    """Return numbers, booleans and categories, and how they are read.
+
+    Strings become categories, or dates or numbers if they are such.
+    """
     pandas = import_extra("pandas", "Reading a table", "data")
-    columns = {str(name): _typed(frame[name]) for name in frame.columns}
+    days = dates_as_days(frame, form.categorical, dayfirst=form.dayfirst)
+    schema = TableSchema({}, form)
+    columns: dict[str, Any] = {}
     refused = []
     for name in frame.columns:
-        if columns[str(name)] is None:
+        text, column = str(name), days[name]
+        is_date = is_numeric(column) and not is_numeric(frame[name])
+        if text in form.categorical:
+            column = as_texts(column).astype("category")
+        elif not is_numeric(column):
+            column = _read_texts(text, column, schema)
+        typed = _typed(column)
+        if typed is None:
             # The rows that hold lists or similar, or the first row if none do.
             odd = [not isinstance(value, Hashable) for value in frame[name].tolist()]
             rows = np.flatnonzero(odd) if any(odd) else np.array([0])
             refused.append(f"{name!r} ({frame[name].dtype}): {cell(frame[name], rows)}")
+            continue
+        columns[text] = typed
+        schema.kinds[text] = "date" if is_date else _kind(typed)
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "
             f"{'; '.join(refused)}; convert or drop them"
         )
-    return pandas.DataFrame(columns)
+    return pandas.DataFrame(columns), schema
+
+
+def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":
+    """Return a column of texts as numbers, if they are, or else as it is."""
+    from pandas.api import types
+
+    values = column.dropna()
+    asked = name in schema.form.numeric
+    if isinstance(column.dtype, types.CategoricalDtype) and not asked:
+        return column
+    if not asked and not all(isinstance(value, str) for value in values.tolist()):
+        return column
+    found = numbers_with_placeholders(name, column, asked=asked)
+    if found is None:
+        check_format(name, column)
+        return column
+    schema.missing.update({name: found[1]} if found[1] else {})
+    return found[0]
+
+
+def _kind(column: "pd.Series") -> Kind:
+    if not is_numeric(column):
+        return "category"
+    return "boolean" if column.dtype == bool else "number"
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":

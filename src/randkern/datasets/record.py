@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from randkern.datasets.schema import TableSchema
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Dataset:
         Classification: the class names, in the order of the sorted labels.
     image_shape : tuple of int, or None
         (height, width, channels), with 1 channel for grey images.
+    schema : TableSchema or None
+        Tables: how their columns were read, with which other tables are read alike.
     description : str
         One line: the source, n and d.
 
@@ -61,6 +64,7 @@ class Dataset:
     feature_names: tuple[str, ...] | None = field(default=None, repr=False)
     target_names: tuple[str, ...] | None = field(default=None, repr=False)
     image_shape: tuple[int, int, int] | None = None
+    schema: TableSchema | None = field(default=None, repr=False)
     description: str = ""
 
 

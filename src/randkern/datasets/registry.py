@@ -15,6 +15,7 @@ from randkern._extras import import_extra
 from randkern.datasets import cifar, mnist
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
+from randkern.datasets.schema import TableFormat
 from randkern.datasets.tables import TABLE_SUFFIXES, read_table
 
 _LOADERS = {
@@ -141,6 +142,7 @@ def load_dataset(
     data_dir: str | Path | None = None,
     target: str | None = None,
     task: str | None = None,
+    form: TableFormat | None = None,
 ) -> Dataset:
     """Load a data set by name, or a table from a file.
 
@@ -167,10 +169,13 @@ def load_dataset(
         For tables, the column to predict. The others are features; dates and
         durations among them become days.
     task : {"classification", "regression"}, optional
-        For tables. By default inferred from the target: strings and booleans are
-        classes; numbers with many distinct values (more than 20, or than half of
-        the rows, for values with fractions; more than 100 for integers) are
-        regression targets, others classes.
+        For tables. By default inferred from the target: strings, booleans and two
+        different numbers are classes; other numbers are regression targets if they
+        have fractions, if more than 100 whole ones are different, or if there are more
+        than 5 but fewer than 5 rows for each; others are classes.
+    form : TableFormat, optional
+        For table files: which columns are categories, numbers, or left out, and the
+        format of numbers and dates.
 
     Returns
     -------
@@ -214,7 +219,12 @@ def load_dataset(
         if place is not None and not path.exists() and (place / path).exists():
             path = place / path
         return dataset_from_frame(
-            *(read_table(path), target), name=path.name, source=str(path), task=task
+            read_table(path, form),
+            target,
+            name=path.name,
+            source=str(path),
+            task=task,
+            form=form,
         )
     if not is_name:
         close = difflib.get_close_matches(text.lower(), DATASET_NAMES, n=1)
@@ -230,6 +240,10 @@ def load_dataset(
             f"leave it out"
         )
     data = load_bundled(text) if text in BUNDLED_NAMES else _load_files(text, place)
+    if form is not None and form != TableFormat():
+        raise ValueError(
+            f"form= applies to tables in files, but {text!r} is none; leave it out"
+        )
     if task not in (None, data.task):
         raise ValueError(
             f"task={task!r}, but {text!r} is a {data.task}; leave task out"

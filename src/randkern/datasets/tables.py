@@ -6,12 +6,14 @@ import io
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
+from randkern._validation import is_time
 from randkern.datasets.files import guess_content, open_data
+from randkern.datasets.schema import TableFormat, as_texts
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -43,7 +45,12 @@ _STARTS = {
 }
 
 
-def read_table(path: str | Path) -> "pd.DataFrame":
+def read_table(
+    path: str | Path,
+    form: TableFormat | None = None,
+    *,
+    texts: Collection[str] = (),
+) -> "pd.DataFrame":
     r"""Read a table from a file.
 
     Parameters
@@ -55,6 +62,11 @@ def read_table(path: str | Path) -> "pd.DataFrame":
         compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``; recognised by content).
         Missing values in text are pandas' defaults: an empty field, NA, NaN, None,
         null, ...
+    form : TableFormat, optional
+        The format of numbers in text, whether to strip spaces, and columns to read as
+        texts, or not at all.
+    texts : collection of str
+        More columns to read as texts.
 
     Returns
     -------
@@ -88,19 +100,32 @@ def read_table(path: str | Path) -> "pd.DataFrame":
             + _ADVICE.get(path.suffix.lower(), "")
         )
     kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
+    form = form or TableFormat()
+    texts = {*texts, *form.categorical}
     if kind in _SEPARATORS:
-        return _read_text(path, _SEPARATORS[kind])
-    if kind in _JSON_LINES:
-        return _read_json_lines(path)
-    return _read_binary(path, arrow=kind in _ARROW)
+        frame = _read_text(path, _SEPARATORS[kind], form, texts)
+    elif kind in _JSON_LINES:
+        frame = _parsed(_read_json_lines(path), form, texts)
+    else:
+        frame = _read_binary(path, arrow=kind in _ARROW)
+    if form.strip:
+        frame = _parsed(_stripped(path, frame), form, texts)
+    return frame.drop(columns=[name for name in form.drop if name in frame.columns])
 
 
-def _read_text(path: Path, separator: str) -> "pd.DataFrame":
+def _read_text(
+    path: Path, separator: str, form: TableFormat, texts: Collection[str]
+) -> "pd.DataFrame":
     pandas = import_extra("pandas", "Reading a CSV file", "data")
     try:
+        if form.decimal == separator:
+            with open_data(path) as stream:
+                separator = ";" if b";" in stream.readline() else separator
         with open_data(path) as stream:
             _check_rows(path, stream, separator)
         with open_data(path) as stream:
+            # Texts that are yet to be stripped are read as they are.
+            types = str if form.strip else dict.fromkeys(texts, str)
             # Without index_col=False, pandas takes the first column for row names
             # if rows end in a separator.
             return pandas.read_csv(
@@ -109,6 +134,9 @@ def _read_text(path: Path, separator: str) -> "pd.DataFrame":
                 index_col=False,
                 low_memory=False,
                 encoding="utf-8-sig",
+                dtype=types,
+                decimal=form.decimal,
+                thousands=form.thousands,
             )
     except UnicodeDecodeError as error:
         with path.open("rb") as stream:
@@ -192,25 +220,49 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
             rows.append(row)
     if not rows:
         raise DataFileError(f"{path}: empty, expected a JSON object per line")
-    return _with_texts_as_csv(pandas.DataFrame(rows))
+    return pandas.DataFrame(rows)
 
 
-def _with_texts_as_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Parse string columns as in a CSV file.
+def _parsed(
+    frame: "pd.DataFrame", form: TableFormat, texts: Collection[str]
+) -> "pd.DataFrame":
+    """Parse columns of strings, except for `texts`, as in a CSV file.
 
     ``"3.5"`` is a number and ``""`` is missing; values of mixed types become strings.
     """
     import pandas
 
-    def as_texts(column: "pd.Series") -> bool:
+    def has_texts(column: "pd.Series") -> bool:
         kinds = {type(value) for value in column.dropna().tolist()}
         return (str in kinds or len(kinds) > 1) and not kinds & {dict, list}
 
-    names = [name for name in frame.columns if as_texts(frame[name])]
-    if names:
-        text = io.StringIO(frame[names].to_csv(index=False))
-        found = pandas.read_csv(text, low_memory=False)
-        frame[names] = found
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype == "category" or is_time(column) or not has_texts(column):
+            continue
+        if name in texts:
+            column = as_texts(column)
+        written = io.StringIO(column.to_csv(index=False, header=["0"]))
+        frame[name] = pandas.read_csv(
+            written,
+            low_memory=False,
+            dtype=str if name in texts else None,
+            decimal=form.decimal,
+            thousands=form.thousands,
+            skip_blank_lines=False,
+        )["0"].to_numpy()
+    return frame
+
+
+def _stripped(path: Path, frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a table without spaces around names of columns and texts."""
+    frame = frame.rename(columns=lambda name: str(name).strip())
+    _check_unique(path, frame.columns, "rename them before their spaces are removed")
+    for name in frame.columns:
+        if frame[name].dtype == object or frame[name].dtype == "str":
+            frame[name] = frame[name].map(
+                lambda value: value.strip() if isinstance(value, str) else value
+            )
     return frame
 
 

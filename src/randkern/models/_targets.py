@@ -83,9 +83,11 @@ class RealTargets:
 
     def _learn_from(self, seen: list[int | None]) -> int:
         if len(set(seen)) > 1:
+            shapes = {None: "(n,)"} | {k: f"(n, {k})" for k in seen if k is not None}
+            found = " and ".join(sorted({shapes[k] for k in seen}))
             raise ValueError(
-                f"blocks of y have {sorted({n or 1 for n in seen})} targets; they must "
-                "all have as many."
+                f"blocks of y have the shapes {found}; they must all have the same "
+                "number of targets."
             )
         self._n_outputs = seen[0]
         return self._n_outputs or 1

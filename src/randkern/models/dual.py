@@ -22,7 +22,7 @@ from randkern.data.target_statistics import unit_of_weights
 from randkern.kernels import Kernel
 from randkern.models.memory import GRAM_TILE
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Solution
+from randkern.solvers import Cholesky, CholeskyState, Solution
 
 
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
@@ -98,6 +98,24 @@ class DualSystem:
         return dual, -(self.means @ dual)
 
 
+def factorise_dual(
+    gram: np.ndarray,
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    alpha: float,
+    fit_intercept: bool,
+) -> tuple[DualSystem, CholeskyState, Solution]:
+    """Return the system of a Gram matrix, its factor and its solution.
+
+    Only the upper triangle of the Gram matrix is read; it is **overwritten**.
+    """
+    scale = float(gram.diagonal().mean())
+    system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
+    solver = Cholesky(first_jitter=2.0**-26)
+    state = solver.init(gram, alpha / system.unit, scale)
+    return system, state, solver.solve(state, system.right)
+
+
 def solve_dual(
     gram: np.ndarray,
     Y: np.ndarray,
@@ -116,11 +134,10 @@ def solve_dual(
     positive weight; the last rows take the least work. `share` is the share of their
     weights that is left out.
     """
-    scale = float(gram.diagonal().mean())
-    system = DualSystem.of(gram, Y, sample_weight, fit_intercept)
-    solver, shift = Cholesky(first_jitter=2.0**-26), alpha / system.unit
-    state = solver.init(gram, shift, scale)
-    solution = solver.solve(state, system.right)
+    system, state, solution = factorise_dual(
+        gram, Y, sample_weight, alpha, fit_intercept
+    )
+    shift = alpha / system.unit
     diagonal = state.inverse_diagonal(left_out)
     if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
         shifted = max(shift + state.jitter, np.finfo(float).tiny)

@@ -12,9 +12,7 @@ import numpy as np
 
 from randkern._memory import check_rank_memory
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import FeatureModel, predict_by_features
@@ -85,6 +83,10 @@ _FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
+# Rows per block of sums that identify rows, and their relative rounding errors.
+_SUMMED_ROWS = 4096
+_SAME_SUMS = 1e-12
+_GOLDEN = (5**0.5 - 1) / 2
 # Number of rows on which a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
 
@@ -140,8 +142,12 @@ class IterativeRidge(FeatureModel):
         """
         checkpoint = None
         if self.checkpoint is not None:
-            kept = {"key": np.uint64(self._key), "memory": np.int64(limit)}
-            checkpoint = Checkpoint(self.checkpoint, kept)
+            checkpoint = Checkpoint(
+                self.checkpoint,
+                attached={"key": np.uint64(self._key), "memory": np.int64(limit)},
+                identity={"sums": rows.reduce(_sums_of_rows)},
+                tolerances={"sums": _SAME_SUMS},
+            )
         scale = rows.survey().target_scale
         if np.any(scale != 1.0):
             rows = rows.rescaled(np.zeros_like(scale), scale)
@@ -276,7 +282,6 @@ class IterativeRidge(FeatureModel):
             probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
             gram = self.kernel_._gram(probe, None)
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
-            checkpoint.identity["rows"] = _fingerprint(rows.X)
         stopping = {"sizes": np.sqrt(sizes / operator.weight_unit)}
         return solver, operator, operator.right_hand_side(), stopping
 
@@ -318,15 +323,23 @@ def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:
     return np.where(usual > 0, usual, every)
 
 
-def _fingerprint(X: Rows) -> np.ndarray:
-    """Return a sum of the rows, (1, d), each with a different factor."""
-    n = X.shape[0]
-    ops = ops_of(X)
-    total = ops.zeros(X.shape[1], X)
-    for rows in row_blocks(n, 1024):
-        weights = ops.float64_like(np.cos(np.arange(n)[rows]), X)
-        total += weights @ ops.as_float64(X[rows])
-    return ops.to_host(total)[None]
+def _sums_of_rows(rows: TrainingData) -> np.ndarray:
+    """Return sums by which a checkpoint knows its rows, (2, d + k).
+
+    In the first row columns and weighted targets are summed with factors between 1 and
+    2, another one for each row, and in the second row their sizes: if a single value
+    changes, the first sum does, unless the value is far smaller than all others.
+    """
+    total: Any = 0.0
+    for block in rows.blocks(_SUMMED_ROWS):
+        ops, (Y, weight) = ops_of(block.X), block.targets()
+        numbers = np.arange(block.rows.start, block.rows.stop)
+        factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
+        X, Y = ops.as_float64(block.X), Y * weight[:, None]
+        sums = ops.hstack([factors @ X, factors @ Y])
+        sizes = ops.hstack([ops.ones(len(Y), Y) @ abs(part) for part in (X, Y)])
+        total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])
+    return total
 
 
 def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from itertools import count
 from numbers import Integral, Real
@@ -15,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from randkern._fitting import all_or_nothing
 from randkern._random import root_stream
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
@@ -289,7 +289,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         if self.n_iter_ < self.max_iter:
             reason = f"rounding errors keep the fit from tol={self.tol:g}"
             advice = "raise it, use float64 rows"
-        warnings.warn(
+        warn(
             f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
             f"w = 0; {advice}, or lower C.",
             ConvergenceWarning,

@@ -4,7 +4,12 @@ Each follows the protocol :class:`Solver`: ``init(system, shift)`` builds a stat
 by many right-hand sides, ``solve(state, rhs)`` returns a :class:`Solution`.
 """
 
-from randkern.solvers.cholesky import Cholesky, cholesky_bytes, mirror_upper
+from randkern.solvers.cholesky import (
+    Cholesky,
+    CholeskyState,
+    cholesky_bytes,
+    mirror_upper,
+)
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
@@ -22,6 +27,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "Cholesky",
+    "CholeskyState",
     "Loss",
     "Outcome",
     "Progress",

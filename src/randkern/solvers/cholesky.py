@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -11,6 +10,7 @@ from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrs
 
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.blas import factorise_upper, panel_bytes, short_on_one_thread
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
@@ -308,7 +308,7 @@ class Cholesky:
 
 
 def _warned(outcome: Outcome, detail: str) -> Outcome:
-    warnings.warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
+    warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
     return outcome
 
 

@@ -83,6 +83,8 @@ class Solution:
         self.__dict__.update(state | {"outcome": Outcome[state["outcome"]]})
 
 
+# Largest relative difference of arrays that identify a fit.
+_TOLERANCE = 1e-5
 # Largest share of the time spent on writing.
 _SHARE = 0.05
 
@@ -101,6 +103,9 @@ class Checkpoint:
         Saved with every state.
     identity : dict of str to array, optional
         Also saved; identifies this iteration.
+    tolerances : dict of str to float, optional
+        Largest differences of arrays of `identity`, relative to the largest entry of
+        a column; 1e-5 for others.
 
     Examples
     --------
@@ -118,10 +123,12 @@ class Checkpoint:
         path: Any,
         attached: dict[str, Any] | None = None,
         identity: dict[str, Any] | None = None,
+        tolerances: dict[str, float] | None = None,
     ):
         self.path = Path(path)
         self.attached = attached or {}
         self.identity = identity or {}
+        self.tolerances = tolerances or {}
         self._saved_at = -np.inf
         self._seconds = 0.0
         try:
@@ -199,7 +206,8 @@ class Checkpoint:
             # By columns, as the sizes of targets may differ greatly.
             here = np.atleast_1d(expected)
             apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
-            if not np.all(apart <= 1e-5 * np.abs(here).max(axis=0, initial=0.0)):
+            most = self.tolerances.get(name, _TOLERANCE)
+            if not np.all(apart <= most * np.abs(here).max(axis=0, initial=0.0)):
                 raise self.foreign(
                     "a fit on other rows, with another kernel, alpha or random_state"
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
@@ -556,7 +556,7 @@ class _Run:
         assert self.outcome is not None
         if self.outcome in _FAILURES:
             added = f", jitter {self.jitter:.3g}" if self.jitter > 0 else ""
-            warnings.warn(
+            warn(
                 f"{self.outcome.value} (residual {self.residual:.2g} after "
                 f"{iterations} iterations of {self.solver}{added}).",
                 ConvergenceWarning,

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -22,20 +23,35 @@ from randkern.models import KernelLogistic, KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.estimators import MOST_MEMBERS, Tabular
-from randkern.tabular.leave_one_out import log_loss, log_probabilities, positive_inverse
+from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.leave_one_out import (
+    leave_one_out,
+    log_loss,
+    log_probabilities,
+    positive_inverse,
+)
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
     Table,
-    factorising_seconds,
-    gram_seconds,
+    TabularModel,
+    fit_quietly,
     normalised,
-    operations_per_second,
-    pass_seconds,
-    quietly,
 )
 from randkern.tabular.search import Trial
+from randkern.tabular.warm_start import Candidates
+from randkern.tabular.work import (
+    RATE,
+    Stage,
+    Work,
+    evaluation_seconds,
+    exact_seconds,
+    gram_seconds,
+    landmark_seconds,
+    largest,
+    pass_seconds,
+)
 
 # With more rows, landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
@@ -48,6 +64,8 @@ _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MOST_HELD = 500, 4000
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
+# Share of the time for adapting each of the best kernels to the rows that evaluate it.
+_ADAPTING_SHARE = 0.05
 # Rows with which kernels are compared then, and the share of the time of the last fit
 # that is left for it at least.
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
@@ -74,9 +92,11 @@ _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
-# Factor by which landmarks of many rows grow, and the share of the time then left that
-# the fit may take.
-_STEP, _GROWN_SHARE = 1.5, 0.8
+# Share of the time in which the fewest landmarks must fit the rows that are used, and
+# the least for the last fits.
+_LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
+# Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
+_INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
 
 @dataclass(frozen=True)
@@ -153,8 +173,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
     """
 
     _loss = staticmethod(log_loss)
-    _most_searched = (10_000, 10_000)
-    _judging_share = 0.05
 
     @all_or_nothing
     @with_callbacks
@@ -170,87 +188,139 @@ class TabularClassifier(ClassifierMixin, Tabular):
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
         """
+        work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._begin(X, y, sample_weight)
+        X, weight = self._read(X, y, sample_weight)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        X, y, weight = self._used(X, y, weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
+        rows = Rows(X, y, weight, sample_weight is not None)
+        rows = rows.used(type(self).__name__)
+        self.classes_, labels = np.unique(rows.y, return_inverse=True)
+        k = len(self.classes_)
+        if k < 2:
             raise ValueError(
                 f"{type(self).__name__} needs labels of at least 2 classes, got one "
                 f"class, {self.classes_.tolist()[0]!r}."
             )
-        X, labels, weight = self._merged(X, labels, weight)
-        weight = self._normalised(weight)
         stream = root_stream(self.random_state)
-        Y = 2.0 * (labels[:, None] == np.arange(len(self.classes_))) - 1
-        Y = Y[:, 1:] if len(self.classes_) == 2 else Y
-        self._held_out = None
+        rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
+        rows = rows.merged(work).normalised()
+        Y = 2.0 * (rows.y[:, None] == np.arange(k)) - 1
+        Y = Y[:, 1:] if k == 2 else Y
         many = len(Y) > _FEATURE_ROWS
-        self._last_seconds = _LAST_SHARES[many] * self.time_limit
-        seconds = _SEARCH_SHARES[many] * self.time_limit
-        table = Table(X, Y, weight, labels)
-        trials = self._search(table, stream, report, seconds)
-        judged = self._judged(trials, table)[:MOST_MEMBERS]
-        chosen = self._calibrated(judged, table)
-        members = self._fit_members(chosen, table, stream)
-        self._finish(members, [part.trial for _, part in chosen], table)
-        self._forget()
+        last = _LAST_SHARES[many] * work.limit
+        table = Table(rows.X, Y, rows.weight, rows.y)
+        learning = self._learning(table, rows.counts, stream, work)
+        stage = work.stage(
+            "the search",
+            _SEARCH_SHARES[many] * work.limit - work.spent,
+            (work.limit - last + _SEARCH_SHARES[many] * work.limit) / 2,
+        )
+        trials, is_stopped = self._search(learning, stage, stream, report)
+        stage = work.stage(
+            "the comparison of kernels", work.limit - last - work.spent, work.limit
+        )
+        adapting = _ADAPTING_SHARE * work.limit
+        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+        stage = replace(stage, deadline=work.limit - last / 2)
+        chosen = self._calibrated(judged, learning, stage, last)
+        stage = work.stage("the last fit", work.limit)
+        members = self._fit_members(chosen, learning, stream, stage, last)
+        parts = [part.trial for _, part in chosen[: len(members)]]
+        self._candidates = Candidates.of(parts, learning.encoders)
+        self.model_ = TabularModel(
+            *(members, held_out),
+            weighted=rows.weighted,
+            unit=rows.unit,
+            temperature=self.temperature_,
+        )
+        shares = [member.weight for member in members]
+        self._keep_effects(learning, list(zip(shares, parts, strict=True)), is_stopped)
+        self._report(work, len(y), len(rows))
         report.end()
         return self
 
+    def _n_searched(self, n: int) -> int:
+        """Return the number of rows to search, none of those that are held out."""
+        most = super()._n_searched(n)
+        return min(most, n - _n_held(n)) if n > _FEATURE_ROWS else most
+
     def _calibrated(
-        self, judged: list[tuple[Trial, np.ndarray]], table: Table
+        self,
+        judged: list[tuple[Trial, np.ndarray]],
+        learning: Learning,
+        stage: Stage,
+        last: float,
     ) -> list[tuple[float, _Part]]:
-        """Return the parts of the model with their weights; set the temperature."""
+        """Return the parts of the model with their weights; set the temperature.
+
+        All parts are evaluated on the same rows.
+        """
+        table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
-        n = int(_MOST_ROWS / max(len(self.classes_) / 2, 1) ** (1 / 3))
-        rows = self._searched[:n]
-        labels, Y, weight = table.labels[rows], table.Y[rows], table.weight[rows]
+        n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
+        rows = learning.searched[:n]
+        labels, weight = table.labels[rows], table.weight[rows]
+        squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
         parts: list[_Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, _) in enumerate(judged):
-            if at and self._left() < self._last_seconds:
+            share = stage.part(stage.left / (len(judged) - at))
+            U = learning.sample(trial)[:n]
+            if not share.fits(_left_out_seconds(len(U), U.shape[1], k)):
                 break
-            spare = self._left() - self._last_seconds
-            until = self._clock() + spare / (len(judged) - at)
-            part = self._best_penalty(trial, labels, weight, start, until)
+            part = self._best_penalty(trial, U, labels, weight, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
         if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
+            if not parts:
+                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
-            return [(1.0, self._compared(parts, table) or best)]
+            return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
-        for trial, residuals in judged:
-            F = Y - residuals[: len(rows)] / np.sqrt(weight)[:, None]
-            P = np.exp(log_probabilities(F, Y, weight)[0])
-            parts.append(_Part(trial, None, P, _log_loss(P, labels, weight)))
-            handicaps.append(trial.optimism(len(rows)))
+        handicaps += [part.trial.optimism(len(rows)) for part in squares]
+        parts += squares
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
-    def _compared(self, parts: list[_Part], table: Table) -> _Part | None:
+    def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
+        """Return least squares with leave-one-out probabilities of the first rows."""
+        rows = learning.searched[:n]
+        table, U = learning.table.take(rows), learning.sample(trial)[:n]
+        learning.work.charge(evaluation_seconds(n, U.shape[1], table.Y.shape[1]))
+        residuals = leave_one_out(trial.kernel, trial.alpha, U, table.Y, table.weight)
+        assert residuals is not None  # as with more rows
+        P = np.exp(log_probabilities(table.Y - residuals, table.Y, table.weight)[0])
+        return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
+
+    def _compared(
+        self, parts: list[_Part], learning: Learning, last: float
+    ) -> _Part | None:
         """Return the best part with more rows, and set the temperature.
 
         Kernels that few rows hardly distinguish may differ with many. None if there is
         nothing to compare, or no time.
         """
-        held, rest = self._held_and_rest(len(table))
+        table, work = learning.table, learning.work
+        held, rest = _held_and_rest(learning.order)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
+        seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
+        stage = work.stage(
+            "the comparison of kernels",
+            work.limit - _COMPARING_SHARE * last - work.spent,
+            work.limit - last / 2,
+        )
         best: _Part | None = None
         for part in sorted(parts, key=lambda part: part.loss):
-            late = self._left() < _COMPARING_SHARE * self._last_seconds
-            if late or len(parts) == 1:
+            if len(parts) == 1 or not stage.fits(seconds):
                 break
-            encoded = self._encoded_table(part.trial, some, "float32")
-            found = self._judged_apart(
-                part.trial, part.share, _FEW_LANDMARKS, encoded, n
-            )
+            encoded = learning.encoded_table(part.trial, some, "float32")
+            work.charge(seconds)
+            found = self._judged_apart(part, _FEW_LANDMARKS, encoded, n, learning)
             # Together with the rows that have judged it before: mostly others.
             loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
@@ -259,13 +329,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
 
-    def _held_and_rest(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return held-out rows, most of which the search has not seen, and the rest."""
-        n_held = min(_MOST_HELD, n // 8)
-        return self._order[-n_held:], self._order[:-n_held]
-
     def _judged_apart(
-        self, trial: Trial, share: float | None, D: int, encoded: Table, n_held: int
+        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
     ) -> _Part:
         """Return a part with probabilities of the first encoded rows.
 
@@ -275,14 +340,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
             D = min(D, len(labels) - n_held)
-            model = _logistic(trial.kernel, _strength(trial, share), D, 0)
-            given = None if self._counts is None else weight[n_held:]
-            quietly(model, U[n_held:], labels[n_held:], given)
+            model = _logistic(part.trial.kernel, _strength(part), D, 0)
+            given = None if learning.counts is None else weight[n_held:]
+            fit_quietly(model, U[n_held:], labels[n_held:], given)
             P[:] = _LEAST_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
-        loss = _log_loss(P, labels[:n_held], weight[:n_held])
-        return _Part(trial, share, P, loss)
+        return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
 
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
@@ -293,139 +357,147 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _best_penalty(
         self,
         trial: Trial,
+        U: np.ndarray,
         labels: np.ndarray,
         weight: np.ndarray,
         start: int,
-        until: float,
+        stage: Stage,
     ) -> _Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        U = self._sample(trial)[: len(labels)]
         gram = np.array(with_constant(trial.kernel)._gram(U, None))
+        seconds = _left_out_seconds(len(U), U.shape[1], len(self.classes_))
 
         def judge(at: int) -> _Part:
-            share = _PENALTIES[at]
+            stage.work.charge(seconds)
             P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
+            part = _Part(trial, _PENALTIES[at], P, 0.0)
             present = np.unique(labels)
-            C = _strength(trial, share)
             if len(present) > 1:
                 with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    found = left_out(trial.kernel, C, U, gram, labels, weight)
+                    found = left_out(
+                        trial.kernel, _strength(part), U, gram, labels, weight
+                    )
                     P[:] = _LEAST_CHANCE
                     P[:, present] = found
-            return _Part(trial, share, P, _log_loss(P, labels, weight))
+            return replace(part, loss=_log_loss(P, labels, weight))
 
-        return _descended(judge, start, len(_PENALTIES), lambda: self._clock() > until)
+        return _descended(
+            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
+        )
 
     def _fit_members(
-        self, chosen: list[tuple[float, _Part]], table: Table, stream: Stream
+        self,
+        chosen: list[tuple[float, _Part]],
+        learning: Learning,
+        stream: Stream,
+        stage: Stage,
+        least_seconds: float,
     ) -> list[Member]:
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
+        table = learning.table
         n, k = table.Y.shape
-        # Mean 1: integers would be read as copies, only one of which is left out.
-        given = None if self._counts is None else table.weight
+        given = None if learning.counts is None else table.weight
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            seconds = max(self._left(), 0.1 * self.time_limit) / n_left
-            D, last = self._size(trial, n, k, part.share is not None, seconds)
-            if members and last > seconds:
+            seconds = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            D, last = self._size(part, learning, seconds)
+            if members and not (last <= seconds and stage.fits(last)):
                 break
             many = n > _FEATURE_ROWS  # a single fit, with landmarks
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
                 if many:  # without time for the penalty, adapting is worth little
-                    spare -= _PENALTY_FITS * self._few_seconds(n, k)
-                adapted[id(trial)] = self._adapted(trial, table, spare)
-            trial = adapted[id(trial)]
+                    spare -= _PENALTY_FITS * _logistic_seconds(n, _FEW_LANDMARKS, k)
+                adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
+            part = replace(part, trial=adapted[id(trial)])
+            if (allowed := stage.affordable(last)) < last:
+                D, last = self._size(part, learning, allowed)
             dtype = "float64" if D is None else "float32"
-            encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-            encoded = self._encoded_table(trial, table, dtype)
-            if part.share is None:
-                model = _least_squares(trial.kernel, trial.alpha, D, seed)
-            else:
-                penalty, pace = part.share, 1.0
-                if many and D is not None:
-                    penalty, pace = self._share_with_all(
-                        trial, penalty, encoded, D, last
-                    )
-                    D = self._grown(D, n, k, pace)
-                model = _logistic(trial.kernel, _strength(trial, penalty), D, seed)
-                until = max(self._left(), 0.1 * self.time_limit) / n_left
-                passes = int((until / pace - 0.5 * last) / pass_seconds(n, D or n, k))
-                least = _LEAST_ITER if D is None else _LANDMARK_PASSES
-                model.max_iter = min(max(passes, least), _MAX_ITER)
-            quietly(model, encoded.X, table.labels, given)
-            members.append(Member(share, encoder, model, trial.turn))
+            encoded = learning.encoded_table(part.trial, table, dtype)
+            if many and D is not None and part.share is not None:
+                part = self._with_penalty_of_all(
+                    part, encoded, learning, D, last, stage
+                )
+            left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
+            least = _LEAST_ITER if D is None else _LANDMARK_PASSES
+            max_iter = min(max(passes, least), _MAX_ITER)
+            stage.work.charge(last)
+            model = _model(part, D, seed, max_iter)
+            fit_quietly(model, encoded.X, table.labels, given)
+            encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
+            members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)
 
-    def _share_with_all(
-        self, trial: Trial, share: float, encoded: Table, D: int, last: float
-    ) -> tuple[float, float]:
-        """Return the penalty for all rows, and the ratio of real to estimated times.
+    def _with_penalty_of_all(
+        self,
+        part: _Part,
+        encoded: Table,
+        learning: Learning,
+        D: int,
+        last: float,
+        stage: Stage,
+    ) -> _Part:
+        """Return a part with the penalty for all rows.
 
-        The given share is chosen with few rows, and more may need a smaller penalty.
+        The given one is chosen with few rows, and more may need a smaller penalty.
         Held-out rows evaluate fits to the others, with fewer landmarks, while enough
         time is left for the last fit, of about `last` seconds; they also set the
-        temperature. Without any fit, the ratio is 1.
+        temperature.
         """
-        k = 1 if len(self.classes_) == 2 else len(self.classes_)
-        estimate = self._few_seconds(len(encoded), k)
-        if self._left() < last + 2 * estimate:
-            return share, 1.0
-        held, rest = self._held_and_rest(len(encoded))
+        n, k = encoded.Y.shape
+        seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
+        if not stage.fits(last + 2 * seconds):
+            return part
+        held, rest = _held_and_rest(learning.order)
         few, n_held = min(D, _FEW_LANDMARKS), len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
-        ends = [self._clock()]
-
-        def pace() -> float:
-            return (ends[-1] - ends[-2]) / estimate
 
         def judge(at: int) -> _Part:
-            tried = share / _MULTIPLES[at]
-            part = self._judged_apart(trial, tried, few, encoded, n_held)
-            ends.append(self._clock())
-            return part
+            stage.work.charge(seconds)
+            assert part.share is not None
+            tried = replace(part, share=part.share / _MULTIPLES[at])
+            return self._judged_apart(tried, few, encoded, n_held, learning)
 
         def over() -> bool:
-            # The next fit takes longer, and so does the last fit if it is better.
-            following = _GROWTH * pace() * (estimate + last)
-            return ends[-1] + following > self.time_limit
+            # The last fit takes longer with a smaller penalty.
+            return not stage.fits(_GROWTH * (seconds + last))
 
         best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
-        return best.share, pace()
-
-    @staticmethod
-    def _few_seconds(n: int, k: int) -> float:
-        """Estimate the seconds of a fit to n rows by which penalties are compared."""
-        return _landmark_seconds(n, _FEW_LANDMARKS, k, is_logistic=True)
+        return best
 
     def _size(
-        self, trial: Trial, n: int, k: int, is_logistic: bool, seconds: float
+        self, part: _Part, learning: Learning, seconds: float
     ) -> tuple[int | None, float]:
-        """Return a fit's number of landmarks and its approximate time in seconds.
+        """Return a fit's number of landmarks and its work.
 
         The number is None for the exact kernel.
         """
-        if n <= _MOST_ROWS:
-            return None, 0.0  # about the time of the fits for penalties
+        n, k = learning.table.Y.shape
+        is_logistic, n_columns = part.share is not None, learning.n_columns(part.trial)
         if n <= _FEATURE_ROWS:
             passes = _PASSES if is_logistic else 0
-            last = factorising_seconds(n) + passes * pass_seconds(n, n, k)
-            last += 2 * gram_seconds(n, self._sample(trial).shape[1])
-            if last < seconds:
+            last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
+            last += gram_seconds(n, n_columns)
+            if n <= _MOST_ROWS or last < seconds:
                 return None, last
-        least, D = _LANDMARKS[0], self._most_landmarks(n)
+
+        def cost(D: int) -> float:
+            if is_logistic:
+                return _logistic_seconds(n, D, k, n_columns)
+            return landmark_seconds(n, D, n_columns)
+
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
-        while D > least and _landmark_seconds(n, D, k, is_logistic) > share * seconds:
-            D = max(int(0.9 * D), least)
-        return D, _landmark_seconds(n, D, k, is_logistic)
+        D = largest(cost, share * seconds, _LANDMARKS[0], self._most_landmarks(n))
+        return D, cost(D)
 
     def _most_landmarks(self, n: int) -> int:
         """Return the number of landmarks that memory allows."""
@@ -433,17 +505,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if self._candidates is not None:  # no more than were evaluated
             most = min(most, self.model_.members[0].fit.n_components or most)
         return max(min(most, _ENTRIES // n), least)
-
-    def _grown(self, D: int, n: int, k: int, pace: float) -> int:
-        """Return a larger number of landmarks if measured times allow it.
-
-        It grows in few large steps, which rarely depend on small differences in time.
-        """
-        more, left = min(int(_STEP * D), self._most_landmarks(n)), self._left()
-        last = pace * _landmark_seconds(n, more, k, is_logistic=True)
-        if more <= D or last > _GROWN_SHARE * left:
-            return D
-        return self._grown(more, n, k, pace)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return calibrated probabilities of the classes, (n, n_classes).
@@ -518,7 +579,7 @@ def left_out(
     fit to the logits plus W⁻¹(y − p).
     """
     model = _logistic(kernel, C, None, 0)
-    quietly(model, X, labels, weight)
+    fit_quietly(model, X, labels, weight)
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
@@ -555,17 +616,63 @@ def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
     return blocks
 
 
-def _landmark_seconds(n: int, D: int, k: int, is_logistic: bool) -> float:
-    """Estimate the seconds of a fit with D landmarks."""
+def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
+    """Return the work of logistic regression with D landmarks."""
     # Features and second derivatives take some three products of n × D and D × D; in
     # single precision each takes a third of the time that a factorisation would.
-    products = n * D**2 / operations_per_second()
-    passes = _LANDMARK_PASSES if is_logistic else 0
-    return products + passes * pass_seconds(n, D, k)
+    entries = gram_seconds(1, n_columns) * 2 * n * D
+    return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
 
 
-def _strength(trial: Trial, share: float | None) -> float:
-    return 1 / ((share or 1.0) * trial.alpha)
+def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
+    """Return the work of the leave-one-out approximation of logistic regression."""
+    k = n_classes if n_classes > 2 else 1
+    fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
+    inverses = k * _INVERSE_SECONDS * float(n) ** 3
+    return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
+
+
+def _n_held(n: int) -> int:
+    """Return how many of n rows are held out from fits that choose penalties."""
+    return min(_MOST_HELD, n // 8)
+
+
+def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out rows, which the search has not seen, and the rest."""
+    n_held = _n_held(len(order))
+    return order[-n_held:], order[:-n_held]
+
+
+def _affordable(
+    rows: Rows, n_classes: int, stream: Stream, work: Work
+) -> tuple[Rows, tuple[int, int, int] | None]:
+    """Return as many rows as the fewest landmarks can be fitted to in time.
+
+    With fewer than all, also the seed of their choice, the number of the others, and
+    their own number.
+    """
+    n, k = len(rows), n_classes if n_classes > 2 else 1
+    seconds = _LEAST_FIT_SHARE * work.limit
+    most = largest(
+        lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
+    )
+    if n <= most:
+        return rows, None
+    seed = int(stream.child("rows").generator().integers(2**31))
+    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
+    return rows.take(used), (seed, n - most, most)
+
+
+def _strength(part: _Part) -> float:
+    return 1 / ((part.share or 1.0) * part.trial.alpha)
+
+
+def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
+    """Return the unfitted model of a part."""
+    kernel = part.trial.kernel
+    if part.share is None:
+        return _least_squares(kernel, part.trial.alpha, D, seed)
+    return _logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
 
 
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:

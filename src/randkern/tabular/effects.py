@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
-from randkern.tabular.leave_one_out import inverse
+from randkern.kernels import Laplacian, Sum
+from randkern.tabular.learning import relearned
+from randkern.tabular.leave_one_out import inverse, log_loss, log_squares
 from randkern.tabular.search import Trial
+from randkern.tabular.work import Work
 
-__all__ = ["ColumnEffects", "Half"]
+__all__ = ["ColumnEffects"]
 
-# Most rows whose columns are changed, and least for tables so wide that they would take
-# more than this number of operations.
-_MOST_CHANGED, _LEAST_CHANGED, _OPERATIONS = 200, 20, 1e10
+# Times that rows are halved, the most and the fewest rows whose columns are changed,
+# and the fewest rows that wide tables are fitted to.
+_HALVINGS = 7
+_MOST_CHANGED, _LEAST_CHANGED, _LEAST_ROWS = 200, 20, 100
+# Most kernel values that are computed for all changes, some ten seconds' work.
+_VALUES = 4e8
+
+# The weight of a kernel, and the kernel.
+Part = tuple[float, Trial]
 
 
-# The weight of a kernel, the rows that it is fitted to, and their coefficients.
-_Fit = tuple[float, Trial, np.ndarray, np.ndarray]
+@dataclass(frozen=True)
+class _Fit:
+    """A weighted fit of least squares to encoded rows U, but for its intercept."""
 
-
-@dataclass
-class Half:
-    """Positions of half of the rows, and the kernels to fit to them with weights."""
-
-    positions: np.ndarray
-    parts: Sequence[tuple[float, Trial]]
+    share: float
+    trial: Trial
+    U: np.ndarray
+    dual: np.ndarray
 
 
 @dataclass
@@ -36,21 +43,28 @@ class ColumnEffects:
 
     Attributes
     ----------
-    pairs : list of list of Half
-        Several ways to halve the rows.
+    parts : list of (float, Trial)
+        The kernels, and their weights.
     rows : dict of str to ndarray of shape (n, ...)
         Encoded rows in random order, for each scaling of numbers.
-    columns : dict of str to ndarray
-        The input column of each encoded column.
+    columns, blocks : dict of str to ndarray
+        The input column of each encoded column, and the block that shares its
+        lengthscale.
     Y, weight : ndarray of shape (n, k) and (n,)
         Targets or codes of labels, and weights.
+    is_labels : bool
+    seconds : float
+        The work for learning kernels from halves.
     """
 
-    pairs: Sequence[Sequence[Half]]
+    parts: Sequence[Part]
     rows: dict[str, np.ndarray]
     columns: dict[str, np.ndarray]
+    blocks: dict[str, np.ndarray]
     Y: np.ndarray
     weight: np.ndarray
+    is_labels: bool
+    seconds: float
 
     def shares(self, n_columns: int) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.
@@ -62,48 +76,120 @@ class ColumnEffects:
         an effect is not negative, the largest negative one is noise, and those that are
         no larger are set to zero.
         """
-        most = _OPERATIONS / (len(self.pairs) * len(self.Y) * n_columns**2)
-        m = int(np.clip(most, _LEAST_CHANGED, _MOST_CHANGED))
-        # Very wide tables are halved less often.
-        pairs = self.pairs[: max(int(len(self.pairs) * most / m), 1)]
-        effects = np.zeros((len(pairs), n_columns))
-        for at, pair in enumerate(pairs):
-            fits = [self._fitted(half) for half in pair]
-            unchanged = [self._predict(m, fit) for fit in fits]
-            for j in range(n_columns):
-                changed = (self._predict(m, fit, moved=j) for fit in fits)
-                differences = zip(changed, unchanged, strict=True)
-                first, second = (after - before for after, before in differences)
-                effects[at, j] = (first * second).sum()
+        n, n_halvings, m = self._sizes(n_columns)
+        generator = np.random.default_rng(0)
+        halvings = [
+            np.array_split(generator.permutation(n), 2) for _ in range(n_halvings)
+        ]
+        effects = []
+        for pair in self._learned(halvings):
+            first, second = (
+                self._changes(self._fitted(*half), m, n_columns) for half in pair
+            )
+            both = zip(first, second, strict=True)
+            effects.append([(one * other).sum() for one, other in both])
         total = np.median(effects, axis=0)
         total[total <= -total.min(initial=0.0)] = 0.0
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
 
-    def _fitted(self, half: Half) -> list[_Fit]:
+    def _sizes(self, n_columns: int) -> tuple[int, int, int]:
+        """Return the numbers of rows, of halvings, and of rows that are changed.
+
+        Wide tables have fewer of each.
+        """
+        turns = [trial.turn for _, trial in self.parts if trial.turn is not None]
+        width = n_columns * (1 + max((turn.shape[1] for turn in turns), default=0) / 20)
+        most = _VALUES / (len(self.parts) * width)
+        n = len(self.Y)
+        m = int(np.clip(most / (_HALVINGS * n), _LEAST_CHANGED, _MOST_CHANGED))
+        n_halvings = int(np.clip(most / (n * m), 1, _HALVINGS))
+        return min(n, max(int(most / m), _LEAST_ROWS)), n_halvings, min(m, n)
+
+    def _learned(
+        self, halvings: list[list[np.ndarray]]
+    ) -> list[list[tuple[np.ndarray, Sequence[Part]]]]:
+        """Return the halves with the kernels to fit to them.
+
+        A kernel that was learned from all rows has learned from the noise of both
+        halves: if there is time, the first one is learned again from each half.
+        """
+        first = self.parts[0][1]
+        learned: list[list[tuple[np.ndarray, Sequence[Part]]]] = []
+        loss = log_loss if self.is_labels else log_squares
+        codes, blocks = self.rows[first.numbers], self.blocks[first.numbers]
+        stage = Work(self.seconds, clock=lambda: 0.0).stage("", self.seconds)
+        for halves in halvings if first.metric != "none" else []:
+            kernels = []
+            for half in halves:
+                found = relearned(
+                    first, codes, blocks, self.Y, self.weight, half, stage, loss
+                )
+                if found is None:
+                    break
+                kernels.append((half, [(1.0, found)]))
+            if len(kernels) < len(halves):
+                break
+            learned.append([*kernels])
+        return learned or [[(half, self.parts) for half in each] for each in halvings]
+
+    def _fitted(self, positions: np.ndarray, parts: Sequence[Part]) -> list[_Fit]:
         """Fit least squares with an intercept and each kernel to half of the rows."""
-        Y, weight = self.Y[half.positions], self.weight[half.positions]
+        Y, weight = self.Y[positions], self.weight[positions]
         fits = []
-        for share, trial in half.parts:
-            U = trial.turned(self.rows[trial.numbers][half.positions])
+        for share, trial in parts:
+            U = trial.turned(self.rows[trial.numbers][positions])
             P, penalty = None, trial.alpha
             while P is None:  # rounding errors may need a larger penalty
                 P = inverse(np.array(trial.kernel._gram(U, None)), penalty / weight)
                 penalty *= 10.0
-            fits.append((share, trial, U, P @ Y))
+            fits.append(_Fit(share, trial, U, P @ Y))
         return fits
 
-    def _predict(self, m: int, fits: list[_Fit], moved: int | None = None) -> Any:
-        """Return predictions for the first m rows, but for their intercepts.
+    def _changes(
+        self, fits: list[_Fit], m: int, n_columns: int
+    ) -> Iterator[np.ndarray]:
+        """Yield how predictions of m rows change with each column of other rows."""
+        each = []
+        for fit in fits:
+            numbers = fit.trial.numbers
+            rows, columns = self.rows[numbers][:m], self.columns[numbers]
+            each.append(_changes(fit, rows, columns, n_columns))
+        for changes in zip(*each, strict=True):
+            yield np.sum(changes, axis=0)
 
-        Column `moved` is replaced by that of other rows.
-        """
-        total: Any = 0.0
-        for share, trial, U, dual in fits:
-            rows = self.rows[trial.numbers][:m]
-            if moved is not None:
-                others = np.roll(rows, len(rows) // 2, axis=0)
-                rows = np.where(self.columns[trial.numbers] == moved, others, rows)
-            total = total + share * (trial.kernel._gram(trial.turned(rows), U) @ dual)
-        return total
+
+def _changes(
+    fit: _Fit, rows: np.ndarray, columns: np.ndarray, n_columns: int
+) -> Iterator[np.ndarray]:
+    """Yield the changes of a fit's predictions for each input column, (m, k).
+
+    A column changes distances by its own term alone, so a change of one takes no more
+    than the kernel's values at the new distances.
+    """
+    kernel, turn, U = fit.trial.kernel, fit.trial.turn, fit.U
+    base, linear = (kernel.k1, kernel.k2) if isinstance(kernel, Sum) else (kernel, None)
+    others = np.roll(rows, len(rows) // 2, axis=0)
+    scale, X = 1.0 / base.lengthscale, fit.trial.turned(rows)
+    metric = "cityblock" if isinstance(base, Laplacian) else "sqeuclidean"
+    distances = cdist(X * scale, U * scale, metric)
+    before = base._profile(distances.copy()) @ fit.dual
+    for j in range(n_columns):
+        J = columns == j
+        if not J.any():
+            yield np.zeros_like(before)
+            continue
+        if turn is None:
+            old, new, known = (A[:, J] * scale[J] for A in (rows, others, U))
+            moved = distances + cdist(new, known, metric) - cdist(old, known, metric)
+        else:
+            step = ((others - rows)[:, J] @ turn[J]) * scale
+            along = ((2 * X * scale + step) * step).sum(axis=1)
+            moved = distances + along[:, None] - 2 * step @ (U * scale).T
+        change = base._profile(np.maximum(moved, 0.0)) @ fit.dual - before
+        if linear is not None:
+            slope = linear.scale * (U.T @ fit.dual)
+            steps = (others - rows)[:, J]
+            change += steps @ (slope[J] if turn is None else turn[J] @ slope)
+        yield fit.share * change

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,9 +30,11 @@ from randkern._validation import (
     no_numbers,
     numbers_of,
     objects_of,
+    refuse_dask,
     with_known_types,
     without_sparse_columns,
 )
+from randkern._warnings import warn
 
 # The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
@@ -215,7 +216,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             self._categories, rare_texts, self._one_hot.categories_, strict=False
         ):
             if rare is not None and len(rare) == len(texts) > 1:
-                warnings.warn(
+                warn(
                     f"column {self._name(j)!r} is ignored: each of its {len(texts)} "
                     "texts occurs in a single row. Drop it, or put what it says into "
                     "columns of numbers or of few categories.",
@@ -258,17 +259,20 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _levels(self, objects: np.ndarray) -> np.ndarray:
         """Return the encoded categories."""
-        with warnings.catch_warnings():
-            # Ignore warnings about unknown categories.
-            warnings.simplefilter("ignore", UserWarning)
-            levels = self._one_hot.transform(objects) * self._level_scale
-        columns = self.columns_[len(self.columns_) - levels.shape[1] :]
-        rare = getattr(self._one_hot, "infrequent_categories_", None)
+        objects, unknown = objects.copy(), []
+        infrequent = getattr(self._one_hot, "infrequent_categories_", None)
         for at, known in enumerate(self._one_hot.categories_):
-            if len(known) == 2 and (rare is None or rare[at] is None):
-                values = set(known.tolist())
-                unknown = [value not in values for value in objects[:, at]]
-                levels[unknown, columns == self._categories[at]] = 0.5
+            values = set(known.tolist())
+            is_unknown = np.array([value not in values for value in objects[:, at]])
+            rare = None if infrequent is None else infrequent[at]
+            # The one-hot encoder would warn of unknown values.
+            objects[is_unknown, at] = known[0] if rare is None else rare[0]
+            if rare is None and is_unknown.any():
+                unknown.append((at, is_unknown, 0.5 if len(known) == 2 else 0.0))
+        levels = self._one_hot.transform(objects) * self._level_scale
+        columns = self.columns_[len(self.columns_) - levels.shape[1] :]
+        for at, is_unknown, level in unknown:
+            levels[np.ix_(is_unknown, columns == self._categories[at])] = level
         return levels
 
     def _check_types(self, objects: np.ndarray) -> None:
@@ -397,6 +401,7 @@ def encoder_to_arrays(numbers: str) -> TabularEncoder:
 
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
     """Return a valid dataframe unchanged, anything else as an array of floats."""
+    refuse_dask(X, "X")
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X

@@ -1,418 +1,86 @@
-"""Regression of tables without tuning, and the base class of classification."""
+"""Regression of tables without tuning."""
 
 from __future__ import annotations
 
 import math
-from copy import copy
-from dataclasses import replace
-from itertools import count
-from numbers import Real
-from operator import itemgetter
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import RegressorMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _check_y,
-    _num_samples,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_y
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._validation import check_given
-from randkern.backend.compiled_loops import working_seconds
-from randkern.data import row_blocks
-from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, conformal_quantile
-from randkern.models.callbacks import CallbackSupportMixin, FitReport, with_callbacks
-from randkern.tabular.effects import ColumnEffects, Half
-from randkern.tabular.encoder import checked_table, encoder_to_arrays
-from randkern.tabular.leave_one_out import is_noisy, leave_one_out, log_squares
+from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.learning import MOST_MEMBERS, Learning
 from randkern.tabular.local_scale import chosen_power, local_sizes
+from randkern.tabular.many_rows import fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
-    MEMORY_LIMIT,
     MOST_FACTORISED,
-    SOLVER,
     Member,
     Table,
     TabularModel,
-    adapted,
-    different_rows,
     factorised_rows,
-    factorising_seconds,
     fit_ridge,
     folds_of,
-    gram_seconds,
+    most_rows,
     normalised,
     plan_of,
-    quietly,
-    stopping,
 )
-from randkern.tabular.search import KernelSearch, Trial, blend
+from randkern.tabular.search import Trial, blend
 from randkern.tabular.warm_start import Candidates
+from randkern.tabular.work import (
+    Stage,
+    Work,
+    exact_seconds,
+    factorising_seconds,
+    gram_seconds,
+)
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
 # the rest is the smallest share for that fit.
 _SEARCH_SHARES = (0.7, 0.5)
-_FEW_ROWS = 2500
+_FEW_ROWS = _MOST_STEP = 2500
 _LAST_SHARE = 0.15
+# Share of the time for adapting each of the best kernels to the rows that evaluate it.
+_ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
-# Share of the remaining time for a last fit of landmarks, and the multiples of the
-# penalty from which it chooses.
+# Share of the time in which the fewest landmarks must fit the rows that are used.
+_LEAST_FIT_SHARE = 0.3
+# Share of the remaining time for a last fit of landmarks.
 _FEATURES_SHARE = 0.5
-_MULTIPLES = np.logspace(-2, 2, 9)
-# Share of the time for what follows the iterations of the last fit.
-_AFTER_SHARE = 0.13
-# Largest number of rows to which lengthscales are adapted, and the ratio to the rows
-# they were learned from at which this starts.
-_MOST_ADAPTED = 6000
-_ADAPTED_SHARE = 1.2
-# Approximate number of fits that this takes.
-_ADAPTING_FITS = 12
-# Largest number of rows on which trials, and the fits of a blend, are evaluated.
-_MOST_JUDGED = 2000
-MOST_MEMBERS = 3
-# Weights below this share of the largest are zero: penalties are divided by weights.
-_LEAST_WEIGHT = 1e-100
+# How many times longer exact fits take with those without each fold.
+_FOLDED_FITS = 4
 # Smallest and largest number of rows for which kernels are relearned without each fold,
 # and the number of folds; the share of the remaining time that this may take.
-_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 40, 600, 5
+_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
 _RELEARNING_SHARE = 0.8
-# Times that rows are halved for importances, and the share of the remaining time for
-# learning kernels from each half.
-_HALVINGS, _HALVES_SHARE = 7, 0.3
-# Rows encoded at a time.
-_ENCODED_ROWS = 65_536
+# The largest number of learned numbers per row with which residuals tell anything.
+_MOST_LEARNED = 0.8
+# Gram matrices, of which one triangle counts, that the sizes of residuals take.
+_POWERS_TRIED = 12
 
 
-class Tabular(CallbackSupportMixin, BaseEstimator):
-    """Base class of regression and classification: rows, search, and reports."""
+@dataclass(frozen=True)
+class _Split:
+    """The rows to fit, how, and those held out to evaluate the fit.
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "time_limit": [Interval(Real, 0, None, closed="neither")],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state", np.random.Generator],
-    }
+    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
+    out, their number, and how many of the others are fitted.
+    """
 
-    # The loss of trials, the number of rows that the search uses, up to 16,000 rows and
-    # beyond, and the share of the time for adapting each of the best to the rows that
-    # evaluate it.
-    _loss = staticmethod(log_squares)
-    _most_searched = (2500, 10_000)
-    _judging_share = 0.08
-
-    def __init__(
-        self,
-        time_limit: float = 60,
-        *,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ):
-        self.time_limit = time_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-
-    def _begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return checked rows and weights, without rows of weight zero."""
-        self._validate_params()
-        began = working_seconds()
-        self._clock = lambda: working_seconds() - began
-        check_given(self, y)
-        if not (self.warm_start and hasattr(self, "_candidates")):
-            self._candidates: Candidates | None = None
-        is_first = self._candidates is None
-        X = checked_table(self, X, is_first, least_rows=2)
-        check_consistent_length(X, y)
-        n = _num_samples(X)
-        weight = np.ones(n)
-        self._weighted = sample_weight is not None
-        if self._weighted:
-            weight = _check_sample_weight(
-                sample_weight, np.empty((n, 1)), ensure_non_negative=True
-            )
-            if not weight.any():
-                raise ValueError("sample_weight is zero for all rows.")
-            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
-        return X, weight
-
-    def _used(self, X: Any, y: np.ndarray, weight: np.ndarray) -> tuple[Any, Any, Any]:
-        """Return the rows with positive weight."""
-        kept = np.flatnonzero(weight)
-        if len(kept) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 rows with positive weight, "
-                f"got n_samples = {len(kept)}."
-            )
-        if len(kept) == len(y):
-            return X, y, weight
-        return _safe_indexing(X, kept), y[kept], weight[kept]
-
-    def _merged(
-        self, X: Any, y: np.ndarray, weight: np.ndarray
-    ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Merge copies of a row and sum their weights.
-
-        Otherwise the leave-one-out errors of copies would be too small.
-        """
-        if len(y) > MOST_FACTORISED:
-            return X, y, weight
-        encoder = encoder_to_arrays("standard")
-        quietly(encoder, X, None, weight)  # what it warns of is told by a later fit
-        found = different_rows(encoder.transform(X), y, weight)
-        if found is None or (len(found[0]) == len(y) and not self._weighted):
-            return X, y, weight
-        rows, weight = found
-        return _safe_indexing(X, rows), y[rows], weight
-
-    def _normalised(self, weight: np.ndarray) -> np.ndarray:
-        """Return weights with mean 1, and store the given ones if they differ."""
-        self._counts = weight if self._weighted or (weight != 1).any() else None
-        self._unit = float(weight.mean())
-        return weight / self._unit
-
-    def _left(self) -> float:
-        return float(self.time_limit) - self._clock()
-
-    def _search(
-        self, table: Table, stream: Stream, report: FitReport, seconds: float
-    ) -> list[Trial]:
-        """Return the best trials; store all trials, encoders and the searched rows.
-
-        The search takes at most `seconds`; a warm start returns the last fit's trials.
-        """
-        n = len(table)
-        self._encode_searched(table.X, n, stream)
-        seconds = min(seconds, _SEARCH_SHARES[n > _FEW_ROWS] * self.time_limit)
-        report.begin(lambda _: {})
-        numbers = count(1)
-
-        def tell(trial: Trial) -> bool:
-            return report.step(next(numbers), None)
-
-        known: list[Trial] = []
-        if self._candidates is not None:
-            known = list(self._candidates.encoded(self._encoders))
-        if known:
-            self._is_stopped = any([tell(trial) for trial in known])
-            self._keep_trials(known)
-            return known
-        blocks = {name: encoder.blocks_ for name, encoder in self._encoders.items()}
-        Y, weight = table.Y[self._searched], table.weight[self._searched]
-        search = KernelSearch(
-            *(self._rows, blocks, Y, weight),
-            *(seconds, stream.child("search"), tell, self._clock),
-            loss=self._loss,
-        )
-        refined = search.run()
-        self._is_stopped = search.stopped
-        self._keep_trials(search.trials)
-        return refined
-
-    def _encode_searched(self, X: Any, n: int, stream: Stream) -> None:
-        """Draw the order of rows; fit the encoders, and encode the first rows."""
-        generator = stream.child("searched").generator()
-        self._order = generator.permutation(n)
-        self._searched = self._order[: self._most_searched[n > MOST_FACTORISED]]
-        standard = encoder_to_arrays("standard").fit(X, sample_weight=self._counts)
-        self._encoders = {"standard": standard}
-        if len(standard._varying):
-            quantile = self._encoders["quantile"] = encoder_to_arrays("quantile")
-            quietly(quantile, X, None, self._counts)
-        sample = _safe_indexing(X, self._searched)
-        self._rows = {
-            numbers: encoder.transform(sample)
-            for numbers, encoder in self._encoders.items()
-        }
-
-    def _keep_trials(self, trials: list[Trial]) -> None:
-        """Store the leaderboard."""
-        self._trials: list[dict[str, Any]] = [
-            {
-                "kernel": trial.form,
-                "numbers": trial.numbers,
-                "metric": trial.metric,
-                "rows": trial.n_rows,
-                "error": trial.error,
-                "seconds": trial.seconds,
-            }
-            for trial in trials
-        ]
-
-    def _judged(
-        self, trials: list[Trial], table: Table
-    ) -> list[tuple[Trial, np.ndarray]]:
-        """Return trials with their leave-one-out residuals, best first.
-
-        Residuals are multiplied by the roots of weights. If possible, trials are
-        evaluated on more rows than they were learned from.
-        """
-        rows = self._searched[:_MOST_JUDGED]
-        Y, w = table.Y[rows], table.weight[rows]
-        judged: list[tuple[float, Trial, np.ndarray]] = []
-        for at, trial in enumerate(trials):
-            if judged and self._left() < _LAST_SHARE * self.time_limit:
-                break
-            if at < MOST_MEMBERS:
-                seconds = self._judging_share * self.time_limit
-                trial = self._adapted(trial, table, seconds, len(rows))
-            U = self._sample(trial)[: len(rows)]
-            residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
-            while residuals is None:  # more rows may need a larger penalty
-                trial = replace(trial, alpha=10 * trial.alpha)
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
-            loss, _ = self._loss(Y - residuals, Y, w)
-            if is_noisy(self._loss):  # the loss is twice a mean log-likelihood
-                loss += 2 * trial.optimism(len(rows))
-            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
-        judged.sort(key=itemgetter(0))
-        return [(trial, residuals) for _, trial, residuals in judged]
-
-    def _sample(self, trial: Trial) -> np.ndarray:
-        """Return the searched rows, encoded for the kernel of a trial."""
-        return trial.turned(self._rows[trial.numbers])
-
-    def _encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
-        """Return rows encoded in blocks for the kernel of a trial."""
-        encoder = copy(self._encoders[trial.numbers]).set_params(dtype=dtype)
-        parts = [
-            trial.turned(encoder.transform(_safe_indexing(X, rows)))
-            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
-        ]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-    def _encoded_table(
-        self, trial: Trial, table: Table, dtype: str = "float64"
-    ) -> Table:
-        """Return a table with its rows encoded for the kernel of a trial."""
-        return replace(table, X=self._encoded(trial, table.X, dtype))
-
-    def _adapted(
-        self, trial: Trial, table: Table, seconds: float, most: int = _MOST_ADAPTED
-    ) -> Trial:
-        """Return a trial adapted to more rows than it was learned from.
-
-        Their number allows several factorisations in the given seconds.
-        """
-        m, n_columns = min(len(table), most), self._sample(trial).shape[1]
-        share = gram_seconds(m, n_columns) + factorising_seconds(m)
-        share *= _ADAPTING_FITS / max(seconds, 1e-9)
-        m = int(m / max(share, 1.0) ** (1 / 3))
-        if m < _ADAPTED_SHARE * trial.n_rows:
-            return trial
-        # Rows unknown to the search come last: they evaluate it.
-        some = self._encoded_table(trial, table.take(self._order[:m]))
-        how = self._clock() + seconds, self._clock, self._loss
-        kernel, alpha = adapted(trial.kernel, trial.alpha, some, *how)
-        return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
-
-    def _forget(self) -> None:
-        """Delete attributes that only the fit needs."""
-        names = "_rows _order _searched _encoders _clock _how _held_out "
-        names += "_X_apart _y_apart _weighted _counts _unit _is_stopped"
-        for name in names.split():
-            self.__dict__.pop(name, None)
-
-    def _finish(self, members: list[Member], chosen: list[Trial], table: Table) -> None:
-        """Store the model, and the kernels from which another fit may start."""
-        self._candidates = Candidates.of(chosen, self._encoders)
-        self.model_ = TabularModel(
-            *(members, self._held_out),
-            weighted=self._weighted,
-            unit=self._unit,
-            temperature=getattr(self, "temperature_", None),
-        )
-        shares = [member.weight for member in members]
-        self._keep_effects(list(zip(shares, chosen, strict=False)), table)
-
-    def _keep_effects(self, parts: list[tuple[float, Trial]], table: Table) -> None:
-        """Store what importances are computed from.
-
-        A kernel that was learned from all rows has learned from the noise of both
-        halves: as time allows, the first one is learned again from each half.
-        """
-        shown = self._searched[:_MOST_JUDGED]
-        until = self._clock() + _HALVES_SHARE * self._left()
-        generator = np.random.default_rng(0)
-        halvings = [
-            np.array_split(generator.permutation(len(shown)), 2)
-            for _ in range(_HALVINGS)
-        ]
-        first, pairs = parts[0][1], []
-        if first.metric != "none" and not self._is_stopped:
-            for halves in halvings:
-                found = [self._relearned(first, table, half, until) for half in halves]
-                kernels = [each for each in found if each is not None]
-                if len(kernels) < len(halves):
-                    break
-                both = zip(halves, kernels, strict=True)
-                pairs.append([Half(half, [(1.0, each)]) for half, each in both])
-        if not pairs:
-            pairs = [[Half(half, parts) for half in halves] for halves in halvings]
-        self._effects = ColumnEffects(
-            pairs,
-            {name: rows[:_MOST_JUDGED] for name, rows in self._rows.items()},
-            {name: encoder.columns_ for name, encoder in self._encoders.items()},
-            *(table.Y[shown], table.weight[shown]),
-        )
-        self._importances: np.ndarray | None = None
-
-    def _relearned(
-        self, trial: Trial, table: Table, positions: np.ndarray, until: float
-    ) -> Trial | None:
-        """Return a kernel learned from some of the searched rows.
-
-        None if it is late, or if there is nothing to learn from them.
-        """
-        few = len(positions) < _LEAST_RELEARNED // 2
-        Y, weight = table.Y[self._searched], table.weight[self._searched]
-        varies = np.ptp(Y[positions], axis=0).any()
-        if few or not varies or self._clock() > until:
-            return None
-        numbers = trial.numbers
-        search = KernelSearch(
-            {numbers: self._rows[numbers]},
-            {numbers: self._encoders[numbers].blocks_},
-            *(Y, weight, until, root_stream(0), lambda _: False, self._clock),
-            loss=self._loss,
-        )
-        found = search.again(trial, positions)
-        return None if self._clock() > until else found
-
-    @property
-    def feature_importances_(self) -> np.ndarray:
-        check_is_fitted(self)
-        if self._importances is None:
-            self._importances = self._effects.shares(self.n_features_in_)
-        return self._importances
-
-    @property
-    def leaderboard_(self) -> Any:
-        check_is_fitted(self)
-        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
-        try:
-            import pandas as pd
-        except ImportError:
-            return trials
-        return pd.DataFrame(trials)
-
-    def _rows_of(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return checked_table(self, X, reset=False)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        tags.target_tags.required = True
-        return tags
+    rows: Rows
+    how: str
+    last_seconds: float
+    n_fitted: int
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -506,57 +174,90 @@ class TabularRegressor(RegressorMixin, Tabular):
             matrix is factorised, copies of a row are merged into one row with the sum
             of their weights.
         """
+        work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._begin(X, y, sample_weight)
+        X, weight = self._read(X, y, sample_weight)
+        y = self._targets(y)
+        self._many = y.ndim == 2
+        rows = Rows(X, y.reshape(len(y), -1), weight, sample_weight is not None)
+        stream = root_stream(self.random_state)
+        split = self._split(rows.used(type(self).__name__), stream, work)
+        rows = split.rows
+        deviation = rows.y.std(axis=0)
+        Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        table = Table(rows.X, Y, rows.weight)
+        learning = self._learning(table, rows.counts, stream, work)
+        share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
+        left = work.limit - split.last_seconds
+        stage = work.stage(
+            "the search",
+            min(left, share * work.limit) - work.spent,
+            min(left, (1 - _LAST_SHARE) * work.limit),
+        )
+        trials, is_stopped = self._search(learning, stage, stream, report)
+        stage = work.stage(
+            "the comparison of kernels",
+            (1 - _LAST_SHARE) * work.limit - work.spent,
+            (1 - _LAST_SHARE / 2) * work.limit,
+        )
+        judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
+        chosen = self._blended(judged)
+        stage = work.stage("the last fit", work.limit)
+        members, split = self._fit_members(chosen, learning, split, stream, stage)
+        chosen = chosen[: len(members)]
+        self._candidates = Candidates.of([t for _, t in chosen], learning.encoders)
+        self.model_ = TabularModel(
+            members, split.held_out, weighted=rows.weighted, unit=rows.unit
+        )
+        shares = [member.weight for member in members]
+        parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
+        self._keep_effects(learning, parts, is_stopped)
+        factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
+        self._keep_residuals(split, learning, factor)
+        self._report(work, len(y), split.n_fitted)
+        report.end()
+        return self
+
+    def _n_searched(self, n: int) -> int:
+        """Return the number of rows to search: if few, those of one step."""
+        most = super()._n_searched(n)
+        return min(most, _MOST_STEP) if n <= MOST_FACTORISED else most
+
+    def _targets(self, y: Any) -> np.ndarray:
+        """Return checked targets."""
         try:
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
-            y = np.asarray(y, dtype=np.float64)
+            return np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
-        self._many = y.ndim == 2
-        y = y.reshape(len(y), -1)
-        X, y, weight = self._used(X, y, weight)
-        stream = root_stream(self.random_state)
-        X, y, weight = self._set_apart(X, y, weight, stream)
-        weight = self._normalised(weight)
-        deviation = y.std(axis=0)
-        Y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        table, seconds = Table(X, Y, weight), self.time_limit - self._last_seconds
-        trials = self._search(table, stream, report, seconds)
-        chosen = self._blended(self._judged(trials, table))
-        members = self._fit_members(chosen, table, y, stream)
-        self._finish(members, [trial for _, trial in chosen], table)
-        self._keep_residuals(len(y), self._learning_factor(chosen[0][1], table))
-        self._forget()
-        report.end()
-        return self
 
-    def _set_apart(
-        self, X: Any, y: np.ndarray, weight: np.ndarray, stream: Stream
-    ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Return the rows to fit; hold some out if too many for an exact fit."""
-        self._held_out: Any = None
-        n = len(y)
+    def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
+        """Choose how to fit; hold some rows out if too many for an exact fit."""
+        n = len(rows)
         share = _FACTORISING_SHARES[self._candidates is not None]
-        self._how, _ = plan_of(n, share * self.time_limit)
-        self._last_seconds = self.time_limit / 2
-        if self._how == "factorise":
-            # The Gram matrix takes about as long as its factorisation.
+        how, _ = plan_of(n, share * work.limit)
+        last = work.limit / 2
+        if how == "factorise":
+            rows = rows.merged(work).normalised()
             if n > _FEW_ROWS:
-                last = 2 * factorising_seconds(n)
-                self._last_seconds = min(self._last_seconds, last)
-            return self._merged(X, y, weight)
+                # The Gram matrix takes about as long as its factorisation.
+                last = min(last, 2 * factorising_seconds(n))
+            return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        self._held_out = (seed, JUDGED_ROWS, n - JUDGED_ROWS)
-        rows, apart = train_test_split(
-            np.arange(n), test_size=JUDGED_ROWS, random_state=seed
+        n_apart = max(JUDGED_ROWS, n - most_rows(_LEAST_FIT_SHARE * work.limit))
+        fitted, apart = train_test_split(
+            np.arange(n), test_size=n_apart, random_state=seed
         )
-        self._X_apart, self._y_apart = _safe_indexing(X, apart), y[apart]
-        return _safe_indexing(X, rows), y[rows], weight[rows]
+        return _Split(
+            rows.take(fitted).normalised(),
+            *(how, last, n - n_apart),
+            held_out=(seed, n_apart, n - n_apart),
+            apart=rows.take(apart[:JUDGED_ROWS]),
+        )
 
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
@@ -573,111 +274,85 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _fit_members(
         self,
         chosen: list[tuple[float, Trial]],
-        table: Table,
-        y: np.ndarray,
+        learning: Learning,
+        split: _Split,
         stream: Stream,
-    ) -> list[Member]:
-        """Fit the targets `y`; those of the table have variance 1."""
-        given = replace(table, Y=y)
+        stage: Stage,
+    ) -> tuple[list[Member], _Split]:
+        """Fit the targets of the split; those of the table have variance 1."""
+        table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
-        order, n = self._order, len(table)
+        order, n = learning.order, len(table)
         members: list[Member] = []
         for at, (share, trial) in enumerate(chosen):
-            seconds = self._left() / (len(chosen) - at)
-            last = 2 * gram_seconds(n, self._sample(trial).shape[1])
-            if self._how == "features":
-                last = _FEATURES_SHARE * seconds
-            elif self._how == "factorise" and n > _FEW_ROWS:
-                last += factorising_seconds(n)
-            if members and (self._how != "factorise" or last > seconds):
+            part = stage.part(stage.left / (len(chosen) - at))
+            last = _FOLDED_FITS * exact_seconds(n, learning.n_columns(trial))
+            if n > _FEW_ROWS:
+                last = exact_seconds(n, learning.n_columns(trial))
+            if split.how == "features":
+                last = _FEATURES_SHARE * part.left
+            if members and (split.how != "factorise" or not part.fits(last)):
                 break  # one good fit is better
-            trial = self._adapted(trial, table, 0.8 * seconds - last)
-            if self._how != "factorise":
-                members.append(self._fit_many(trial, given, stream))
-                continue
-            encoded = self._encoded_table(trial, given)
+            trial = learning.adapted(trial, part.part(0.8 * part.left - last))
+            if split.how != "factorise":
+                return self._fit_many(trial, table, learning, split, stream, stage)
+            allowed = stage.affordable(last)
+            if allowed < last:  # at the deadline, fewer rows have to do
+                order = order[: min(factorised_rows(allowed), n)]
+            stage.work.charge(last)
+            encoded = learning.encoded_table(trial, table)
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
-            encoder = self._encoders[trial.numbers]
+            encoder = learning.encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
-        return normalised(members)
+        return normalised(members), replace(split, n_fitted=len(order))
 
-    def _fit_many(self, trial: Trial, table: Table, stream: Stream) -> Member:
-        """Return the better of two fits on the held-out rows.
-
-        One is exact, on as many rows as time allows, the other uses all rows.
-        """
-        encoder = self._encoders[trial.numbers]
-        U_apart = trial.turned(encoder.transform(self._X_apart))
-        n, floor = len(table), 0.1 * self.time_limit
-        m = min(factorised_rows(max(self._left(), floor) / 3), n)
-        order = np.arange(m)
-        some = self._encoded_table(trial, table.take(order))
-        part: Any = fit_ridge(trial.kernel, trial.alpha, some, order)
-        plan, D = plan_of(n, max(self._left(), floor))
-        after = _AFTER_SHARE * self.time_limit
-        if plan == "factorise":  # after the Gram matrix, and before predictions
-            left = self._left() - after - 2 * gram_seconds(n, some.X.shape[1])
-            plan, D = plan_of(n, max(left, floor))
-        # Use tiles of the Gram matrix, or as many features as fit in memory.
-        encoder = copy(encoder).set_params(dtype="float32")
-        U = self._encoded(trial, table.X, "float32")
+    @staticmethod
+    def _fit_many(
+        trial: Trial,
+        table: Table,
+        learning: Learning,
+        split: _Split,
+        stream: Stream,
+        stage: Stage,
+    ) -> tuple[list[Member], _Split]:
+        assert split.apart is not None and split.held_out is not None
         seed = int(stream.child("features").generator().integers(2**31))
-        until = self._clock() + max(self._left() - after, floor)
-        shared: dict[str, Any] = {
-            "fit_intercept": True,
-            "memory_limit": MEMORY_LIMIT,
-            "random_state": seed,
-        }
-        whole: Any
-        if D:  # all rows may need another penalty
-            alphas = (trial.alpha * _MULTIPLES).tolist()
-            whole = KernelRidgeRegressorCV(
-                trial.kernel, alphas, D, features="nystrom", **shared
-            )
-        else:
-            solver: Any = clone(SOLVER)
-            solver.set_params(callback=stopping(until, self._clock))
-            if plan == "factorise":  # more time is left than was planned
-                solver = "cholesky"
-            whole = KernelRidgeRegressor(
-                trial.kernel, trial.alpha, None, solver=solver, **shared
-            )
-        quietly(whole, U, table.Y, table.weight if self._weighted else None)
-        if plan == "iterate":  # at its current state
-            n_iter = max(int(whole.solution_.iterations), 1)
-            whole.solver = clone(SOLVER).set_params(max_iter=n_iter)
-        size, errors = table.Y.std(axis=0), []
-        size[size == 0] = 1.0
-        for fit in (part, whole):
-            predicted = fit.predict(U_apart).reshape(self._y_apart.shape)
-            errors.append(float((((predicted - self._y_apart) / size) ** 2).mean()))
-        if errors[0] < errors[1]:
-            self._held_out = (*self._held_out[:2], m)
-            return Member(1.0, self._encoders[trial.numbers], part, trial.turn)
-        return Member(1.0, encoder, whole, trial.turn)
+        weighted = split.rows.weighted
+        apart = Table(split.apart.X, split.apart.y, split.apart.weight)
+        member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
+        held_out = (*split.held_out[:2], n)
+        return [member], replace(split, n_fitted=n, held_out=held_out)
 
-    def _learning_factor(self, trial: Trial, table: Table) -> float:
+    def _learning_factor(
+        self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool
+    ) -> float:
         """Return the factor by which residuals of unknown rows are larger.
 
         The kernel minimises leave-one-out residuals. If there are few rows, it is
         relearned without each fold, as time allows; for more rows, learning p numbers,
-        the lengthscales and the penalty, reduces the squares by a share of about 2p/n
-        (Akaike 1974).
+        the lengthscales and the penalty, makes the squares of other rows larger by
+        about (n + p)/(n − p) (the final prediction error: Akaike 1970). Infinite for so
+        many that the residuals tell nothing.
         """
-        n, encoder = len(table), self._encoders[trial.numbers]
+        n, encoder = len(learning.table), learning.encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
-        usual = 1 + n_learned / n
-        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and self._how == "factorise"
-        if self._is_stopped or not few:
+        if n_learned > _MOST_LEARNED * n:
+            return math.inf
+        usual = math.sqrt((n + n_learned) / (n - n_learned))
+        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and split.how == "factorise"
+        if is_stopped or not few:
             return usual
-        U, rows = self._rows[trial.numbers], self._searched
-        Y, weight = table.Y[rows], table.weight[rows]
-        until, sizes = self._clock() + _RELEARNING_SHARE * self._left(), np.zeros(2)
+        U, rows = learning.codes[trial.numbers], learning.searched
+        Y, weight = learning.table.Y[rows], learning.table.weight[rows]
+        work, sizes = learning.work, np.zeros(2)
+        stage = work.stage(
+            "the widths of intervals", _RELEARNING_SHARE * (work.limit - work.spent)
+        )
         for fold in range(_RELEARNED):
             held = np.arange(n) % _RELEARNED == fold
-            learned = self._relearned(trial, table, np.flatnonzero(~held), until)
+            learned = learning.relearned(trial, np.flatnonzero(~held), stage)
             if learned is None:
                 break
             for at, each in enumerate((trial, learned)):
@@ -688,25 +363,31 @@ class TabularRegressor(RegressorMixin, Tabular):
                 sizes[at] += (weight[held] @ residuals).sum()
         return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
 
-    def _keep_residuals(self, n: int, learning: float) -> None:
-        """Store the residuals of rows unknown to the fit, (m, k)."""
+    def _keep_residuals(self, split: _Split, learning: Learning, factor: float) -> None:
+        """Store the residuals of rows unknown to the fit, (m, k), and their weights."""
         members = self.model_.members
         self._folds: np.ndarray | None = None
         first = members[0]
-        if self._how != "factorise":
-            rows = first.rows_of(self._X_apart)
-            self._residuals = self._y_apart - self.model_.predict(self._X_apart)
+        if split.apart is not None:
+            rows = first.rows_of(split.apart.X)
+            self._residuals = split.apart.y - self.model_.predict(split.apart.X)
+            weight = split.apart.weight
         else:
             parts = [member.weight * member.fit.residuals for member in members]
             self._residuals = np.sum(parts, axis=0)
-            rows = first.fit.X
+            judged = first.fit.judged
+            rows = first.fit.X[judged]
+            weight = split.rows.weight[learning.order[judged]]
+            if not math.isfinite(factor):
+                y = split.rows.y[learning.order[judged]]
+                self._residuals = y - np.average(y, axis=0, weights=weight)
+            elif first.fit.fold_dual is not None:
+                self._residuals *= factor
             if first.fit.fold_dual is not None:
-                self._residuals *= learning
-                self._folds = np.empty(n, dtype=int)
-                self._folds[self._order] = folds_of(n)
-            else:  # in random order, those left out at the end
-                rows = rows[-len(self._residuals) :]
+                self._folds = folds_of(len(first.fit.X))
+        self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
+        learning.work.charge(_POWERS_TRIED * gram_seconds(len(rows), rows.shape[1]))
         self._power = chosen_power(first.kernel, rows, sizes)
         self._near = rows if self._power else rows[:0]
         local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
@@ -742,14 +423,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows), from closed-form fits without each fold: with exchangeable rows, a fixed
         kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
         − √(2/n), and near `coverage` in practice. As the kernel is learned from the
-        same n rows, residuals are multiplied by 1 + p/n, where p is the number of
-        lengthscales and penalties; up to 600 rows, by their ratio in five folds whose
-        kernels are learned without the fold, if that is larger. For more rows,
-        intervals are centred at the prediction, with a width given by a quantile of the
-        residuals of 1,500 rows: leave-one-out residuals if the Gram matrix is
-        factorised (the jackknife, with asymptotically correct coverage for stable
-        fits), otherwise residuals of held-out rows (split conformal prediction,
-        approximately: the same rows have chosen between two fits).
+        same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
+        number of lengthscales and penalties; up to 600 rows, by their ratio in five
+        folds whose kernels are learned without the fold, if that is larger. For p >
+        0.8n deviations from the mean replace them. For more rows, intervals are
+        centred at the prediction, with a width given by a quantile of the residuals of
+        1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
+        jackknife, with asymptotically correct coverage for stable fits), otherwise
+        residuals of held-out rows (split conformal prediction, approximately: the same
+        rows have chosen between two fits). Quantiles count the weights of rows, of
+        which only ratios matter.
 
         If the learned kernel predicts the sizes of residuals, they are divided by their
         mean size near the row: intervals are then wider where targets are noisier.
@@ -774,23 +457,20 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return intervals for a block of rows, (n, k, 2)."""
         sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
         if self._folds is None:
-            width = near * conformal_quantile(sizes, coverage)
+            width = near * conformal_quantile(sizes, coverage, self._weights)
             mean = self.model_.predict(X)
             return np.stack([mean - width, mean + width], axis=-1)
         centres = sum(
             member.weight * member.fit.predict_folds(member.rows_of(X))
             for member in self.model_.members
         )
-        n = len(sizes)
-        rank = math.ceil(coverage * (n + 1))
-        out = np.full((len(centres), sizes.shape[1], 2), math.inf) * [-1, 1]
-        if rank <= n:
-            for at, centre in enumerate(centres):
-                values = centre[self._folds]
-                width = near[at] * sizes
-                low, high = values - width, values + width
-                out[at, :, 0] = np.partition(low, n - rank, axis=0)[n - rank]
-                out[at, :, 1] = np.partition(high, rank - 1, axis=0)[rank - 1]
+        out = np.empty((len(centres), sizes.shape[1], 2))
+        for at, centre in enumerate(centres):
+            values = centre[self._folds]
+            width = near[at] * sizes
+            low = conformal_quantile(width - values, coverage, self._weights)
+            out[at, :, 0] = -low
+            out[at, :, 1] = conformal_quantile(values + width, coverage, self._weights)
         return out
 
     def __sklearn_tags__(self) -> Any:

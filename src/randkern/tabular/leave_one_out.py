@@ -35,6 +35,9 @@ from randkern.solvers import mirror_upper
 # Bounds of learned numbers.
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
+# The least penalty, relative to the mean of the Gram matrix's diagonal.
+_LEAST_PENALTY = 2.0**-34
+_EPS = float(np.finfo(float).eps)
 # A descent ends when a step lowers the logarithm of the error by less.
 _LEAST_DESCENT = 3e-5
 # Rows whose distances in a column are computed at a time.
@@ -87,8 +90,42 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    factor, failed = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return inverse_of_factor(factor)
+
+
+def inverse_of_factor(factor: np.ndarray) -> np.ndarray:
+    """Return (LLᵀ)⁻¹, which overwrites the lower factor L, in Fortran order."""
+    factor, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     return mirror_upper(factor.T)
+
+
+def least_penalty(diagonal: np.ndarray) -> float:
+    """Return what is added to every penalty, from the diagonal of the Gram matrix.
+
+    It bounds the condition number of K + αW⁻¹ relative to the size of K, which a linear
+    term of large weight makes much larger than one.
+    """
+    return _LEAST_PENALTY * float(diagonal.mean())
+
+
+def residuals_of(
+    gram: np.ndarray, P: np.ndarray, penalty: Any, Y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dual weights, (n, k), and leave-one-out residuals with their rounding.
+
+    The weights PY are refined once by the residual that they leave. A fit is evaluated
+    no more accurately than eps·Σ_j |K_ij a_j|, which weights that nearly cancel make
+    large: residuals are enlarged by it, so that rounding errors never look like
+    accurate predictions.
+    """
+    penalty = np.broadcast_to(penalty, len(Y))[:, None]
+    A = P @ Y
+    left = Y - gram @ A - penalty * A
+    A += P @ (left - left.mean(axis=0))
+    size = np.sqrt(gram.diagonal())[:, None]
+    rounding = _EPS * (size * (size * abs(A)).sum(axis=0) + penalty * abs(A))
+    E = A / P.diagonal()[:, None]
+    return A, np.copysign(np.hypot(E, rounding), E)
 
 
 @short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
@@ -96,8 +133,10 @@ def leave_one_out(
     kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
 ) -> np.ndarray | None:
     """Return the leave-one-out residuals, (n, k), or None if `inverse` does."""
-    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
-    return None if P is None else (P @ Y) / P.diagonal()[:, None]
+    gram = np.array(kernel._gram(X, None))
+    penalty = (alpha + least_penalty(gram.diagonal())) / weight
+    P = inverse(gram.copy(), penalty)
+    return None if P is None else residuals_of(gram, P, penalty, Y)[1]
 
 
 @short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
@@ -109,7 +148,8 @@ def directions_of(
     They are the eigenvectors of the mean outer product of gradients of the fit, for
     columns divided by their lengthscales (Radhakrishnan et al. 2024, Science 383).
     """
-    P = inverse(np.array(kernel._gram(X, None)), alpha / weight)
+    gram = np.array(kernel._gram(X, None))
+    P = inverse(gram, (alpha + least_penalty(gram.diagonal())) / weight)
     if P is None:
         return None
     U = X / kernel.lengthscale
@@ -208,7 +248,8 @@ class LeaveOneOut:
     """The leave-one-out loss, with its gradient.
 
     The last entry of θ is log α; `ties` holds which of the others each of the kernel's
-    hyperparameters is, so that columns of one block share a lengthscale.
+    hyperparameters is, so that columns of one block share a lengthscale. `allowed` is
+    asked before every evaluation; only the first is computed in any case.
     """
 
     def __init__(
@@ -218,13 +259,13 @@ class LeaveOneOut:
         Y: np.ndarray,
         weight: np.ndarray,
         ties: np.ndarray,
-        over: Callable[[], bool],
+        allowed: Callable[[], bool],
         loss: Loss,
         precision: float,
     ):
         self.precision = precision
         self.hyper = Hyperparameters(kernel)
-        self.X, self.ties, self.over = X, ties, over
+        self.X, self.ties, self.allowed = X, ties, allowed
         self.weight = weight / weight.mean()
         self.codes, self.loss = Y, loss
         self.Y = Y - self.weight @ Y / len(Y)
@@ -239,19 +280,24 @@ class LeaveOneOut:
     def kernel(self, theta: np.ndarray) -> Kernel:
         return self.hyper.at(theta[self.ties]).kernel
 
+    def alpha(self, theta: np.ndarray) -> float:
+        """Return the penalty, which includes the least one."""
+        diagonal = self.kernel(theta)._diag(self.X)
+        return math.exp(theta[-1]) + least_penalty(diagonal)
+
     @short_on_one_thread(lambda self, theta: _operations(len(self.X)))
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        if self.best[1] is not None and self.over():
+        if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
         hyper = self.hyper.at(theta[self.ties])
         alpha, n = math.exp(theta[-1]), len(self.X)
-        penalty = alpha / self.weight
-        P = inverse(np.array(hyper.kernel._gram(self.X, None)), penalty)
+        gram = np.array(hyper.kernel._gram(self.X, None))
+        penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
+        P = inverse(gram.copy(), penalty)
         if P is None:
             return 1e3, np.zeros_like(theta)
         diagonal = P.diagonal().copy()
-        A = P @ self.Y
-        E = A / diagonal[:, None]
+        A, E = residuals_of(gram, P, penalty, self.Y)
         error = float((self.weight @ E**2).sum()) / n
         value, slopes = self.loss(self.codes - E, self.codes, self.weight)
         slopes /= diagonal[:, None]
@@ -267,7 +313,8 @@ class LeaveOneOut:
         M += 0.5 * (A @ U.T)
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
-        gradient = np.append(np.bincount(self.ties, slope), M.diagonal() @ penalty)
+        by_alpha = alpha * float((M.diagonal() / self.weight).sum())
+        gradient = np.append(np.bincount(self.ties, slope), by_alpha)
         if self.origin is not None:
             away = theta[:-1] - self.origin
             value += self.precision / n * float(away @ away)

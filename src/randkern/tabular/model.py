@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from randkern.backend.blas import factorise_upper
-from randkern.backend.compiled_loops import working_seconds
+from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Product, Scaled, Sum
@@ -27,35 +22,38 @@ from randkern.models import (
     KernelRidgeRegressor,
     KernelRidgeRegressorCV,
 )
-from randkern.models.dual import exact_gram
-from randkern.solvers import PCG
+from randkern.models.dual import exact_gram, factorise_dual, solve_dual
+from randkern.solvers import Solution
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.leave_one_out import Loss, inverse, log_squares
+from randkern.tabular.leave_one_out import Loss, inverse_of_factor, log_squares
 from randkern.tabular.search import turned
+from randkern.tabular.work import (
+    RATE,
+    Stage,
+    exact_seconds,
+    factorising_seconds,
+    landmark_seconds,
+    largest,
+)
 
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
 MOST_FOLDED = 3000
 _FOLDS = 20
-# Rows over which an intercept is averaged.
-_INTERCEPT_ROWS = 500
 JUDGED_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
 MOST_FACTORISED = 16_000
 MOST_ITERATED = 38_000
 _ALWAYS_FACTORISED = 2000
-_TIMED_ROWS = 1500
-# Operations per n³ and per n²; for features, the share of products in the time.
-_FACTORISING = 0.4
-_ITERATING = 1200.0
-_FEATURES_SHARE = 0.3
-# Assumptions of plans, for one core: operations per second of a factorisation, and
-# seconds per entry of a Gram matrix, per entry and column, and to read an entry twice.
-_RATE = 3e10
-_ENTRY_SECONDS, _COLUMN_SECONDS, _READING_SECONDS = 2e-8, 2e-10, 2e-9
+# Operations of conjugate gradients per n²: the Gram matrix and the preconditioner, and
+# each iteration.
+_PREPARING, _ITERATION = 600.0, 10.0
+# The solution of a linear system must leave at most this share of the targets: 2⁻²⁶
+# of the matrix may have been added to it, and so of well predicted targets.
+_LARGEST_RESIDUAL = 1e-6
 MEMORY_LIMIT = "3GB"
-SOLVER = PCG(max_iter=60)
+MAX_ITER = 60
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
@@ -176,106 +174,82 @@ def fit_ridge(
 ) -> ExactRidge:
     """Fit the exact kernel to encoded rows, and evaluate it on the last in `order`.
 
-    Weights have mean 1. The penalty is increased until the matrix is numerically
-    positive definite.
+    Weights have mean 1. The penalty is increased until the linear system is solved: the
+    Gram matrix may be singular to working precision.
     """
-    fit = _fit_folds if len(encoded) <= MOST_FOLDED else _fit_tail
+    encoded = encoded.take(order)
+    fit = _fit_folds if len(encoded) <= MOST_FOLDED else fit_tail
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
     centred = replace(encoded, Y=encoded.Y - mean)
-    while True:
-        try:
-            found = fit(kernel, alpha, centred, order)
-        except np.linalg.LinAlgError:
-            alpha *= 10.0
-            continue
-        found.intercept = found.intercept + mean
-        if found.fold_intercept is not None:
-            found.fold_intercept = found.fold_intercept + mean
-        return found
+    with ignoring(IllConditionedWarning):
+        while True:
+            try:
+                found = fit(kernel, alpha, centred)
+            except np.linalg.LinAlgError:
+                alpha *= 10.0
+                continue
+            found.intercept = found.intercept + mean
+            if found.fold_intercept is not None:
+                found.fold_intercept = found.fold_intercept + mean
+            return found
 
 
-def _fit_tail(
-    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
-) -> ExactRidge:
+def _check_solved(solution: Solution) -> None:
+    """Raise if a measured residual is too large."""
+    if not solution.residual <= _LARGEST_RESIDUAL:
+        raise np.linalg.LinAlgError(f"the residual is {solution.residual:.2g}.")
+
+
+def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
-    X, Y, penalty = encoded.X[order], encoded.Y[order], alpha / encoded.weight[order]
-    n, first = len(X), max(len(X) - JUDGED_ROWS, len(X) // 3)
-    gram = exact_gram(kernel, X)
-    gram.flat[:: n + 1] += penalty
-    if not factorise_upper(gram):
-        raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
-    factor = gram.T
-    right = np.column_stack([Y, np.ones(n)])
-    solved = scipy.linalg.cho_solve((factor, True), right, check_finite=False)
-    dual, sums = solved[:, :-1], solved[:, -1]
-    dual = dual - sums[:, None] * (dual.sum(axis=0) / sums.sum())
-    left_out = np.zeros((n, Y.shape[1]), bool)
-    intercept = _intercepts(kernel, penalty, X, Y, dual, left_out)
-    # The last block of the factor is the factor of the Schur complement, whose inverse
-    # is a block of the inverse.
-    tail = scipy.linalg.cho_solve((factor[first:, first:], True), np.eye(n - first))
-    diagonal = tail.diagonal() - sums[first:] ** 2 / sums.sum()
+    n = len(encoded)
+    judged = np.arange(max(n - JUDGED_ROWS, n // 3), n)
+    solution, intercept, residuals = solve_dual(
+        exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, judged
+    )
+    _check_solved(solution)
     return ExactRidge(
-        *(kernel, alpha, X, dual, intercept),
-        judged=order[first:],
-        residuals=dual[first:] / diagonal[:, None],
+        kernel, alpha, encoded.X, solution.value, intercept, judged, residuals
     )
 
 
-def _intercepts(
-    kernel: Kernel,
-    penalty: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
-    dual: np.ndarray,
-    left_out: np.ndarray,
-) -> np.ndarray:
-    """Return the intercept of each column of `dual`, (m,).
-
-    In a fit, y_i − (Ka)_i − αa_i/w_i equals the intercept for each of its rows i. For
-    small α this is more accurate than the intercept of the linear solve.
-    """
-    sample = slice(None, None, max(len(X) // _INTERCEPT_ROWS, 1))
-    fitted = kernel._gram(X[sample], X) @ dual + penalty[sample, None] * dual[sample]
-    left = np.tile(Y[sample], dual.shape[1] // Y.shape[1]) - fitted
-    return np.ma.masked_array(left, left_out[sample]).mean(axis=0).filled(0.0)
-
-
-def _fit_folds(
-    kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
-) -> ExactRidge:
+def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
     A fit without the rows S equals the fit to all rows with the residuals
     r = P_SS⁻¹ (PY)_S of that fit subtracted from the targets on S.
     """
-    X, Y, penalty = encoded.X, encoded.Y, alpha / encoded.weight
+    X, Y, weight = encoded.X, encoded.Y, encoded.weight
     n, k = Y.shape
-    P = inverse(np.array(kernel._gram(X, None)), penalty)
-    if P is None:
-        raise np.linalg.LinAlgError(f"the Gram matrix plus {alpha} is not positive.")
-    dual = P @ Y
-    folds = np.empty(n, dtype=int)
-    folds[order] = folds_of(n)
-    residuals = np.empty((n, k))
-    n_folds = int(folds.max()) + 1
-    fold_dual = np.empty((n, n_folds, k))
+    system, state, solution = factorise_dual(
+        exact_gram(kernel, X), Y, weight, alpha, True
+    )
+    _check_solved(solution)
+    dual, intercept = system.weights_of(solution.value)
+    intercept = intercept + system.target_mean
+    shift = alpha / system.unit + state.jitter
+    P = inverse_of_factor(state.lower_factor())
+    # √s is an eigenvector of the matrix, with eigenvalue α.
+    half = np.sqrt(system.share / shift)
+    P -= np.outer(half, half)
+    P *= system.root[:, None] * system.root
+    folds = folds_of(n)
+    residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
+    fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
     for fold in range(n_folds):
         S = np.flatnonzero(folds == fold)
-        r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
-        residuals[S] = r
-        fold_dual[:, fold] = dual - P[:, S] @ r
+        residuals[S] = r = np.linalg.solve(P[np.ix_(S, S)], dual[S])
+        change = P[:, S] @ r
+        fold_dual[:, fold] = dual - change
         fold_dual[S, fold] = 0.0
-    duals = np.column_stack([dual, fold_dual.reshape(n, -1)])
-    left_out = np.repeat(folds[:, None] == np.arange(-1, n_folds), k, axis=1)
-    intercepts = _intercepts(kernel, penalty, X, Y, duals, left_out)
+        fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
     return ExactRidge(
-        *(kernel, alpha, X, dual, intercepts[:k]),
+        *(kernel, alpha, X, dual, intercept),
         judged=np.arange(n),
         residuals=residuals,
         fold_dual=fold_dual,
-        fold_intercept=intercepts[k:].reshape(n_folds, k),
+        fold_intercept=fold_intercept,
     )
 
 
@@ -283,42 +257,39 @@ def adapted(
     kernel: Kernel,
     alpha: float,
     encoded: Table,
-    until: float,
-    clock: Callable[[], float] = working_seconds,
+    stage: Stage,
     loss: Loss = log_squares,
 ) -> tuple[Kernel, float]:
     """Return a kernel and its penalty for more rows than it was learned from.
 
     More rows resolve more detail: all lengthscales are multiplied by one factor and the
     penalty by another, as long as the leave-one-out loss of the last rows decreases and
-    time remains.
+    the stage is not over.
     """
-    order = np.arange(len(encoded))
+    seconds = exact_seconds(*encoded.X.shape)
 
     def error(at: tuple[int, int]) -> float:
-        fit = _fit_tail(*_stepped(kernel, alpha, at), encoded, order)
+        stage.work.charge(seconds)
+        fit = fit_tail(*_stepped(kernel, alpha, at), encoded)
         judged = encoded.Y[fit.judged]
         weight = encoded.weight[fit.judged]
         return loss(judged - fit.residuals, judged, weight)[0]
 
-    began = clock()
     best, done = (0, 0), set()
-    try:
+    with suppress(np.linalg.LinAlgError), ignoring(IllConditionedWarning):
+        # An error: the penalty is too small for these rows.
         least = error(best)
-        seconds = clock() - began
         tried = {best}
         while best not in done:
             done.add(best)
             for step in ((1, 0), (0, 1), (-1, 0), (0, -1)):
                 at = (best[0] + step[0], best[1] + step[1])
-                if at in tried or clock() + seconds > until:
+                if at in tried or not stage.fits(seconds):
                     continue
                 tried.add(at)
                 found = error(at)
                 if found < least - _LEAST_GAIN:
                     best, least = at, found
-    except np.linalg.LinAlgError:
-        pass  # the penalty is too small for these rows
     return _stepped(kernel, alpha, best)
 
 
@@ -331,12 +302,6 @@ def _stepped(kernel: Kernel, alpha: float, at: tuple[int, int]) -> tuple[Kernel,
     return shorter, alpha * _SMALLER ** at[1]
 
 
-def gram_seconds(n: int, n_columns: int) -> float:
-    """Estimate the seconds for the upper triangle of the Gram matrix of n rows."""
-    entry = _ENTRY_SECONDS + _COLUMN_SECONDS * n_columns
-    return entry * n**2 / 2 * _slowness(_minute())
-
-
 def plan_of(n: int, seconds: float) -> tuple[str, int]:
     """Choose how to fit n rows in about `seconds`, and the number of features.
 
@@ -347,59 +312,29 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
         return "factorise", 0
     if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    rate = operations_per_second()
-    if n <= MOST_ITERATED and _ITERATING * n**2 / rate < 3 * seconds:
+    if n <= MOST_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
         return "iterate", 0
-    least, most = _FEATURES
-    D = math.sqrt(_FEATURES_SHARE * seconds * rate / n)
-    return "features", int(min(max(D, least), most))
-
-
-def factorising_seconds(n: int) -> float:
-    """Estimate the seconds for an exact fit to n rows."""
-    return _FACTORISING * n**3 / operations_per_second()
+    return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
 
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
-    n = int((seconds * operations_per_second() / _FACTORISING) ** (1 / 3))
-    return min(max(n, _ALWAYS_FACTORISED), MOST_FACTORISED)
+    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MOST_FACTORISED)
 
 
-def operations_per_second() -> float:
-    """Estimate the speed of a factorisation.
-
-    So that plans depend only on sizes, it is a constant divided by a power of two,
-    which is 1 on faster machines.
-    """
-    return _RATE / _slowness(_minute())
+def most_rows(seconds: float) -> int:
+    """Return the number of rows that the fewest landmarks fit in about `seconds`."""
+    return int(seconds / landmark_seconds(1, _FEATURES[0])) + 1
 
 
-@lru_cache(maxsize=1)
-def _slowness(minute: int) -> float:
-    """Return how many times slower this machine is than assumed, once per minute."""
-    n, least = _TIMED_ROWS, math.inf
-    for _ in range(5):
-        matrix = np.eye(n) + 1e-6
-        began = time.perf_counter()
-        scipy.linalg.cholesky(matrix, overwrite_a=True, check_finite=False)
-        least = min(least, (time.perf_counter() - began) * 3 * _RATE / n**3)
-        if least < math.sqrt(2):
-            break
-    return 2.0 ** max(round(math.log2(least)), 0)
+def iterations_within(n: int, seconds: float) -> int:
+    """Return the number of iterations of conjugate gradients in about `seconds`."""
+    return largest(lambda n_iter: iterating_seconds(n, n_iter), seconds, 1, MAX_ITER)
 
 
-def pass_seconds(n: int, D: int, k: int) -> float:
-    """Estimate the seconds for two products of n × D features with k vectors.
-
-    Features are in single precision for D < n.
-    """
-    reading = _READING_SECONDS * _slowness(_minute()) * (0.5 if D < n else 1.0)
-    return n * D * (4 * k / operations_per_second() + reading)
-
-
-def _minute() -> int:
-    return int(time.monotonic() // 60)
+def iterating_seconds(n: int, n_iter: int) -> float:
+    """Return the work of iterations of conjugate gradients with the exact kernel."""
+    return (_PREPARING + _ITERATION * n_iter) * n**2 / RATE
 
 
 def different_rows(
@@ -420,23 +355,14 @@ def different_rows(
     return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
 
 
-def stopping(until: float, clock: Callable[[], float]) -> Callable[[Any], bool]:
-    """Return a callback that stops if another iteration would take too long."""
-    ends: list[float] = []
-
-    def over(_: Any) -> bool:
-        ends.append(clock())
-        return 2 * ends[-1] - ends[max(len(ends) - 2, 0)] > until
-
-    return over
+def stopping(stage: Stage) -> Callable[[Any], bool]:
+    """Return a callback that stops iterations at the deadline."""
+    return lambda _: stage.over
 
 
-def quietly(model: Any, X: Any, y: Any, weight: Any) -> None:
-    """Fit a model without warnings of what is expected of its data, or was told."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "column .* is ignored: each", UserWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", IllConditionedWarning)
+def fit_quietly(model: Any, X: Any, y: Any, weight: Any) -> None:
+    """Fit a model without warnings of what is expected of its data."""
+    with ignoring(ConvergenceWarning, IllConditionedWarning):
         model.fit(X, y, weight)
 
 

@@ -33,6 +33,7 @@ from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_squares,
 )
+from randkern.tabular.work import Stage, evaluation_seconds, largest
 
 FORMS: dict[str, Callable[[Any], Kernel]] = {
     "Matern 3/2": lambda lengthscale: Matern(1.5, lengthscale),
@@ -76,15 +77,12 @@ _LEAST_TURNED_GAIN = 0.05
 # Trials that may become part of the model.
 _KEPT = 6
 # Share of the time for the first descents, the approximate number of evaluations that
-# they take, and their smallest number of rows.
+# they take, and their smallest number of rows, unless a first comparison with isotropic
+# kernels would take longer.
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
-_LEAST_ROWS = 200
-# Rough seconds of an evaluation on _FIRST_ROWS rows on one core, constant and per
-# column, and the power of the number of rows with which they grow. Plans depend on
-# these, and so only on sizes: the clock only stops what is too slow.
-_STEP_SECONDS, _COLUMN_SECONDS = 0.025, 0.0005
-_ORDER = 2.7
+_ISOTROPIC_EVALUATIONS = 24
+_LEAST_ROWS, _FEWEST_ROWS = 200, 20
 # A search ends after so many successive starts that have not reduced the loss by this
 # share of its standard error.
 _PATIENCE = 2
@@ -142,9 +140,9 @@ class KernelSearch:
     """Descents from several kernels and column encodings, refining the best.
 
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
-    blocks of columns that share a lengthscale. The search stops at the time `until`, in
-    seconds on `clock`, or if `report`, called with every trial, says so. Trials are
-    evaluated by the loss.
+    blocks of columns that share a lengthscale. The search ends with the work of its
+    stage, or if `report`, called with every trial, says so. Trials are evaluated by the
+    loss.
     """
 
     def __init__(
@@ -153,15 +151,16 @@ class KernelSearch:
         blocks: dict[str, np.ndarray],
         Y: np.ndarray,
         weight: np.ndarray,
-        until: float,
+        stage: Stage,
         stream: Stream,
         report: Callable[[Trial], bool],
-        clock: Callable[[], float] = working_seconds,
         loss: Loss = log_squares,
     ):
         self.loss, self.precision = loss, _PRECISION
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
-        self.until, self.report, self.clock = until, report, clock
+        # The whole search, and the part of it that is under way.
+        self.stage = self.part = stage
+        self.report = report
         self.order = stream.generator().permutation(len(Y))
         self.trials: list[Trial] = []
         self.refined: list[Trial] = []
@@ -199,10 +198,21 @@ class KernelSearch:
             self.Y[rows],
             self.weight[rows],
             self._ties(form, numbers, turn is not None),
-            lambda: self.clock() > self._until,
+            partial(self._spend, len(rows)),
             self.loss,
             self.precision if precision is None else precision,
         )
+
+    def _spend(self, n: int) -> bool:
+        """Charge an evaluation on n rows, and return whether there was time for it."""
+        is_allowed = not self.part.over
+        self.stage.work.charge(self._seconds(n))
+        return is_allowed
+
+    def _seconds(self, n: int) -> float:
+        """Return the work of an evaluation on n rows."""
+        n_columns = len(self.blocks[next(iter(self.blocks))])
+        return evaluation_seconds(n, n_columns, self.Y.shape[1])
 
     def _objective_of(
         self, trial: Trial, rows: np.ndarray, precision: float | None = None
@@ -223,7 +233,7 @@ class KernelSearch:
         trial = Trial(
             *kind,
             kernel=goal.kernel(theta),
-            alpha=math.exp(theta[-1]),
+            alpha=goal.alpha(theta),
             error=error,
             n_rows=len(goal.X),
             seconds=working_seconds() - began,
@@ -238,7 +248,7 @@ class KernelSearch:
 
     @property
     def _over(self) -> bool:
-        return self.stopped or self.clock() > self._until
+        return self.stopped or self.part.over
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
@@ -347,6 +357,7 @@ class KernelSearch:
         """
         began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
         X = start.turned(self.rows[start.numbers][rows])
+        self._spend(len(rows))
         found = directions_of(
             start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
         )
@@ -378,7 +389,7 @@ class KernelSearch:
 
     def again(self, like: Trial, rows: np.ndarray) -> Trial:
         """Learn the kernel and metric of a trial from these rows only."""
-        self.order, self._until, n = rows, self.until, len(rows)
+        self.order, n = rows, len(rows)
         form = like.form
         if like.turn is not None:
             base = form.partition(" + ")[0]
@@ -392,9 +403,8 @@ class KernelSearch:
 
     def run(self) -> list[Trial]:
         """Return the best trials, refined ones first."""
-        self._began = self.clock()
-        seconds = _FIRST_SHARE * (self.until - self._began)
-        self._until, n = self._began + seconds, self._first_rows(seconds)
+        seconds = _FIRST_SHARE * self.stage.left
+        self.part, n = self.stage.part(seconds), self._first_rows(seconds)
         if len(self.Y) > _MOST_ROWS:
             found = self._from_many(n)
         else:
@@ -418,12 +428,12 @@ class KernelSearch:
                 break
             found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
         found.sort(key=lambda trial: trial.objective)
-        more = self._planned_rows(_FIRST_EVALUATIONS, _REFINED * _REFINED_STEPS, n)
+        more = self._planned_rows(_REFINED * _REFINED_STEPS, n)
         if more > n and not self.stopped:
             found = self._each(
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
-        self._until = self.until
+        self.part = self.stage
         if is_noisy(self.loss) and not self._over:  # many lengthscales overfit labels
             found.append(self.plain(found[0].n_rows))
             found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
@@ -490,10 +500,9 @@ class KernelSearch:
         pairs = [(start, start.form) for start in starts]
         pairs += self._relatives(starts)
         steps = len(pairs) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
-        evaluations = len(starts) * len(_SPREADS) * len(_ALPHAS)
-        n = self._planned_rows(evaluations, steps, n)
+        n = self._planned_rows(steps, n)
         share = len(pairs) * _TRIED_STEPS / steps
-        self._until = self.clock() + share * (self.until - self.clock())
+        self.part = self.stage.part(share * self.stage.left)
         found: list[Trial] = []
         for start, form in pairs:
             if found and self._over:
@@ -513,24 +522,22 @@ class KernelSearch:
         losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
-    def _planned_seconds(self, n: int) -> float:
-        """Estimate the seconds for an evaluation on n rows."""
-        columns = _COLUMN_SECONDS * len(self.blocks["standard"])
-        return (_STEP_SECONDS + columns) * (n / _FIRST_ROWS) ** _ORDER
-
     def _first_rows(self, seconds: float) -> int:
-        """Return the number of rows with which all first descents finish in time."""
-        planned = _FIRST_EVALUATIONS * self._planned_seconds(_FIRST_ROWS)
-        n = _FIRST_ROWS * (max(seconds, 0.0) / planned) ** (1 / _ORDER)
-        return int(min(max(n, _LEAST_ROWS), _FIRST_ROWS, len(self.Y)))
+        """Return the number of rows with which all first descents end in time.
 
-    def _planned_rows(self, evaluations: int, steps: int, n: int) -> int:
-        """Return the number of rows per step that the remaining time allows."""
-        left = self.until - self._began - evaluations * self._planned_seconds(n)
-        affordable = (max(left, 0.0) / (steps * self._planned_seconds(1))) ** (
-            1 / _ORDER
+        If even few rows take too long, there are fewer still, on which isotropic
+        kernels at least can be compared.
+        """
+        least = largest(
+            self._seconds, seconds / _ISOTROPIC_EVALUATIONS, _FEWEST_ROWS, _LEAST_ROWS
         )
-        return int(max(n, min(affordable, len(self.Y), _MOST_ROWS)))
+        n = largest(self._seconds, seconds / _FIRST_EVALUATIONS, least, _FIRST_ROWS)
+        return min(n, _FIRST_ROWS, len(self.Y))
+
+    def _planned_rows(self, steps: int, n: int) -> int:
+        """Return the number of rows, at least n, of so many steps in what is left."""
+        most = min(len(self.Y), _MOST_ROWS)
+        return largest(self._seconds, self.stage.left / steps, n, most)
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
         for numbers in self.rows:
@@ -574,6 +581,7 @@ class KernelSearch:
         self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
     ) -> float:
         """Return the leave-one-out loss of the last `n_judges` of the rows."""
+        self._spend(len(rows))
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
@@ -626,11 +634,11 @@ class KernelSearch:
         found = kinds_first(found)
         for position, trial in enumerate(found[:_REFINED]):
             # A trial that has used up its share takes no time from the next.
-            self._until, now = self.until, self.clock()
+            self.part = self.stage
             if refined and self._over:
                 break
-            last = position == min(len(found), _REFINED) - 1
-            self._until = self.until if last else now + (self.until - now) / 2
+            if position < min(len(found), _REFINED) - 1:
+                self.part = self.stage.part(self.stage.left / 2)
             refined.append(refined_of(trial))
         refined.sort(key=lambda trial: trial.objective)
         return refined + found[len(refined) :]

@@ -1,0 +1,117 @@
+"""Dates in tables, as days since 1970."""
+
+import re
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from randkern._extras import import_extra
+from randkern._validation import cell, days_of, is_time
+from randkern.exceptions import DataFileError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+# Day and month, in either order, then the year.
+WRITTEN_DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4})(?!\d)")
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def dates_as_days(
+    frame: "pd.DataFrame",
+    keep: Collection[str] = (),
+    *,
+    dayfirst: bool | None = None,
+) -> "pd.DataFrame":
+    """Return a table with dates as days since 1970 and durations as days.
+
+    Text files hold dates as strings: a column holds dates if all of its values look
+    like 2026-11-22, with or without a time; or, if `dayfirst` is True or False, like
+    22/11/2026 or 11/22/2026.
+
+    Columns in `keep` are unchanged. A string column of which most values are dates,
+    but not all, raises a DataFileError that names a row.
+    """
+    pandas = import_extra("pandas", "Reading dates", "data")
+    found = {}
+    for name in frame.columns:
+        column = frame[name]
+        if name in keep or pandas.api.types.is_numeric_dtype(column.dtype):
+            continue
+        if is_time(column):
+            found[name] = days_of(column)
+        elif _are_mostly_dates(column, dayfirst):
+            days = days_of_texts(name, column, dayfirst)
+            if days is not None:
+                found[name] = days
+    frame = frame.copy(deep=False) if found else frame
+    for name, days in found.items():
+        frame[name] = days
+    return frame
+
+
+def _are_mostly_dates(column: "pd.Series", dayfirst: bool | None) -> bool:
+    n_present = int(column.notna().sum())
+    n_dates = sum(_is_date(str(value), dayfirst) for value in column.dropna())
+    return 0 < n_dates and n_dates >= n_present / 2
+
+
+def _is_date(text: str, dayfirst: bool | None) -> bool:
+    written = dayfirst is not None and WRITTEN_DATE.match(text) is not None
+    return written or _ISO.match(text) is not None
+
+
+def days_of_texts(
+    name: str,
+    column: "pd.Series",
+    dayfirst: bool | None = None,
+    *,
+    most: bool = True,
+) -> np.ndarray | None:
+    """Return the days of a column of dates in texts.
+
+    Values that are no dates raise a DataFileError that names a row; if they are most
+    values (despite how they begin), return None, unless the column is known not to be
+    `most` texts but dates.
+    """
+    import pandas
+
+    texts = column.astype(object)
+    if dayfirst is not None:
+        texts = texts.map(lambda text: _as_iso(str(text), dayfirst), na_action="ignore")
+    times = pandas.to_datetime(texts, format="ISO8601", errors="coerce", utc=True)
+    days = days_of(times)
+    for row in np.flatnonzero(times.isna() & column.notna()):
+        days[row] = _day(str(texts.iloc[row]))
+    odd = np.flatnonzero(np.isnan(days) & column.notna())
+    if most and len(odd) > column.notna().sum() / 2:
+        return None
+    if len(odd):
+        raise DataFileError(
+            f"column {name!r} holds dates but for {len(odd):,} rows: "
+            f"{cell(column, odd)}; mend or empty it"
+        )
+    return days
+
+
+def _as_iso(text: str, dayfirst: bool) -> str:
+    """Return a date such as 22/11/2026 as 2026-11-22; other texts are unchanged."""
+    match = WRITTEN_DATE.match(text)
+    if match is None:
+        return text
+    first, second, year = match.groups()
+    day, month = (first, second) if dayfirst else (second, first)
+    return f"{year}-{int(month):02}-{int(day):02}{text[match.end() :]}"
+
+
+def _day(text: str) -> float:
+    """Return the days since 1970 of a date beyond pandas 2's range, NaN if invalid."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return np.nan
+    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _START
+    return since / timedelta(days=1)

@@ -1,0 +1,258 @@
+"""What regression and classification of tables share: rows, search, and reports."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from itertools import count
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing, check_consistent_length
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _num_samples,
+    check_is_fitted,
+)
+
+from randkern._random import Stream
+from randkern._validation import check_given
+from randkern._warnings import ignoring
+from randkern.exceptions import DeadlineWarning
+from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.encoder import checked_table, encoder_to_arrays
+from randkern.tabular.learning import MOST_JUDGED, Learning
+from randkern.tabular.leave_one_out import is_noisy, log_squares
+from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
+from randkern.tabular.search import Trial
+from randkern.tabular.warm_start import Candidates
+from randkern.tabular.work import Stage, Work, encoding_seconds
+
+# Weights below this share of the largest are zero: penalties are divided by weights.
+_LEAST_WEIGHT = 1e-100
+# The most rows that a search uses.
+_MOST_SEARCHED = 10_000
+# The share of the time limit that importances may take when they are first read.
+_IMPORTANCES_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows with labels or targets, and whether weights were passed.
+
+    `unit` is what the weights have been divided by.
+    """
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    weighted: bool
+    unit: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: np.ndarray) -> Rows:
+        X = _safe_indexing(self.X, rows)
+        return replace(self, X=X, y=self.y[rows], weight=self.weight[rows])
+
+    def used(self, name: str) -> Rows:
+        """Return the rows with positive weight; raise if an estimator needs more."""
+        kept = np.flatnonzero(self.weight)
+        if len(kept) < 2:
+            raise ValueError(
+                f"{name} needs at least 2 rows with positive weight, "
+                f"got n_samples = {len(kept)}."
+            )
+        return self if len(kept) == len(self) else self.take(kept)
+
+    def merged(self, work: Work) -> Rows:
+        """Merge copies of a row and sum their weights.
+
+        Otherwise the leave-one-out errors of copies would be too small.
+        """
+        if len(self) > MOST_FACTORISED:
+            return self
+        encoder = encoder_to_arrays("standard")
+        with ignoring(UserWarning):  # a later fit warns
+            encoder.fit(self.X, sample_weight=self.weight)
+        sizes = encoder.n_features_in_, len(encoder.columns_)
+        work.charge(encoding_seconds(len(self), *sizes))
+        found = different_rows(encoder.transform(self.X), self.y, self.weight)
+        if found is None or (len(found[0]) == len(self) and not self.weighted):
+            return self
+        rows, weight = found
+        return replace(self.take(rows), weight=weight)
+
+    def normalised(self) -> Rows:
+        """Return rows whose weights have mean 1."""
+        unit = float(self.weight.mean())
+        return replace(self, weight=self.weight / unit, unit=unit)
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """The weights for encoders, which repeat rows; None if they are equal."""
+        equal = not self.weighted and (self.weight == self.weight[0]).all()
+        return None if equal else self.unit * self.weight
+
+
+class Tabular(CallbackSupportMixin, BaseEstimator):
+    """Base class of regression and classification: rows, search, and reports."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    _loss = staticmethod(log_squares)
+
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray]:
+        """Return checked rows and weights."""
+        self._validate_params()
+        check_given(self, y)
+        if not (self.warm_start and hasattr(self, "_candidates")):
+            self._candidates: Candidates | None = None
+        is_first = self._candidates is None
+        X = checked_table(self, X, is_first, least_rows=2)
+        check_consistent_length(X, y)
+        n = _num_samples(X)
+        weight = np.ones(n)
+        if sample_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, np.empty((n, 1)), ensure_non_negative=True
+            )
+            if not weight.any():
+                raise ValueError("sample_weight is zero for all rows.")
+            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
+        return X, weight
+
+    def _n_searched(self, n: int) -> int:
+        """Return the number of rows to search, which a step uses in part."""
+        return min(n, _MOST_SEARCHED)
+
+    def _learning(
+        self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
+    ) -> Learning:
+        """Return what is learned from."""
+        most = self._n_searched(len(table))
+        return Learning.of(table, counts, most, self._loss, stream, work)
+
+    def _search(
+        self, learning: Learning, stage: Stage, stream: Stream, report: FitReport
+    ) -> tuple[list[Trial], bool]:
+        """Return the best trials, and whether a callback has stopped the search.
+
+        Stores all trials; a warm start returns the last fit's trials.
+        """
+        report.begin(lambda _: {})
+        numbers = count(1)
+
+        def tell(trial: Trial) -> bool:
+            return report.step(next(numbers), None)
+
+        known: list[Trial] = []
+        if self._candidates is not None:
+            known = list(self._candidates.encoded(learning.encoders))
+        if known:
+            is_stopped = any([tell(trial) for trial in known])
+            self._keep_trials(known)
+            return known, is_stopped
+        search = learning.search(stage, stream.child("search"), tell)
+        self._keep_trials(search.trials)
+        return search.refined, search.stopped
+
+    def _keep_trials(self, trials: list[Trial]) -> None:
+        """Store the leaderboard."""
+        self._trials: list[dict[str, Any]] = [
+            {
+                "kernel": trial.form,
+                "numbers": trial.numbers,
+                "metric": trial.metric,
+                "rows": trial.n_rows,
+                "error": trial.error,
+                "seconds": trial.seconds,
+            }
+            for trial in trials
+        ]
+
+    def _keep_effects(
+        self, learning: Learning, parts: list[tuple[float, Trial]], is_stopped: bool
+    ) -> None:
+        """Store what importances are computed from."""
+        shown = learning.searched[:MOST_JUDGED]
+        names = {trial.numbers for _, trial in parts}
+        self._effects = ColumnEffects(
+            parts,
+            {name: learning.codes[name][:MOST_JUDGED] for name in names},
+            {name: learning.encoders[name].columns_ for name in names},
+            {name: learning.encoders[name].blocks_ for name in names},
+            learning.table.Y[shown],
+            learning.table.weight[shown],
+            is_labels=is_noisy(self._loss),
+            seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
+        )
+        self._importances: np.ndarray | None = None
+
+    def _report(self, work: Work, n: int, n_used: int) -> None:
+        """Store the report of a fit, and warn if its deadline has cut something."""
+        self.fit_report_: dict[str, Any] = {
+            "rows": n,
+            "rows_used": n_used,
+            "budget": work.limit,
+            "work": work.spent,
+            "cut": list(work.cut),
+        }
+        if work.cut:
+            warnings.warn(
+                f"time_limit={self.time_limit:g} seconds have cut short "
+                f"{', '.join(work.cut)}: this machine is slower or busier than plans "
+                "assume, and another fit may give another model. Raise time_limit; "
+                "fit_report_ shows what was done.",
+                DeadlineWarning,
+                stacklevel=5,  # the call of fit, within two decorators
+            )
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        check_is_fitted(self)
+        if self._importances is None:
+            self._importances = self._effects.shares(self.n_features_in_)
+        return self._importances
+
+    @property
+    def leaderboard_(self) -> Any:
+        check_is_fitted(self)
+        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
+        try:
+            import pandas as pd
+        except ImportError:
+            return trials
+        return pd.DataFrame(trials)
+
+    def _rows_of(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return checked_table(self, X, reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,219 @@
+"""What a fit knows once its table is encoded: kernels are learned and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from randkern._random import Stream, root_stream
+from randkern._warnings import ignoring
+from randkern.data import row_blocks
+from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
+from randkern.tabular.model import Table, adapted
+from randkern.tabular.search import KernelSearch, Trial
+from randkern.tabular.work import (
+    Stage,
+    Work,
+    encoding_seconds,
+    evaluation_seconds,
+    exact_seconds,
+    largest,
+)
+
+# Largest number of rows to which lengthscales are adapted, and the ratio to the rows
+# they were learned from at which this starts.
+_MOST_ADAPTED = 6000
+_ADAPTED_SHARE = 1.2
+# Approximate number of fits that this takes.
+_ADAPTING_FITS = 12
+# Largest number of rows on which trials, and the fits of a blend, are evaluated.
+MOST_JUDGED = 2000
+MOST_MEMBERS = 3
+# Rows encoded at a time.
+_ENCODED_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The rows and encoders of a fit, from which kernels are learned.
+
+    `order` is a random order of the table's rows. The search uses the first of them,
+    `searched`, whose codes for each scaling of numbers are `codes`. `counts` are the
+    weights of the rows for encoders, None if they are equal.
+    """
+
+    table: Table
+    order: np.ndarray
+    searched: np.ndarray
+    encoders: dict[str, TabularEncoder]
+    codes: dict[str, np.ndarray]
+    counts: np.ndarray | None
+    loss: Loss
+    work: Work
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        counts: np.ndarray | None,
+        most_searched: int,
+        loss: Loss,
+        stream: Stream,
+        work: Work,
+    ) -> Learning:
+        """Draw the order of rows; fit the encoders, and encode the first rows."""
+        order = stream.child("searched").generator().permutation(len(table))
+        searched = order[:most_searched]
+        standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
+        encoders = {"standard": standard}
+        if len(standard._varying):
+            with ignoring(UserWarning):  # what the first has warned of
+                encoders["quantile"] = encoder_to_arrays("quantile").fit(
+                    table.X, sample_weight=counts
+                )
+        sample = _safe_indexing(table.X, searched)
+        codes = {name: each.transform(sample) for name, each in encoders.items()}
+        learning = cls(table, order, searched, encoders, codes, counts, loss, work)
+        for encoder in encoders.values():
+            learning._charge_encoding(encoder, len(table))
+        return learning
+
+    def _charge_encoding(self, encoder: TabularEncoder, n: int) -> None:
+        sizes = encoder.n_features_in_, len(encoder.columns_)
+        self.work.charge(encoding_seconds(n, *sizes))
+
+    def n_columns(self, trial: Trial) -> int:
+        """Return the number of columns of the trial's kernel."""
+        codes = self.codes[trial.numbers]
+        return codes.shape[1] if trial.turn is None else trial.turn.shape[1]
+
+    def sample(self, trial: Trial) -> np.ndarray:
+        """Return the searched rows, encoded for the kernel of a trial."""
+        return trial.turned(self.codes[trial.numbers])
+
+    def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
+        """Return rows encoded in blocks for the kernel of a trial."""
+        encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
+        self._charge_encoding(encoder, _num_samples(X))
+        parts = [
+            trial.turned(encoder.transform(_safe_indexing(X, rows)))
+            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def encoded_table(
+        self, trial: Trial, table: Table, dtype: str = "float64"
+    ) -> Table:
+        """Return a table with its rows encoded for the kernel of a trial."""
+        return replace(table, X=self.encoded(trial, table.X, dtype))
+
+    def search(
+        self, stage: Stage, stream: Stream, report: Callable[[Trial], bool]
+    ) -> KernelSearch:
+        """Return a search that has run."""
+        blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
+        Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
+        search = KernelSearch(
+            self.codes, blocks, Y, weight, stage, stream, report, self.loss
+        )
+        search.run()
+        return search
+
+    def relearned(
+        self, trial: Trial, positions: np.ndarray, stage: Stage
+    ) -> Trial | None:
+        """Return a trial's kernel learned from some of the searched rows only.
+
+        None if there is nothing to learn from them, or it has to end early.
+        """
+        Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
+        codes = self.codes[trial.numbers]
+        blocks = self.encoders[trial.numbers].blocks_
+        return relearned(trial, codes, blocks, Y, weight, positions, stage, self.loss)
+
+    def adapted(self, trial: Trial, stage: Stage, most: int = _MOST_ADAPTED) -> Trial:
+        """Return a trial adapted to more rows than it was learned from.
+
+        Their number allows several factorisations in the stage.
+        """
+        n_columns = self.n_columns(trial)
+        m = largest(
+            lambda n: _ADAPTING_FITS * exact_seconds(n, n_columns),
+            stage.left,
+            least=1,
+            most=min(len(self.table), most),
+        )
+        if m < _ADAPTED_SHARE * trial.n_rows or stage.over:
+            return trial
+        # Rows unknown to the search come last: they evaluate it.
+        some = self.encoded_table(trial, self.table.take(self.order[:m]))
+        kernel, alpha = adapted(trial.kernel, trial.alpha, some, stage, self.loss)
+        return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
+
+    def judged(
+        self, trials: Sequence[Trial], stage: Stage, adapting: float
+    ) -> list[tuple[Trial, np.ndarray]]:
+        """Return trials with their leave-one-out residuals, best first.
+
+        Residuals are multiplied by the roots of weights. If possible, trials are
+        evaluated on more rows than they were learned from: adapting each of the best
+        to them may take `adapting` seconds of work.
+        """
+        rows = self.searched[:MOST_JUDGED]
+        Y, w = self.table.Y[rows], self.table.weight[rows]
+        judged: list[tuple[float, Trial, np.ndarray]] = []
+        for at, trial in enumerate(trials):
+            if judged and stage.over:
+                break
+            if at < MOST_MEMBERS:
+                trial = self.adapted(trial, stage.part(adapting), len(rows))
+            U, residuals = self.sample(trial)[: len(rows)], None
+            while residuals is None:  # more rows may need a larger penalty
+                self.work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
+                if residuals is None:
+                    trial = replace(trial, alpha=10 * trial.alpha)
+            loss, _ = self.loss(Y - residuals, Y, w)
+            if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
+                loss += 2 * trial.optimism(len(rows))
+            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
+        judged.sort(key=itemgetter(0))
+        return [(trial, residuals) for _, trial, residuals in judged]
+
+
+# Fewer rows than this teach no kernel.
+_LEAST_LEARNED = 8
+
+
+def relearned(
+    trial: Trial,
+    codes: np.ndarray,
+    blocks: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    positions: np.ndarray,
+    stage: Stage,
+    loss: Loss,
+) -> Trial | None:
+    """Return a trial's kernel learned from some rows only.
+
+    None if there is nothing to learn from them, or it has to end early.
+    """
+    varies = np.ptp(Y[positions], axis=0).any()
+    if len(positions) < _LEAST_LEARNED or not varies or stage.over:
+        return None
+    search = KernelSearch(
+        {trial.numbers: codes},
+        {trial.numbers: blocks},
+        *(Y, weight, stage, root_stream(0), lambda _: False, loss),
+    )
+    found = search.again(trial, positions)
+    return None if stage.over else found

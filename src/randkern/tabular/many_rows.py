@@ -1,0 +1,136 @@
+"""Regression on more rows than one exact solve bears."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
+from randkern.solvers import PCG
+from randkern.tabular.learning import Learning
+from randkern.tabular.model import (
+    MEMORY_LIMIT,
+    Member,
+    Table,
+    factorised_rows,
+    fit_quietly,
+    fit_ridge,
+    iterating_seconds,
+    iterations_within,
+    plan_of,
+    stopping,
+)
+from randkern.tabular.search import Trial
+from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
+
+# The multiples of the penalty from which a fit of landmarks chooses.
+_MULTIPLES = np.logspace(-2, 2, 9)
+# Share of the time for what follows the last fit, and the least for that fit.
+_AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
+
+
+def fit_many(
+    trial: Trial,
+    table: Table,
+    apart: Table,
+    learning: Learning,
+    weighted: bool,
+    seed: int,
+    stage: Stage,
+) -> tuple[Member, int]:
+    """Return the better of two fits on the held-out rows, and its number of rows.
+
+    One is exact, on as many rows as time allows, the other uses all rows.
+    """
+    encoder = learning.encoders[trial.numbers]
+    U_apart = trial.turned(encoder.transform(apart.X))
+    part, m = _fit_part(trial, table, learning, stage)
+    # Use tiles of the Gram matrix, or as many features as fit in memory.
+    encoder = copy(encoder).set_params(dtype="float32")
+    U = learning.encoded(trial, table.X, "float32")
+    weight = table.weight if weighted else None
+    whole = _fit_whole(trial, U, table.Y, weight, seed, stage)
+    member = Member(1.0, encoder, whole, trial.turn)
+    size, errors = table.Y.std(axis=0), []
+    size[size == 0] = 1.0
+    for fit in (part, whole):
+        if fit is not None:
+            predicted = fit.predict(U_apart).reshape(apart.Y.shape)
+            errors.append(float((((predicted - apart.Y) / size) ** 2).mean()))
+    if whole is None or errors[0] < errors[1]:
+        encoder = learning.encoders[trial.numbers]
+        return Member(1.0, encoder, part, trial.turn), m
+    return member, len(table)
+
+
+def _fit_part(
+    trial: Trial, table: Table, learning: Learning, stage: Stage
+) -> tuple[Any, int]:
+    """Fit the exact kernel to some rows; return the fit and their number."""
+    n_columns = learning.n_columns(trial)
+    left = max(stage.left, _LEAST_SHARE * stage.work.limit)
+    m = min(factorised_rows(left / 3), len(table))
+    seconds = exact_seconds(m, n_columns)
+    if (allowed := stage.affordable(seconds)) < seconds:
+        m = min(factorised_rows(allowed), m)
+    stage.work.charge(exact_seconds(m, n_columns))
+    order = np.arange(m)
+    some = learning.encoded_table(trial, table.take(order))
+    return fit_ridge(trial.kernel, trial.alpha, some, order), m
+
+
+def _fit_whole(
+    trial: Trial,
+    U: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray | None,
+    seed: int,
+    stage: Stage,
+) -> Any:
+    """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
+    n, n_columns = U.shape
+    limit = stage.work.limit
+    left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
+
+    def planned(left: float) -> tuple[str, int, int, float]:
+        plan, D = plan_of(n, left)
+        if plan == "factorise":  # after the Gram matrix
+            spare = left - 2 * gram_seconds(n, n_columns)
+            plan, D = plan_of(n, max(spare, _LEAST_SHARE * limit))
+        n_iter = iterations_within(n, left)
+        if plan == "factorise":
+            return plan, D, n_iter, exact_seconds(n, n_columns)
+        if plan == "iterate":
+            return plan, D, n_iter, iterating_seconds(n, n_iter)
+        return plan, D, n_iter, landmark_seconds(n, D, n_columns)
+
+    plan, D, n_iter, seconds = planned(left)
+    if (allowed := stage.affordable(seconds)) < seconds:
+        plan, D, n_iter, seconds = planned(allowed)
+        if allowed < seconds / 2:
+            return None
+    stage.work.charge(seconds)
+    shared: dict[str, Any] = {
+        "fit_intercept": True,
+        "memory_limit": MEMORY_LIMIT,
+        "random_state": seed,
+    }
+    whole: Any
+    if D:  # all rows may need another penalty
+        alphas = (trial.alpha * _MULTIPLES).tolist()
+        whole = KernelRidgeRegressorCV(
+            trial.kernel, alphas, D, features="nystrom", **shared
+        )
+    else:
+        solver: Any = "cholesky"
+        if plan == "iterate":
+            solver = PCG(max_iter=n_iter, callback=stopping(stage))
+        whole = KernelRidgeRegressor(
+            trial.kernel, trial.alpha, None, solver=solver, **shared
+        )
+    fit_quietly(whole, U, Y, weight)
+    if plan == "iterate":  # without the callback, and as far as it got
+        whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
+    return whole

@@ -1,0 +1,270 @@
+"""Fits of tables: counted work, deadlines, and targets without noise."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import randkern as rk
+from randkern.exceptions import DeadlineWarning
+from randkern.tabular import classifier as classification
+from randkern.tabular import estimators
+from randkern.tabular.work import Work, evaluation_seconds, largest
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+RNG = np.random.default_rng(7)
+
+
+class Clock:
+    """A clock that a test sets; by `step`, it advances whenever it is read."""
+
+    def __init__(self, step=0.0):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+# -- work and deadlines ----------------------------------------------------------------
+
+
+def test_a_stage_ends_with_its_work_or_with_its_deadline():
+    clock = Clock()
+    work = Work(10.0, clock)
+    stage = work.stage("the search", 4.0, deadline=6.0)
+    assert not stage.over and stage.left == 4.0
+    assert stage.fits(4.0) and not stage.fits(4.1)
+    work.charge(4.1)
+    assert stage.over and not work.cut  # it has done its work
+    later = work.stage("the last fit", 100.0)
+    assert later.until == 10.0
+    clock.now = 8.2  # twice as slow as planned
+    assert later.fits(0.5) and not later.fits(2.0)
+    assert work.cut == ["the last fit"]
+    assert later.affordable(0.5) == 0.5
+    assert later.affordable(2.0) == pytest.approx(0.9)
+    clock.now = 10.1
+    assert later.over
+
+
+def test_parts_end_before_their_stage():
+    work = Work(10.0, Clock())
+    stage = work.stage("the search", 4.0)
+    part = stage.part(1.0)
+    assert (part.until, stage.part(9.0).until) == (1.0, 4.0)
+    work.charge(1.5)
+    assert part.over and not stage.over
+
+
+def test_the_largest_size_within_the_time():
+    for seconds in (0.0, 3.0, 25.0, 26.0, 1e9):
+        squares = [n for n in range(2, 9) if n**2 <= seconds]
+        expected = max(squares, default=2)
+        assert largest(lambda n: n**2, seconds, 2, 8) == expected
+    assert largest(lambda n: n, 3.0, 5, 4) == 5
+
+
+def test_work_grows_with_every_size():
+    least = evaluation_seconds(100, 10, 2)
+    for sizes in ((110, 10, 2), (100, 11, 2), (100, 10, 3)):
+        assert evaluation_seconds(*sizes) > least
+
+
+def table_of(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    X["e"] = rng.choice(["x", "y", "z"], n)
+    value = np.sin(2 * X["a"]) + X["b"] * (X["e"] == "x") + 0.2 * rng.normal(size=n)
+    return X, value.to_numpy()
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+@pytest.mark.parametrize("n", [60, 2600])
+def test_a_deadline_that_cuts_warns_and_leaves_a_model(kind, n, monkeypatch):
+    """With a clock by which little gets done in time."""
+    X, y = table_of(n)
+    make = rk.TabularRegressor
+    if kind == "classification":
+        make, y = rk.TabularClassifier, y > 0
+    for room in (estimators, classification):
+        monkeypatch.setattr(room, "Work", partial(Work, clock=Clock(step=0.5)))
+    model = make(4, random_state=0)
+    with pytest.warns(DeadlineWarning, match="cut short the search") as caught:
+        model.fit(X, y)
+    assert caught[0].filename == __file__
+    report = model.fit_report_
+    assert report["rows"] == n and 0 < report["rows_used"] <= n
+    assert "the search" in report["cut"]
+    assert report["budget"] == 4 and 0 < report["work"] < 4
+    assert model.score(X, y) > 0.5
+    assert len(model.leaderboard_) >= 1
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    if kind == "regression":
+        assert model.predict_interval(X[:5]).shape == (5, 2)
+
+
+def test_a_fit_with_enough_time_reports_no_cut():
+    X, y = table_of(80)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeadlineWarning)
+        model = rk.TabularRegressor(20, random_state=0).fit(X, y)
+    report = model.fit_report_
+    assert report["cut"] == [] and report["rows_used"] == 80
+    assert 0 < report["work"] < 20
+
+
+def test_rows_beyond_the_budget_are_not_used(monkeypatch):
+    monkeypatch.setattr(estimators, "most_rows", lambda seconds: 3000)
+    monkeypatch.setattr(estimators, "plan_of", lambda n, s: ("features", 500))
+    X, y = table_of(6000)
+    model = rk.TabularRegressor(3, random_state=0).fit(X, y)
+    report = model.fit_report_
+    assert report["rows"] == 6000 and report["rows_used"] <= 3000
+    assert model.score(X, y) > 0.7
+
+
+BUSY = "import time\nend = time.time() + 600\nwhile time.time() < end: pass"
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+@pytest.mark.parametrize("n", [500, 2400, 10_000, 50_000])
+def test_the_same_model_beside_busy_processes(kind, n):
+    """Bit for bit: work decides, not the clock."""
+    X, y = table_of(n)
+    make = rk.TabularRegressor
+    if kind == "classification":
+        make, y = rk.TabularClassifier, y > 0
+    # Budgets in which all kinds of plans occur; the deadline is ten times as far.
+    budget = {500: 3.0, 2400: 6.0, 10_000: 12.0, 50_000: 20.0}[n]
+
+    def fitted():
+        with pytest.MonkeyPatch.context() as patched:
+            for room in (estimators, classification):
+                patched.setattr(room, "Work", SlowDeadline)
+            return make(budget, random_state=0).fit(X, y)
+
+    models = [fitted()]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
+    try:
+        models.append(fitted())
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    kind = "predict" if make is rk.TabularRegressor else "predict_proba"
+    quiet, loaded = (getattr(model, kind)(X[:500]) for model in models)
+    assert all(model.fit_report_["cut"] == [] for model in models)
+    assert np.array_equal(quiet, loaded)
+    first, second = (model.fit_report_ for model in models)
+    assert first == second
+
+
+class SlowDeadline(Work):
+    """Work whose clock is real, but of ten times slower seconds."""
+
+    @property
+    def elapsed(self):
+        return super().elapsed / 20
+
+
+# -- threads ---------------------------------------------------------------------------
+
+
+def test_threads_leave_the_filters_of_warnings():
+    X, y = table_of(60)
+    model = rk.TabularClassifier(1, random_state=0).fit(X, y > 0)
+    unseen = X.assign(e="never")
+    before = list(warnings.filters)
+    expected = model.predict_proba(unseen)
+    found = []
+
+    def predict():
+        for _ in range(50):
+            found.append(np.array_equal(model.predict_proba(unseen), expected))
+
+    threads = [threading.Thread(target=predict) for _ in range(8)]
+    fits = [
+        threading.Thread(target=rk.TabularClassifier(0.2).fit, args=(X, y > 0))
+        for _ in range(2)
+    ]
+    for thread in [*threads, *fits]:
+        thread.start()
+    for thread in [*threads, *fits]:
+        thread.join()
+    assert len(found) == 400 and all(found)
+    assert list(warnings.filters) == before
+
+
+# -- targets without noise -------------------------------------------------------------
+
+
+def checked(X, y, new, truth, limit=5):
+    """Return the relative error of a fit, and check it against what the fit says."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = rk.TabularRegressor(limit, random_state=0).fit(X, y)
+    size = truth.std() or 1.0
+    error = np.sqrt(np.mean((model.predict(new) - truth) ** 2)) / size
+    low, high = model.predict_interval(new).T
+    slack = 1e-10 * size  # rounding errors
+    inside = (low - slack <= truth) & (truth <= high + slack)
+    assert inside.mean() > 0.7
+    return error
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-12, 1e-8])
+@pytest.mark.parametrize(
+    ("n", "d"), [(10, 1), (10, 2), (60, 1), (60, 5), (60, 20), (300, 3), (3000, 2)]
+)
+def test_linear_targets(n, d, noise):
+    rng = np.random.default_rng(100 * n + d)
+    X, new = rng.uniform(-30, 40, size=(n, d)), rng.uniform(-30, 40, size=(200, d))
+    slope = rng.normal(size=d)
+    y = X @ slope * 1.8 + 32
+    y = y + noise * y.std() * rng.normal(size=n)
+    limit = 5 if n < 1000 else 10
+    error = checked(X, y, new, new @ slope * 1.8 + 32, limit)
+    assert error < 1e-5 + 10 * noise
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e6, 1e7), (1e-6, 0.0), (1.0, 1e6)])
+def test_units_of_linear_targets(scale, offset):
+    rng = np.random.default_rng(5)
+    X, new = rng.normal(size=(40, 3)), rng.normal(size=(100, 3))
+    slope = np.array([1.0, -2.0, 0.3])
+    error = checked(X, scale * X @ slope + offset, new, scale * new @ slope + offset)
+    assert error < 1e-6
+
+
+def test_training_rows_of_a_line():
+    X = np.linspace(0, 10, 10)[:, None]
+    model = rk.TabularRegressor(10, random_state=0).fit(X, 2 * X[:, 0])
+    np.testing.assert_allclose(model.predict(X), 2 * X[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_squares(d):
+    rng = np.random.default_rng(d)
+    X, new = rng.normal(size=(80, d)), rng.uniform(-1, 1, size=(100, d))
+    error = checked(X, (X**2).sum(axis=1), new, (new**2).sum(axis=1))
+    assert error < 1e-3
+
+
+def test_constants():
+    X, new = RNG.normal(size=(30, 3)), RNG.normal(size=(20, 3))
+    assert checked(X, np.full(30, 7.0), new, np.full(20, 7.0)) < 1e-12
+
+
+def test_few_rows_of_many_columns_have_wide_intervals():
+    """Twelve rows cannot tell the slopes of ten columns."""
+    rng = np.random.default_rng(1210)
+    X, new = rng.normal(size=(12, 10)), rng.normal(size=(200, 10))
+    slope = rng.normal(size=10)
+    checked(X, X @ slope, new, new @ slope)
