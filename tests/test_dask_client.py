@@ -207,6 +207,15 @@ def test_what_reads_no_collections():
     process = clone(SUMMED["process"]).fit(*gathered(1))
     with pytest.raises(ValueError, match="return_cov needs all rows at once"):
         process.predict(X, return_cov=True)
-    for call in (process.sample_y, rk.Gaussian(1.0), rk.skeletons.TableToBases().fit):
-        with pytest.raises(TypeError, match=r"no Dask collections; pass X.compute\(\)"):
-            call(X)
+    frame = dd.from_pandas(pd.DataFrame({"a": np.arange(9.0)}), npartitions=2)
+    readers = (
+        process.sample_y,
+        rk.Gaussian(1.0),
+        rk.skeletons.TableToBases().fit,
+        rk.TabularEncoder().fit,
+        lambda rows: rk.KernelRidgeRegressor().partial_fit(rows, np.ones(9)),
+    )
+    for reader in readers:
+        for rows in (X, frame):
+            with pytest.raises(TypeError, match=r"X is a Dask .*; pass X.compute\(\)"):
+                reader(rows)

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 import scipy.stats
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
@@ -62,6 +63,19 @@ def test_the_exact_kernel_is_its_own_correction(data):
     ]
     means = [model.condition_on(X[-3:], y[-3:]).predict(X) for model in models]
     np.testing.assert_array_equal(*means)
+
+
+@pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
+def test_sparse_rows_condition_as_dense_ones(D, data):
+    X, y = data
+    process = rk.GaussianProcessRegressor(
+        rk.Gaussian(1.0), n_components=D, optimizer=None, random_state=0
+    )
+    expected = process.fit(X, y).predict(X, return_std=True)
+    rows = scipy.sparse.csr_array(X)
+    found = process.fit(rows[:50], y[:50]).condition_on(rows[50:], y[50:])
+    for one, other in zip(found.predict(rows, return_std=True), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
 
 
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])

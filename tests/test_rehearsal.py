@@ -81,8 +81,11 @@ def _inside():
 )
 def test_results_of_steps(work, result):
     steps = Steps()
-    steps.take("a step", work)
+    steps.take("a step", work, may_refuse=True)
     assert steps.records[0]["result"] == result
+    steps.take("a step with valid input", work)
+    expected = "FAILED" if result == "named error" else result
+    assert steps.records[1]["result"] == expected
 
 
 def test_narrow_intervals_fail(rng):

@@ -278,6 +278,7 @@ def check_readable(X: Any) -> None:
         raise TypeError("X is a LazyFrame, which holds no rows yet; pass X.collect().")
     if type(X).__module__.startswith("pyarrow"):
         raise TypeError(f"X is a {type(X).__name__} of pyarrow; pass X.to_pandas().")
+    refuse_dask(X, "X")
     check_kind(X, "X")
 
 
@@ -304,6 +305,12 @@ def naming_cells(X: Any) -> Iterator[None]:
         raise
 
 
+class NotFiniteError(ValueError):
+    """An entry of X is missing or infinite; `row` is the number of its row."""
+
+    row: int
+
+
 def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
     """Raise for missing and infinite numbers, naming the position of the first."""
     try:
@@ -319,9 +326,11 @@ def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
         advice = ""
         if "NaN" in str(error):
             advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
-        raise ValueError(
+        located = NotFiniteError(
             f"{error} The first is in row {row} of column {where}.{advice}"
-        ) from None
+        )
+        located.row = row
+        raise located from None
 
 
 FLOATS = (np.float64, np.float32)
@@ -569,12 +578,12 @@ def is_dask_collection(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def _refuse_dask(X: Any, reader: str) -> None:
+def refuse_dask(X: Any, name: str) -> None:
     """Raise rather than gather a Dask collection into this process."""
     if is_dask_collection(X):
         raise TypeError(
-            f"{reader} reads no Dask collections; pass X.compute() if it fits in the "
-            "memory of this process."
+            f"{name} is a Dask {type(X).__name__}, but no Dask collections are read "
+            f"here; pass {name}.compute() if it fits in the memory of this process."
         )
 
 
@@ -613,7 +622,6 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     and stores the encoder of a table's categories as ``table_encoder_``.
     """
     check_readable(X)
-    _refuse_dask(X, type(estimator).__name__)
     X = read_tensor(X)
     names = None
     check_column_order(estimator, X, reset=reset)
@@ -690,9 +698,8 @@ def check_kernel_rows(
     categories of a dataframe.
     """
     encoder = None
-    for each in (X, Y):
-        _refuse_dask(each, "a kernel")
     check_readable(X)
+    refuse_dask(Y, "Y")
     check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
     if is_table(X):

@@ -539,6 +539,11 @@ class NumpyOps(ArrayOps):
         run_over_ranges(task, len(values), values.size)
         return values
 
+    def concatenate(self, parts, axis=0):
+        if any(map(sp.issparse, parts)):
+            return (sp.hstack if axis else sp.vstack)(parts, format="csr")
+        return super().concatenate(parts, axis)
+
     def row_sums(self, X):
         """Return the sums of rows in float64."""
         return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()

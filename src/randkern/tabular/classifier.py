@@ -176,7 +176,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularClassifier:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None
+    ) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
         Parameters

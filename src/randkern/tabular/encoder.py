@@ -31,6 +31,7 @@ from randkern._validation import (
     no_numbers,
     numbers_of,
     objects_of,
+    refuse_dask,
     without_sparse_columns,
 )
 from randkern._warnings import warn
@@ -427,6 +428,7 @@ def encoder_to_arrays(numbers: str) -> TabularEncoder:
 
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
     """Return a valid dataframe unchanged, anything else as an array of floats."""
+    refuse_dask(X, "X")
     check_column_order(estimator, X, reset=reset)
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)

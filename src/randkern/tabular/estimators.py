@@ -162,7 +162,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TabularRegressor:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularRegressor:
         """Search for kernels, and fit the model.
 
         Parameters

@@ -17,7 +17,7 @@ from .steps import Steps, check, folder_of, no_worse, same
 
 #: Data sets of images, and the largest share of the error of a linear classifier.
 IMAGES = {"mnist": 0.5, "fashion-mnist": 0.9, "cifar10-squeezenet": 1.05}
-_COLUMNS = 10
+_COLUMNS, _TEST_ROWS = 10, 2_000
 #: Predictions of solvers that sum in another order.
 _SUMS = 1e-5
 
@@ -56,7 +56,7 @@ def stream(request: dict[str, Any]) -> dict[str, Any]:
     rows = rk.RowBlocks.from_parquet(files, target="y")
     kernel, alpha, n_components = rk.Gaussian(3.0), 1e-2, request["n_components"]
     model = rk.KernelRidgeRegressor(kernel, alpha, n_components, random_state=0)
-    X_test, y_test = _rows(files[0], names, 2_000)
+    X_test, y_test = _rows(files[0], names, _TEST_ROWS)
     features = rk.RandomFeatures(kernel, n_components, random_state=0)
     features.fit(X_test)
 
@@ -91,7 +91,7 @@ def stream(request: dict[str, Any]) -> dict[str, Any]:
 
     steps.take("stream: ridge equals its normal equations", normal)
     steps.take("stream: partial_fit equals fit", in_parts)
-    steps.take("stream: intervals", covered)
+    steps.take("stream: intervals", covered, may_refuse=True)
     steps.take("stream: logistic regression", classified)
     return {"records": steps.records}
 
@@ -104,7 +104,7 @@ def cluster(request: dict[str, Any]) -> dict[str, Any]:
     steps, folder = Steps(), folder_of(request)
     files = _files(folder, request["n_rows"])
     names = [f"x{j}" for j in range(_COLUMNS)]
-    X_test, _ = _rows(files[0], names, 2_000)
+    X_test, _ = _rows(files[0], names, _TEST_ROWS)
     X, y = map(np.concatenate, zip(*(_rows(f, names) for f in files), strict=True))
     kernel, n_components = rk.Gaussian(3.0), request["n_components"]
 
@@ -113,9 +113,15 @@ def cluster(request: dict[str, Any]) -> dict[str, Any]:
 
     expected = ridge().fit(X, y).predict(X_test)
 
-    def fitted(fit: Callable[[Any, Any], Any]) -> str:
-        frame = dd.read_parquet(folder / "rows")
-        model = fit(ridge(), frame)
+    def in_columns(frame: Any) -> Any:
+        return frame[names], frame["y"]
+
+    def in_arrays(frame: Any) -> Any:
+        values = frame[[*names, "y"]].to_dask_array(lengths=True)
+        return values[:, :-1], values[:, -1]
+
+    def fitted(parts: Callable[[Any], Any]) -> str:
+        model = ridge().fit(*parts(dd.read_parquet(folder / "rows")))
         return same(model.predict(X_test), expected, "predictions", _SUMS)
 
     def assigned() -> str:
@@ -128,19 +134,8 @@ def cluster(request: dict[str, Any]) -> dict[str, Any]:
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as two,
         Client(two),
     ):
-        steps.take(
-            "Dask: fit(frame[names], frame.y)",
-            lambda: fitted(lambda model, frame: model.fit(frame[names], frame["y"])),
-        )
-        steps.take(
-            "Dask: fit(arrays)",
-            lambda: fitted(
-                lambda model, frame: model.fit(
-                    frame[names].to_dask_array(lengths=True),
-                    frame["y"].to_dask_array(lengths=True),
-                )
-            ),
-        )
+        steps.take("Dask: fit(frame[names], frame.y)", partial(fitted, in_columns))
+        steps.take("Dask: fit(arrays)", partial(fitted, in_arrays))
         steps.take("Dask: assign predictions", assigned)
     return {"records": steps.records}
 

@@ -43,8 +43,13 @@ class Steps:
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
 
-    def take(self, name: str, work: Callable[[], str]) -> None:
-        """Do a step; `work` returns what was checked, or raises."""
+    def take(
+        self, name: str, work: Callable[[], str], *, may_refuse: bool = False
+    ) -> None:
+        """Do a step; `work` returns what was checked, or raises.
+
+        A named error fails the step too, unless the library `may_refuse` what it asks.
+        """
         start = time.perf_counter()
         try:
             result, message = "ok", work()
@@ -56,7 +61,12 @@ class Steps:
             result = "named error" if is_raised(error) else "FAILED"
             message = f"{type(error).__name__}: {error}"
         except Exception as error:
-            result, message = "FAILED", f"{type(error).__name__}: {error}"
+            # A method that `available_if` withholds has a reason as its cause.
+            withheld = isinstance(error, AttributeError) and error.__cause__ is not None
+            result = "named error" if withheld else "FAILED"
+            message = f"{type(error).__name__}: {error.__cause__ or error}"
+        if result == "named error" and not may_refuse:
+            result = "FAILED"
         seconds = time.perf_counter() - start
         told = {"result": result, "message": " ".join(message.split())}
         self.records.append({"step": name, **told, "seconds": seconds})

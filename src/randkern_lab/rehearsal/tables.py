@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ _FACTOR, _MORE = 1.3, 0.03
 _COVERAGE = 0.9
 #: Most rows of the files with something special.
 _FEW_ROWS = 1_000
+#: Most categories of a column that gradient boosting takes.
+_MOST_LEVELS = 250
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 #: Elements of HTML that have no end.
 _VOID = frozenset(
@@ -117,6 +120,33 @@ class _Table:
             return ("--interval", str(_COVERAGE))
         return ("--probabilities",)
 
+    @cached_property
+    def boosting(self) -> Any:
+        """Gradient boosting with defaults, an independent baseline."""
+        kind = HistGradientBoostingClassifier
+        if self.is_regression:
+            kind = HistGradientBoostingRegressor
+        model = kind(random_state=0, categorical_features="from_dtype")
+        return model.fit(self.typed(self.train), self.train["target"])
+
+    def typed(self, rows: Any) -> Any:
+        """Return rows as gradient boosting takes them, with texts as categories."""
+        import pandas as pd
+
+        frame = rows[self.columns].copy()
+        for name in self.texts:
+            levels = self.train[name].value_counts().index[:_MOST_LEVELS].astype(str)
+            values = frame[name].astype(str)
+            frame[name] = pd.Categorical(values, categories=levels)
+        return frame
+
+    @cached_property
+    def plain(self) -> Any:
+        """The predictions of a plain file of a few test rows."""
+        path = self.path("plain.csv")
+        self.test.head(_FEW_ROWS).to_csv(path, index=False)
+        return self.predicted(path, "plain-predictions.csv")
+
     def predicted(self, data: Path, out: str = "out.csv") -> Any:
         """Return the table that ``randkern predict`` writes."""
         import pandas as pd
@@ -165,7 +195,10 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         predictions.append(table.predicted(table.test_file, "test-predictions.csv"))
         check(len(predictions[0]) == len(table.y), "one prediction per row")
         error = table.error(predictions[0]["prediction"])
-        bound = _FACTOR * table.error(_boosting(table).predict(_typed(table))) + _MORE
+        bound = (
+            _FACTOR * table.error(table.boosting.predict(table.typed(table.test)))
+            + _MORE
+        )
         return no_worse(error, bound, "error")
 
     def sure() -> str:
@@ -181,9 +214,9 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         names = [name.removeprefix("probability of ") for name in P.columns]
         check(bool(np.allclose(P.sum(axis=1), 1, atol=1e-6)), "probabilities sum to 1")
         labels = [_label(value) for value in table.y]
-        boosting = _boosting(table)
-        others = [_label(value) for value in boosting.classes_]
-        theirs = log_loss(labels, boosting.predict_proba(_typed(table)), labels=others)
+        others = [_label(value) for value in table.boosting.classes_]
+        chances = table.boosting.predict_proba(table.typed(table.test))
+        theirs = log_loss(labels, chances, labels=others)
         order = np.argsort([_label(name) for name in names])
         ours = log_loss(
             labels, P.to_numpy()[:, order], labels=sorted(map(_label, names))
@@ -191,9 +224,8 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         return no_worse(ours, _FACTOR * theirs + _MORE, "log loss")
 
     def loaded() -> str:
-        frame = read_table(table.test_file)
         model = rk.load(table.model)
-        values = model.predict(frame[list(model.feature_names_in_)])
+        values = model.predict(_rows_of(table, model))
         return same(predictions[0]["prediction"], values, "the model loaded")
 
     steps.take("predict: whole file", whole)
@@ -224,8 +256,6 @@ class _Odd:
 
     def __call__(self) -> str:
         table, frame = self._table, self._frame
-        plain = table.path("plain.csv")
-        table.test.head(_FEW_ROWS).to_csv(plain, index=False)
         path = self._written()
         if self._expectation == "refused":
             missing = next(name for name in table.columns if name not in frame.columns)
@@ -240,7 +270,7 @@ class _Odd:
         )
         if self._expectation.startswith("finite"):
             return check(not found["prediction"].isna().any(), "predictions are finite")
-        expected = table.predicted(plain, "plain-predictions.csv").head(len(frame))
+        expected = table.plain.head(len(frame))
         for name in expected.columns:
             same(found[name], expected[name], name)
         return "equals the predictions of the plain file"
@@ -289,7 +319,7 @@ def summary(request: dict[str, Any]) -> dict[str, Any]:
     steps.take("info", told)
     steps.take("report: well-formed", lambda: _parsed(table))
     steps.take("report: in a browser", lambda: _opened(table))
-    steps.take("ONNX beside Python", lambda: _exported(table))
+    steps.take("ONNX beside Python", lambda: _exported(table), may_refuse=True)
     return {"records": steps.records}
 
 
@@ -334,31 +364,6 @@ def _as_reported(table: _Table, saved: Path, records: Any, baselines: Any) -> st
     check(abs(nearest - error) < 1e-6, f"reported {nearest:.6f}, is {error:.6f}")
     bound = min(each["test_error"] for each in baselines.values())
     return f"the saved model has the reported error, {error:.4f}; baseline {bound:.4f}"
-
-
-# -- independent baselines ------------------------------------------------------------
-
-
-def _typed(table: _Table, rows: str = "test") -> Any:
-    """Return rows as gradient boosting takes them: texts as categories of training."""
-    import pandas as pd
-
-    frame = getattr(table, rows)[table.columns].copy()
-    for name in table.texts:
-        levels = table.train[name].value_counts().index[:250].astype(str)
-        values = frame[name].astype(str)
-        frame[name] = pd.Categorical(values, categories=levels)
-    return frame
-
-
-def _boosting(table: _Table) -> Any:
-    kind = (
-        HistGradientBoostingRegressor
-        if table.is_regression
-        else HistGradientBoostingClassifier
-    )
-    model = kind(random_state=0, categorical_features="from_dtype")
-    return model.fit(_typed(table, "train"), table.train["target"])
 
 
 def _label(value: Any) -> str:
@@ -422,7 +427,7 @@ def _exported(table: _Table) -> str:
     import onnxruntime
 
     model = rk.load(table.model)
-    frame = read_table(table.test_file)[list(model.feature_names_in_)].head(_FEW_ROWS)
+    frame = _rows_of(table, model).head(_FEW_ROWS)
     path = table.path("model.onnx")
     rk.export_onnx(model, path, frame)
     session = onnxruntime.InferenceSession(os.fspath(path))
@@ -435,6 +440,20 @@ def _exported(table: _Table) -> str:
     return same(session.run(None, feed)[1], model.predict_proba(frame), "probabilities")
 
 
+def _rows_of(table: _Table, model: Any) -> Any:
+    """Return the test rows as ``randkern fit`` reads them, with dates as days."""
+    import pandas as pd
+
+    frame = read_table(table.test_file)[list(model.feature_names_in_)].copy()
+    for name in table.texts:
+        if name in frame and not pd.api.types.is_numeric_dtype(frame[name]):
+            dates = pd.to_datetime(frame[name], format="%Y-%m-%d", errors="coerce")
+            if dates.notna().all():
+                days = dates.to_numpy().astype("datetime64[ns]").astype(np.int64)
+                frame[name] = days / 86_400e9
+    return frame
+
+
 def _column(values: Any, type_name: str) -> np.ndarray:
     """Return a column as an input of ONNX: texts, or numbers with NaN."""
     if "string" in type_name:
@@ -442,10 +461,6 @@ def _column(values: Any, type_name: str) -> np.ndarray:
             ["" if value is None or value != value else str(value)] for value in values
         ]
         return np.array(texts, dtype=object)
-    if values.dtype.kind == "M":
-        days = values.to_numpy().astype("datetime64[ns]").astype(np.int64) / 86_400e9
-        numbers = np.where(values.isna(), np.nan, days)
-    else:
-        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     dtypes = {"tensor(float)": "float32", "tensor(int64)": "int64"}
     return numbers.astype(dtypes.get(type_name, "float64"))[:, None]
