@@ -680,6 +680,7 @@ def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
     return KernelLogistic(
         with_constant(kernel),
+        fit_intercept=False,
         C=C,
         n_components=D,
         tol=_TOL,
