@@ -19,8 +19,9 @@ from sklearn.utils.validation import (
 )
 
 from randkern._random import Stream
-from randkern._validation import check_given
+from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring
+from randkern.data.columns import check_targets
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
@@ -126,6 +127,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Return checked rows and weights."""
         self._validate_params()
         check_given(self, y)
+        check_targets(y)
+        if n_missing := count_missing(y):
+            raise ValueError(
+                f"Input y contains NaN or missing values: {n_missing} of {len(y)}; "
+                "leave out the rows without a target."
+            )
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
