@@ -389,7 +389,8 @@ class Stored(Projection):
         )
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        tiles = [X @ part[start:stop].T for part in self.matrices(X)]
+        product = ops_of(X).precise_product
+        tiles = [product(X, part[start:stop].T) for part in self.matrices(X)]
         return tuple(tiles) if self.law.is_complex else tiles[0]
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
@@ -408,7 +409,7 @@ def phase_product(X: Rows, matrix: Any) -> Any:
     reduced modulo 2π.
     """
     ops = ops_of(X)
-    phases = X @ matrix.T
+    phases = ops.precise_product(X, matrix.T)
     if ops.precision(X.dtype) < _SINGLE:
         return phases
     with np.errstate(over="ignore", invalid="ignore"):

@@ -134,7 +134,7 @@ class Streamed(Dense):
 
 
 def _product(X: Rows, matrix: Any) -> Any:
-    return X @ matrix.T
+    return ops_of(X).precise_product(X, matrix.T)
 
 
 # Largest number of entries of blocks that are decomposed together.
