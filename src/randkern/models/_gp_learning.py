@@ -28,7 +28,7 @@ _SAMPLE_BYTES = 64 * 10**6
 FIRST_ROWS = 300
 # Evaluations of all rows end after this many operations, but never after fewer than
 # this many evaluations, nor after more.
-_OPERATIONS_OF_ALL = 4e11
+_OPERATIONS_OF_ALL = 6e11
 _MIN_EVALUATIONS = 10
 _MAX_EVALUATIONS = 300
 # An ascent ends with a step that gains less log likelihood: if evaluations are

@@ -175,7 +175,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     one eigendecomposition), and L-BFGS-B continues from the best, so that the result is
     no less likely than any of them, nor than a constant. There it stops when a step
     gains less than 10⁻⁴ of log likelihood, or 2·10⁻⁵ per row if evaluations are
-    expensive, or after 4·10¹¹ operations and at least 10 evaluations. If evaluations
+    expensive, or after 6·10¹¹ operations and at least 10 evaluations. If evaluations
     are expensive, it uses sums in single precision, if the noise is large enough for
     them, and estimated gradients. A :class:`~sklearn.exceptions.ConvergenceWarning`
     tells of an end on a bound, before a maximum, or at a process of negligible
