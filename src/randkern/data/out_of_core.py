@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
+    NotFiniteError,
     Rows,
     check_weights,
     is_device_array,
@@ -285,13 +286,15 @@ def _empty_on(device: str, X: Rows) -> Any:
 
 @contextlib.contextmanager
 def located(block: RowBlock) -> Iterator[None]:
-    """Name the block in error messages."""
+    """Name the block in error messages, and the row of the stream if it is known."""
     try:
         yield
     except (ValueError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        name = block_name(block.number, block.start)
-        raise kind(f"{name}: {error}") from error
+        message = f"{block_name(block.number, block.start)}: {error}"
+        if isinstance(error, NotFiniteError) and block.start:
+            message += f" Of all rows it is row {block.start + error.row}."
+        raise kind(message) from error
 
 
 def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]:
