@@ -104,7 +104,9 @@ class CellTree:
 
         Cells of rows that no hyperplane separates, because they are equal, are larger.
         """
-        directions, bands, children = [], [], []
+        directions: list[np.ndarray] = []
+        bands: list[tuple[float, float]] = []
+        children: list[list[int]] = []
         n_cells = 0
         # Each entry: the rows of a node, and where its number belongs.
         pending: list[tuple[np.ndarray, int, int]] = [(np.arange(len(rows)), -1, 0)]
