@@ -161,7 +161,10 @@ class _Table:
         if self.is_regression:
             residuals = self.y - np.asarray(predictions, dtype=float)
             return float(np.sqrt(np.mean(residuals**2)) / np.std(self.y))
-        return float(np.mean(np.asarray(predictions).astype(str) != self.y.astype(str)))
+        wrong = [
+            _label(p) != _label(y) for p, y in zip(predictions, self.y, strict=True)
+        ]
+        return float(np.mean(wrong))
 
 
 def fit(request: dict[str, Any]) -> dict[str, Any]:
@@ -195,22 +198,22 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         predictions.append(table.predicted(table.test_file, "test-predictions.csv"))
         check(len(predictions[0]) == len(table.y), "one prediction per row")
         error = table.error(predictions[0]["prediction"])
-        bound = (
-            _FACTOR * table.error(table.boosting.predict(table.typed(table.test)))
-            + _MORE
-        )
-        return no_worse(error, bound, "error")
+        theirs = table.error(table.boosting.predict(table.typed(table.test)))
+        return no_worse(error, _FACTOR * theirs + _MORE, "error")
 
-    def sure() -> str:
+    def read() -> Any:
         if not predictions:
             raise SkippedCase("there are no predictions")
+        return predictions[0]
+
+    def sure() -> str:
         if table.is_regression:
-            ends = predictions[0][["low", "high"]].to_numpy()
+            ends = read()[["low", "high"]].to_numpy()
             warned = table.path("warnings.txt").read_text(encoding="utf-8")
-            if "group" in warned or "time" in warned:
-                raise SkippedCase("the fit warns that rows belong together")
+            if "name groups" in warned:
+                raise SkippedCase("the fit warns that a column names groups of rows")
             return covers(table.y, ends, _COVERAGE)
-        P = predictions[0].filter(like="probability of ")
+        P = read().filter(like="probability of ")
         names = [name.removeprefix("probability of ") for name in P.columns]
         check(bool(np.allclose(P.sum(axis=1), 1, atol=1e-6)), "probabilities sum to 1")
         labels = [_label(value) for value in table.y]
@@ -224,9 +227,8 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         return no_worse(ours, _FACTOR * theirs + _MORE, "log loss")
 
     def loaded() -> str:
-        model = rk.load(table.model)
-        values = model.predict(_rows_of(table, model))
-        return same(predictions[0]["prediction"], values, "the model loaded")
+        found, model = read()["prediction"], rk.load(table.model)
+        return same(found, model.predict(_rows_of(table, model)), "the model loaded")
 
     steps.take("predict: whole file", whole)
     steps.take("predict: intervals, probabilities", sure)
