@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.metrics import log_loss
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 import randkern as rk
-from randkern.models import _ridge, calibration
-from randkern.models.calibration import conformal_quantile, temperature_of
+from randkern.models import left_out
+from randkern.models.calibration import calibrate, conformal_quantile, temperature_of
 
 SYSTEMS = pytest.mark.parametrize(
     "n_components", [11, 61, None], ids=["primal", "dual", "exact"]
@@ -24,7 +25,7 @@ MODELS = [rk.KernelRidgeRegressor, rk.KernelRidgeRegressorCV]
 @pytest.fixture
 def few(monkeypatch):
     """Some rows are left out, not all."""
-    monkeypatch.setattr(_ridge, "MOST_LEFT_OUT", 9)
+    monkeypatch.setattr(left_out, "MAX_LEFT_OUT", 9)
 
 
 def data(rng, n=30, classes=0):
@@ -66,7 +67,7 @@ def test_sizes_are_those_of_fits_without_a_row(
     rng, n_components, fit_intercept, weighted, cls, some, monkeypatch
 ):
     if some:
-        monkeypatch.setattr(_ridge, "MOST_LEFT_OUT", 9)
+        monkeypatch.setattr(left_out, "MAX_LEFT_OUT", 9)
     X, y = data(rng)
     w = rng.uniform(0.2, 3, size=30) if weighted else np.ones(30)
     w[:5] = 0.0 if weighted else 1.0
@@ -101,22 +102,29 @@ def test_temperature_is_the_best_for_decisions_left_out(
     decisions = without_each(plain(model, fitted), X, y, w, range(60))
     logits = decisions if classes == 3 else np.stack([0 * decisions, decisions], 1)
 
-    def loss(log_t):
-        P = np.log(softmax(logits / np.exp(log_t), axis=1))
-        target = np.full((60, classes), 1 / classes) / 61
-        target[np.arange(60), y] += 60 / 61
+    n_effective = w.sum() ** 2 / (w**2).sum()
+
+    def loss(x):
+        """Of the logarithm of the temperature, and of all offsets but the first."""
+        offsets = np.concatenate([[0.0], x[1:]])
+        P = np.log(softmax(logits / np.exp(x[0]) + offsets, axis=1))
+        target = np.full((60, classes), 1 / classes) / (n_effective + 1)
+        target[np.arange(60), y] += n_effective / (n_effective + 1)
         return -np.average((P * target).sum(axis=1), weights=w)
 
-    best = minimize_scalar(loss, bounds=(-7, 7), method="bounded").x
-    assert np.log(fitted.temperature_) == pytest.approx(best, abs=1e-3)
+    best = minimize(loss, np.zeros(classes), tol=1e-12).x
+    assert np.log(fitted.temperature_) == pytest.approx(best[0], abs=1e-3)
+    offsets = fitted.calibration_offset_
+    offsets = offsets[1:] - offsets[0] if classes == 3 else [offsets]
+    np.testing.assert_allclose(offsets, best[1:], atol=2e-3)
     P = fitted.predict_proba(X)
     values = fitted.decision_function(X) / fitted.temperature_
+    values = values + fitted.calibration_offset_
     if classes == 2:
         np.testing.assert_allclose(P[:, 1], expit(values))
     else:
         np.testing.assert_allclose(P, softmax(values, axis=1))
     np.testing.assert_allclose(P.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(fitted.classes_[P.argmax(axis=1)], fitted.predict(X))
     np.testing.assert_allclose(np.log(P), fitted.predict_log_proba(X), atol=1e-9)
 
 
@@ -182,25 +190,23 @@ def test_ranks():
         assert conformal_quantile(sizes, coverage)[0] == expected
 
 
-def test_fits_that_leave_nothing_out_say_what_to_do(rng):
+def test_models_of_batches_say_why_they_are_not_calibrated(rng):
     X, y = data(rng, 60, 2)
-    fits = [
-        rk.KernelRidgeClassifier(n_components=11, solver="pcg").fit(X, y),
-        rk.KernelRidgeClassifier(n_components=11).fit(rk.RowBlocks.from_arrays(X, y)),
-        rk.KernelRidgeClassifier(n_components=11).fit(X, y).partial_fit(X, y, [0, 1]),
-    ]
-    for fit in fits:
-        assert not hasattr(fit, "predict_proba")
-        with pytest.raises(AttributeError) as caught:
-            fit.predict_proba(X)
-        assert "solver='cholesky', randkern.KernelLogistic" in str(
-            caught.value.__cause__
-        )
-    fit = rk.KernelRidgeRegressor(n_components=11, solver="pcg").fit(X, y)
-    with pytest.raises(AttributeError):
-        fit.predict_interval(X)
-    assert hasattr(rk.KernelRidgeRegressor(), "predict_interval")
-    assert hasattr(rk.KernelRidgeClassifier(), "predict_proba")
+    fit = rk.KernelRidgeClassifier(n_components=11).fit(X, y)
+    fit.partial_fit(X, y, [0, 1])
+    for method in (fit.predict_proba, fit.predict_log_proba):
+        with pytest.raises(NotFittedError, match=r"batches, by partial_fit.*`fit` on"):
+            method(X)
+    regressor = rk.KernelRidgeRegressor(n_components=11).partial_fit(X, y)
+    with pytest.raises(NotFittedError, match=r"batches, by partial_fit.*`fit` on"):
+        regressor.predict_interval(X)
+    # 600,000 bytes of rows, of which a pool for batches holds some.
+    X, y = np.tile(X, (500, 1)), np.tile(y, 500)
+    blocks = [(X[i : i + 3000], y[i : i + 3000]) for i in range(0, len(X), 3000)]
+    options = {"n_components": 11, "solver": "sgd", "memory_limit": 10**6}
+    fit = rk.KernelRidgeClassifier(**options).fit(rk.RowBlocks(blocks), y=None)
+    with pytest.raises(NotFittedError, match="in a random order"):
+        fit.predict_proba(X)
 
 
 def test_sparse_and_single_rows(rng):
@@ -223,23 +229,136 @@ def test_rows_are_drawn_by_the_seed(rng, few):
         for seed in (0, 0)
     ]
     assert fits[0].temperature_ == fits[1].temperature_
-    assert calibration.MOST_LEFT_OUT == 500
+    assert left_out.MAX_LEFT_OUT == 9
 
 
-@SYSTEMS
+@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+def test_only_ratios_of_weights_matter(solver):
+    """Equal weights, and a penalty in proportion, change nothing."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(1300, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=1300)
+    new, covered, losses = slice(300, None), [], []
+    for w in (1, 2, 2.0001, 100):
+        options = {"alpha": 0.1 * w, "n_components": 200, "solver": solver}
+        options |= {"random_state": 0}
+        weight = np.full(300, float(w))
+        model = rk.KernelRidgeRegressor(rk.Gaussian(1.0), **options)
+        ends = model.fit(X[:300], y[:300], weight).predict_interval(X[new])
+        covered.append(np.mean((ends[:, 0] <= y[new]) & (y[new] <= ends[:, 1])))
+        model = rk.KernelRidgeClassifier(rk.Gaussian(1.0), **options)
+        P = model.fit(X[:300], y[:300] > 0, weight).predict_proba(X[new])
+        losses.append(log_loss(y[new] > 0, P))
+    # Weights are divided by a power of two; SGD counts the rest as rows.
+    tolerance = 0.02 if solver == "sgd" else 0.002
+    np.testing.assert_allclose(covered, covered[0], atol=tolerance)
+    np.testing.assert_allclose(losses, losses[0], rtol=tolerance)
+    assert abs(covered[0] - 0.9) < 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+@pytest.mark.parametrize("n_components", [50, None])
+def test_rows_of_negligible_weight_do_not_widen_intervals(solver, n_components):
+    """A third of the rows has 20 times the noise, and the weight 1e-6."""
+    if n_components is None and solver == "sgd":
+        return
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2, 2, size=(3600, 2))
+    noise = np.where(np.arange(3600) % 3 == 0, 6.0, 0.3)
+    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=3600)
+    weight = np.where(noise > 1, 1e-6, 1.0)
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(1.0), 0.1, n_components=n_components, solver=solver, random_state=0
+    )
+    model.fit(X[:1200], y[:1200], weight[:1200])
+    new = (np.arange(3600) >= 1200) & (noise < 1)
+    ends = model.predict_interval(X[new])
+    covered = np.mean((ends[:, 0] <= y[new]) & (y[new] <= ends[:, 1]))
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 1600 + 0.09 / 500)
+
+
+KINDS = {
+    "array": lambda X, y: (X, y),
+    "stream": lambda X, y: (rk.RowBlocks.from_arrays(X, y, block_rows=700), None),
+    "sparse": lambda X, y: (sp.csr_array(np.where(abs(X) < 0.1, 0, X)), y),
+}
+SOLVED = [
+    (features, solver)
+    for features in ("random", "nystrom", "exact")
+    for solver in ("cholesky", "pcg", "sgd")
+    if (features, solver) != ("exact", "sgd")
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("features", "solver"), SOLVED)
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("cls", MODELS)
-def test_weights_that_are_whole_numbers_repeat_rows(
-    rng, n_components, fit_intercept, cls
+def test_every_solver_has_intervals_and_probabilities(
+    kind, features, solver, fit_intercept
 ):
-    X, y = data(rng)
-    w = rng.integers(1, 4, size=30)
-    options = {"n_components": n_components, "fit_intercept": fit_intercept}
-    first = cls(rk.Gaussian(2.0), 0.1, **options, random_state=0)
-    second = clone(first).fit(np.repeat(X, w, axis=0), np.repeat(y, w))
-    first.fit(X, y, sample_weight=w)
-    sizes = second._left_out_sizes[np.cumsum(w) - 1]
-    np.testing.assert_allclose(first._left_out_sizes, sizes, rtol=1e-6)
+    """Of nominal coverage, and with a log loss near the best possible."""
+    if features == "exact" and kind == "stream":
+        return
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-2, 2, size=(5000, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=5000)
+    chance = expit(3 * np.sin(2 * X[:, 0]))
+    label = np.where(rng.random(5000) < chance, "yes", "no")
+    options = {
+        "alpha": 0.1,
+        "n_components": None if features == "exact" else 100,
+        "solver": solver,
+        "fit_intercept": fit_intercept,
+        "random_state": 0,
+    }
+    if features == "nystrom":
+        options["features"] = "nystrom"
+    n = 1500
+    model = rk.KernelRidgeRegressor(rk.Gaussian(1.0), **options)
+    ends = model.fit(*KINDS[kind](X[:n], y[:n])).predict_interval(X[n:])
+    covered = np.mean((ends[:, 0] <= y[n:]) & (y[n:] <= ends[:, 1]))
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 3500 + 0.09 / 500)
+    again = rk.KernelRidgeRegressor(rk.Gaussian(1.0), **options)
+    again.fit(*KINDS[kind](X[:n], y[:n]))
+    np.testing.assert_array_equal(again.predict_interval(X[n:]), ends)
+    model = rk.KernelRidgeClassifier(rk.Gaussian(1.0), **options)
+    P = model.fit(*KINDS[kind](X[:n], label[:n])).predict_proba(X[n:])
+    best = log_loss(label[n:], chance[n:])
+    assert log_loss(label[n:], P[:, 1]) < best + 0.03
+    np.testing.assert_allclose(np.log(P), model.predict_log_proba(X[n:]), atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "pcg", "sgd"])
+def test_rare_classes_have_their_rate(solver):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(24_000, 4))
+    chance = expit(2.4 * np.sin(X[:, 0]) + 1.2 * X[:, 1] * X[:, 2] - 5.5)
+    y, n = rng.random(24_000) < chance, 4000
+    model = rk.KernelRidgeClassifier(
+        rk.Gaussian(2.0), 0.1, n_components=300, solver=solver, random_state=0
+    )
+    P = model.fit(X[:n], y[:n]).predict_proba(X[n:])[:, 1]
+    assert abs(P.mean() - y[n:].mean()) < 2 * np.sqrt(0.02 / n)
+    other = clone(model).set_params(fit_intercept=True).fit(X[:n], y[:n])
+    of_other = roc_auc_score(y[n:], other.predict_proba(X[n:])[:, 1])
+    assert roc_auc_score(y[n:], P) > of_other - 0.005
+
+
+def test_calibration_of_weights_and_of_nothing():
+    rng = np.random.default_rng(9)
+    logits = rng.normal(size=(300, 3))
+    of_class = np.eye(3, dtype=bool)[rng.integers(3, size=300)]
+    weight = rng.uniform(size=300)
+    temperature, offset = calibrate(logits, of_class, weight)
+    P = softmax(logits / temperature + offset, axis=1)
+    n = weight.sum() ** 2 / (weight**2).sum()
+    shares = np.average(of_class, axis=0, weights=weight)
+    smoothed = (n * shares + 1 / 3) / (n + 1)
+    np.testing.assert_allclose(np.average(P, axis=0, weights=weight), smoothed, 1e-5)
+    scaled = calibrate(logits, of_class, 1e200 * weight)
+    np.testing.assert_allclose(scaled[0], temperature, rtol=1e-6)
+    assert calibrate(logits, of_class, np.zeros(300))[0] == 1.0
+    assert calibrate(logits[:0, :1], of_class[:0, :1]) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -1,5 +1,6 @@
 """Fits that are interrupted or killed go on where they were."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 import randkern as rk
 from randkern.exceptions import CheckpointError
 from randkern.solvers import PCG, SGD, Checkpoint, Outcome
+from randkern.solvers.sgd import SGDState
 
 N, WIDTH = 300, 4
 KERNEL = rk.Gaussian(1.5)
@@ -492,3 +494,82 @@ def test_the_file_is_read_once(table, path, monkeypatch):
     monkeypatch.setattr(Checkpoint, "load", counted)
     regressor(path, random_state=None).fit(X, y)
     assert sum(n_bytes > 16 for n_bytes in read) == 1
+
+
+@pytest.mark.parametrize("n_components", [150, None])
+@pytest.mark.parametrize("method", ["pcg", "sgd"])
+@pytest.mark.parametrize("changed", ["target", "sign", "weight"])
+def test_a_single_changed_target_is_refused(n_components, method, changed, rng, path):
+    if method == "sgd" and n_components is None:
+        return
+    X = rng.normal(size=(6000, 2)).astype(np.float32)
+    y, weight = np.sin(2 * X[:, 0]), np.ones(6000)
+    stop = interrupt_at(1)
+    made = solver(stop) if method == "pcg" else SGD(callback=stop)
+    parameters = {"n_components": n_components}
+    with pytest.raises(KeyboardInterrupt):
+        regressor(path, solver=made, **parameters).fit(X, y, weight)
+    if changed == "weight":
+        weight[-1] = 0.999
+    else:
+        y[-1] = -y[-1] if changed == "sign" else y[-1] + 1e-3
+    made.set_params(callback=None)
+    with pytest.raises(CheckpointError, match="belongs to"):
+        regressor(path, solver=made, **parameters).fit(X, y, weight)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError("no room"), "may be intact: free some memory"),
+        (PermissionError(13, "not yours"), "may be intact.*make the file readable"),
+        (OSError(5, "Input/output error"), "may be intact.*disk or network"),
+        (OSError(22, "Invalid argument"), "is damaged.*delete it"),
+        (EOFError("cut"), "is damaged.*delete it"),
+    ],
+    ids=repr,
+)
+def test_a_checkpoint_is_damaged_only_if_its_content_is(
+    error, message, table, path, monkeypatch
+):
+    X, y = table
+    interrupted(regressor(path), X, y)
+
+    def read(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("randkern.solvers.iteration.read_arrays", read)
+        with pytest.raises(CheckpointError, match=message):
+            regressor(path).fit(X, y)
+    with monkeypatch.context() as patch:
+        patch.setattr("randkern._files.available_memory", lambda: 1000)
+        with pytest.raises(CheckpointError, match="may be intact: free some memory"):
+            regressor(path).fit(X, y)
+    assert regressor(path).fit(X, y).solution_.outcome is Outcome.CONVERGED
+
+
+def test_an_interrupt_between_two_assignments_saves_a_whole_batch(rng, path):
+    """SGD saves no average that lacks the last batch, wherever it is interrupted."""
+    X = rng.normal(size=(2000, 2))
+    y = np.sin(2 * X[:, 0])
+    options = {"solver": SGD(epochs=3, tol=0.0, batch_rows=100)}
+    with pytest.warns(ConvergenceWarning):
+        expected = regressor(None, **options).fit(X, y).coef_
+    step, count = SGDState.step, itertools.count(1)
+
+    def interrupted_after(state, rows, batch):
+        loss = step(state, rows, batch)
+        if next(count) == 27:
+            raise KeyboardInterrupt  # before the batch is averaged
+        return loss
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        patch.setattr(SGDState, "step", interrupted_after)
+        regressor(path, **options).fit(X, y)
+    with pytest.warns(ConvergenceWarning):
+        resumed = regressor(path, **options).fit(X, y).coef_
+    np.testing.assert_allclose(resumed, expected, rtol=1e-12)

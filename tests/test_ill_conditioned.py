@@ -112,9 +112,10 @@ def test_cholesky_loses_nothing_in_silence(dtype, mode, alpha, name, rng):
     # An alpha that balances bias and rounding, at most that of single precision.
     assert jitter <= (1e-3 if dtype == np.float32 else 2e-8)
     apart = model.predict(X) - fitted_values(X, y, alpha + jitter, MODES[mode])
+    # Refinement brings them nearer to the fit without jitter.
     # Exact kernels are float64's; features that are all alike differ by rounding.
     single = dtype == np.float32 and mode != "exact"
-    bound = 5e-3 if not single else 0.2 if name == "all alike" else 0.03
+    bound = 2e-2 if not single else 0.2 if name == "all alike" else 0.03
     assert root_mean_square(apart) <= bound * y.std()
 
 

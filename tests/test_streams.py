@@ -685,8 +685,12 @@ def test_errors_at_predict_name_the_block(method, table):
     model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
     spoiled = X.copy()
     spoiled[150, 2] = np.nan
-    with pytest.raises(ValueError, match=r"block 1, from row 100 on: .*row 50 of col"):
-        getattr(model, method)(rk.RowBlocks(halves(spoiled, y)))
+    blocks = rk.RowBlocks(halves(spoiled, y))
+    message = r"block 1, from row 100 on: .*row 50 of col.* all rows it is row 150\."
+    with pytest.raises(ValueError, match=message):
+        getattr(model, method)(blocks)
+    with pytest.raises(ValueError, match=message):
+        model.fit(blocks)
     with pytest.raises(ValueError, match="block 1, from row 100 on: .*3 features"):
         getattr(model, method)(
             rk.RowBlocks([(X[:100], y[:100]), (X[100:, :3], y[100:])])

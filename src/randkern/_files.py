@@ -187,9 +187,13 @@ def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
     """
     if memory_limit is not None:
         return resolve_memory_limit(memory_limit)
-    most = max(_SMALL, _INFLATION * file.seek(0, io.SEEK_END))
-    free = available_memory()
+    most, free = _largest_content(file), available_memory()
     return most if free is None else min(free, most)
+
+
+def _largest_content(file: BinaryIO) -> int:
+    """Return the largest size in bytes that the content of an archive may have."""
+    return max(_SMALL, _INFLATION * file.seek(0, io.SEEK_END))
 
 
 def check_needed(needed: int, limit: int) -> None:
@@ -249,11 +253,17 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a :func:`numpy.savez` file, or only those in `names`.
 
-    Raises a MemoryLimitError beyond the default of `archive_limit`, and one of
-    `READING_ERRORS` for anything but intact arrays of numbers or text.
+    Raises one of `READING_ERRORS` for anything but intact arrays of numbers or text,
+    and a MemoryLimitError if those of an intact file take more memory than is free.
     """
     members = None if names is None else {f"{name}.npy" for name in names}
-    sizes = check_archive(file, archive_limit(file), names=members)
+    most = _largest_content(file)
+    try:
+        sizes = check_archive(file, most, names=members)
+    except MemoryLimitError as error:
+        raise ValueError("its content is declared too large for its size") from error
+    free = available_memory()
+    check_needed(sum(sizes.values()), most if free is None else free)
     arrays = {}
     with zipfile.ZipFile(file) as archive:
         for member in sizes:

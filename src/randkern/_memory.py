@@ -7,6 +7,7 @@ import math
 import numbers
 import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -30,11 +31,11 @@ def resolve_memory_limit(limit: Any) -> int:
     """Return a memory limit in bytes.
 
     `limit` is a number of bytes, or a string like ``"4GB"`` or ``"500 MB"`` (powers of
-    ten). None: 2 GB, or a quarter of the free memory if that is less.
+    ten). None: 2 GB, whatever is free, as limits determine the solver and the precision
+    of cached features: a busy machine would give another answer.
     """
     if limit is None:
-        free = available_memory()
-        return _DEFAULT_LIMIT if free is None else min(_DEFAULT_LIMIT, free // 4)
+        return _DEFAULT_LIMIT
     n_bytes = math.nan
     if isinstance(limit, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)b?\s*", limit.lower())
@@ -51,12 +52,32 @@ def resolve_memory_limit(limit: Any) -> int:
 
 
 def check_memory(needed: int, limit: int, what: str, advice: str = "") -> None:
-    """Raise before anything is allocated if `needed` bytes exceed `limit`."""
+    """Raise before anything is allocated if `needed` bytes exceed `limit`.
+
+    Warn if they are within the limit, but not free.
+    """
     if needed > limit:
         raise MemoryLimitError(
             f"{what} needs about {format_bytes(needed)}, over memory_limit = "
             f"{format_bytes(limit)}. {f'{advice}, or set' if advice else 'Set'} "
             f"memory_limit='{format_bytes(1.1 * needed)}' if the machine has it."
+        )
+    warn_if_not_free(needed, what)
+
+
+def warn_if_not_free(needed: int, what: str) -> None:
+    """Warn if `needed` bytes of the machine's memory are not free.
+
+    Free memory never changes what is computed.
+    """
+    free = None if needed < _ALWAYS_FREE else available_memory()
+    if free is not None and needed > free:
+        warnings.warn(
+            f"{what} takes about {format_bytes(needed)}, but only "
+            f"{format_bytes(free)} of memory are free; the machine may swap, or end "
+            "the process. Free some memory, or set a smaller memory_limit.",
+            UserWarning,
+            stacklevel=3,
         )
 
 

@@ -361,6 +361,12 @@ def naming_cells(X: Any) -> Iterator[None]:
         raise
 
 
+class NotFiniteError(ValueError):
+    """An entry of X is missing or infinite; `row` is the number of its row."""
+
+    row: int
+
+
 def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
     """Raise for missing and infinite numbers, naming the position of the first."""
     try:
@@ -376,9 +382,11 @@ def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
         advice = ""
         if "NaN" in str(error):
             advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
-        raise ValueError(
+        located = NotFiniteError(
             f"{error} The first is in row {row} of column {where}.{advice}"
-        ) from None
+        )
+        located.row = row
+        raise located from None
 
 
 FLOATS = (np.float64, np.float32)

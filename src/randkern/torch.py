@@ -303,6 +303,7 @@ class FittedModel(_Fitted):
     weights: torch.Tensor | None
     constant: torch.Tensor | None
     rows: torch.Tensor | None
+    offset: torch.Tensor | None
 
     def __init__(self, model: Any):
         super().__init__()
@@ -312,12 +313,14 @@ class FittedModel(_Fitted):
             getattr(model, "n_features_in_", None) or cast(np.ndarray, rows).shape[1]
         )
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
-        self.temperature = None
-        if hasattr(model, "predict_proba"):
+        self.temperature, offset = None, None
+        if getattr(model, "_temperature", None) is not None:
             self.temperature = float(model._temperature)
+            offset = np.asarray(model._offset)
         if plan is not None:
             _compile(plan)
         self._add_buffers(weights=weights, constant=constant, rows=rows)
+        self._add_buffers(offset=offset)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         given: Any = rows
@@ -335,7 +338,7 @@ class FittedModel(_Fitted):
             values = values + self.constant
         if self.temperature is None:
             return values
-        values = values / self.temperature
+        values = values / self.temperature + self.offset
         if values.ndim == 1:
             return torch.sigmoid(torch.stack([-values, values], dim=1))
         return torch.softmax(values, dim=1)

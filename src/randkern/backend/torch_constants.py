@@ -87,15 +87,14 @@ def _placed(values, like):
 
 
 def memory_limit(like):
-    """Return half of the free memory of the device of `like`, for a fit.
+    """Return half of the memory of the device of `like`, for a fit.
 
-    It is None for tensors of the host.
+    It is None for tensors of the host. What is free does not count, so that the answer
+    does not depend on what else runs there.
     """
     if (device := like.device).type != "cuda":
         return None
-    # PyTorch keeps freed blocks for later tensors.
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return (int(torch.cuda.mem_get_info(device)[0]) + kept) // 2
+    return int(torch.cuda.get_device_properties(device).total_memory) // 2
 
 
 def tile_rows(like):

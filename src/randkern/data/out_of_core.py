@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
+    NotFiniteError,
     Rows,
     check_weights,
     is_device_array,
@@ -117,6 +118,15 @@ class StreamedRows(TrainingData):
 
     def without(self, numbers: np.ndarray) -> StreamedRows:
         return self._changed(partial(ArrayRows.without, numbers=numbers))
+
+    def with_targets(self, numbers: np.ndarray, targets: Any) -> StreamedRows:
+        change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
+        made = self._changed(change)
+        made.n_targets += targets.shape[1]
+        return made
+
+    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
+        return self.n_rows <= int(pool_bytes / (3 * self._row_bytes))
 
 
 class _CheckedBlocks:
@@ -276,13 +286,15 @@ def _empty_on(device: str, X: Rows) -> Any:
 
 @contextlib.contextmanager
 def located(block: RowBlock) -> Iterator[None]:
-    """Name the block in error messages."""
+    """Name the block in error messages, and the row of the stream if it is known."""
     try:
         yield
     except (ValueError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        name = block_name(block.number, block.start)
-        raise kind(f"{name}: {error}") from error
+        message = f"{block_name(block.number, block.start)}: {error}"
+        if isinstance(error, NotFiniteError) and block.start:
+            message += f" Of all rows it is row {block.start + error.row}."
+        raise kind(message) from error
 
 
 def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]:

@@ -120,6 +120,14 @@ class TrainingData:
         """Return the rows with the weight 0 at these ascending numbers."""
         raise NotImplementedError
 
+    def with_targets(self, numbers: np.ndarray, targets: Any) -> TrainingData:
+        """Return the rows with further targets (m, s) at these numbers, 0 elsewhere."""
+        raise NotImplementedError
+
+    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
+        """Return whether batches are made of rows read in their own order."""
+        return True
+
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
         """Return the rows with targets near 0, and the numbers subtracted from them.
 
@@ -239,6 +247,15 @@ class ArrayRows(TrainingData):
         weight = ops_of(self.Y).float64_like(used, self.Y)
         weight = weight if self.weight is None else weight * self.weight
         return ArrayRows(self.X, self.Y, weight, self.start)
+
+    def with_targets(self, numbers: np.ndarray, targets: Any) -> ArrayRows:
+        ops = ops_of(self.Y)
+        further = ops.zeros((self.n_rows, targets.shape[1]), self.Y)
+        low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
+        further[numbers[low:high] - self.start] = ops.float64_like(
+            targets[low:high], self.Y
+        )
+        return ArrayRows(self.X, ops.hstack([self.Y, further]), self.weight, self.start)
 
 
 def target_statistics_of(rows: TrainingData) -> TargetStatistics:

@@ -40,10 +40,11 @@ MOST_EXACT_ROWS = 20_000
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     """Return φ(x)·W for weights of shape (D,) or (D, k), in float64."""
     # Products are computed in the dtype of X, unless they would lose all digits there;
-    # dividing weights by the largest brings them into its range.
+    # dividing weights by the largest of each target brings them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
-    size = ops_of(weights).largest(abs(weights)) or 1.0
+    size = ops_of(weights).largest_sizes(weights)
+    size = size + (size == 0)
     precise = needs_float64(plan)
     like = ops.as_float64(X[:0]) if precise else X
     coef = ops.asarray(weights / size, like)
@@ -52,7 +53,7 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
             out[rows] = evaluate(plan, block) @ coef
-    return out * size
+    return out * ops.float64_like(size, out)
 
 
 def predict_by_rows(

@@ -20,10 +20,10 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
-from randkern.models.calibration import MOST_LEFT_OUT
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
+from randkern.models.left_out import sample_left_out
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -73,9 +73,9 @@ class KernelRidge(IterativeRidge):
         y : array of shape (n,) or (n, n_targets)
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
-            Factors of the rows' squared errors: 1 each by default. If all are integers,
-            they count copies of a row, of which probabilities and intervals leave out
-            one at a time; otherwise they leave out whole rows.
+            Factors of the rows' squared errors: 1 each by default. Intervals and
+            probabilities depend on their ratios alone: a row of weight 2 counts twice,
+            but is one row. Pass copies of a row if it was observed several times.
         """
         self._validate_params()
         self._fit(X, y, sample_weight)
@@ -156,40 +156,14 @@ class KernelRidge(IterativeRidge):
         unit = None if rows.in_memory else rows.survey().weight_unit
         statistics = rows.reduce(normal_equations_of, self._plan, unit)
         solution, intercept = self._solve_primal(statistics, overwrite=True)
-        if rows.in_memory:
-            sample = rows.whole().take(self._left_out_of(rows.whole()))
-            left = statistics.left_out(
-                self._plan, sample, solution, intercept, self._share_of(sample)
-            )
-            self._keep_left_out(sample, left)
+        _, sample, weight = self._sample_left_out(rows)
+        left = statistics.left_out(self._plan, sample, solution, intercept)
+        self._keep_left_out(sample.Y, left, weight)
 
-    def _left_out_of(self, rows: ArrayRows) -> Any:
-        """Return numbers of rows of positive weight, to be left out one at a time."""
-        n, weight = rows.n_rows, rows.weight
-        if weight is not None:
-            weighted = ops_of(weight).flatnonzero(weight)
-            n = len(weighted)
-        numbers = np.arange(n)
-        if n > MOST_LEFT_OUT:
-            generator = Stream(self._key).child("left out").generator()
-            numbers = np.sort(generator.choice(n, MOST_LEFT_OUT, replace=False))
-        return numbers if weight is None else ops_of(weight).take(weighted, numbers)
-
-    def _share_of(self, rows: ArrayRows) -> Any:
-        """Return the share of each row's weight to leave out: all, or one repetition.
-
-        Integer weights count repeated rows.
-        """
-        return 1.0 / rows.weight if self._are_repeated(rows.weight) else 1.0
-
-    def _are_repeated(self, weight: Any) -> bool:
-        """Return whether weights are integers given by the user."""
-        if weight is None or getattr(self, "class_weight", None) is not None:
-            return False
-        return bool((weight == ops_of(weight).xp.round(weight)).all())
-
-    def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        """Store results of the leave-one-out residuals of some rows, (m, k)."""
+    def _sample_left_out(self, rows: TrainingData) -> tuple[np.ndarray, ArrayRows, Any]:
+        """Return numbers of rows to leave out one at a time, the rows, and weights."""
+        generator = Stream(self._key).child("left out").generator()
+        return sample_left_out(rows, self._labelled, generator)
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Return whether to solve by conjugate gradients.
@@ -232,7 +206,9 @@ class KernelRidge(IterativeRidge):
             "_streaming",
             "solution_",
             "temperature_",
+            "calibration_offset_",
             "_left_out_sizes",
+            "_left_out_weight",
         ):
             self.__dict__.pop(name, None)
 
@@ -273,7 +249,7 @@ class KernelRidge(IterativeRidge):
             D, advice = self.plan_.n_components, "Use fewer components than rows"
             what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
         check_memory(self._dual_bytes(rows), limit, what, advice)
-        chosen = self._left_out_of(rows)
+        chosen, sample, weight = self._sample_left_out(rows)
         left_out = np.arange(n - len(chosen), n)
         order = None
         if len(chosen) < n:
@@ -282,13 +258,15 @@ class KernelRidge(IterativeRidge):
             last[chosen] = 1.0
             order = ops.xp.argsort(last, stable=True)
             rows = rows.take(order)
-        sample = rows.take(left_out)
         solution, intercept, left = solve_dual(
-            *(self._gram(rows.X), rows.Y, rows.weight),
-            *(float(self.alpha), self.fit_intercept, left_out),
-            self._share_of(sample),
+            self._gram(rows.X),
+            rows.Y,
+            rows.weight,
+            float(self.alpha),
+            self.fit_intercept,
+            left_out,
         )
-        self._keep_left_out(sample, left)
+        self._keep_left_out(sample.Y, left, weight)
         if order is not None:
             value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)

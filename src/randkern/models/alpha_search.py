@@ -165,17 +165,17 @@ class PrimalSearch:
         self.total = _added(parts)
 
     def solve(
-        self, alpha: float, left_out: np.ndarray, share: Any
+        self, alpha: float, left_out: np.ndarray
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without a share of one of them each.
+        Also the residuals of some rows in fits without one of them each.
         """
         solution, intercept = self.total.solve(
             alpha, self.fit_intercept, overwrite=True
         )
         rows = self.rows.take(left_out)
-        left = self.total.left_out(self.plan, rows, solution, intercept, share)
+        left = self.total.left_out(self.plan, rows, solution, intercept)
         return solution, intercept, left
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
@@ -265,14 +265,14 @@ class DualSearch:
             yield iter([(slice(0, len(test)), predictions)])
 
     def solve(
-        self, alpha: float, left_out: np.ndarray, share: Any
+        self, alpha: float, left_out: np.ndarray
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without a share of one of them each.
+        Also the residuals of some rows in fits without one of them each.
         """
         system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual(*system, left_out, share)
+        return solve_dual(*system, left_out)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

@@ -7,31 +7,26 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from randkern.backend.namespace import ops_of
 from randkern.data.sharded import is_dask, lazily
 
-# Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
-MOST_LEFT_OUT = 500
 # Bounds of the logarithm of a temperature.
 _LEAST, _LARGEST = -7.0, 7.0
 
-
-_ADVICE = (
-    "rows left out of the fit, of which only a direct solve of rows in memory tells; "
-    "this model was fitted by iterations, or to rows in batches. Use "
+ROWS_IN_BATCHES = (
+    "rows that come in batches, by partial_fit or as a stream that stochastic "
+    "gradients read in a random order, cannot be left out"
 )
 
 
-def _is_calibrated(estimator: Any) -> bool:
-    if not hasattr(estimator, "classes_"):
-        calibrated = estimator._calibrates
-    else:
-        calibrated = estimator._temperature is not None
-    if not calibrated:
+def _has_probabilities(estimator: Any) -> bool:
+    if not estimator._calibrates:
         raise AttributeError(estimator._uncalibrated)
     return True
 
@@ -55,23 +50,36 @@ class LogitsOfDecisions:
 
     @property
     def _calibrates(self) -> bool:
-        """Whether a fit finds a temperature."""
+        """Whether a fit finds the scale of logits."""
         return True
 
     @property
     def _uncalibrated(self) -> str:
-        """Advice if there is no temperature."""
+        """Advice if there are no probabilities."""
         return (
-            f"probabilities of {type(self).__name__} are calibrated on {_ADVICE}"
-            "solver='cholesky', randkern.KernelLogistic, or "
-            "sklearn.calibration.CalibratedClassifierCV."
+            f"this {type(self).__name__} has no probabilities, which are calibrated on "
+            f"rows left out of the fit: {ROWS_IN_BATCHES}. Use `fit` on all rows, "
+            "randkern.KernelLogistic, or sklearn.calibration.CalibratedClassifierCV."
         )
 
     @property
     def _temperature(self) -> float | None:
         return getattr(self, "temperature_", None)
 
-    @available_if(_is_calibrated)
+    @property
+    def _offset(self) -> Any:
+        return getattr(self, "calibration_offset_", 0.0)
+
+    def _logits(self, X: Any) -> Any:
+        """Return logits, (n,) for two classes, else (n, n_classes)."""
+        values = self.decision_function(X)
+        if self._temperature is None:
+            raise NotFittedError(self._uncalibrated)
+        return values / self._temperature + ops_of(values).float64_like(
+            self._offset, values
+        )
+
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class, (n, n_classes).
 
@@ -82,13 +90,13 @@ class LogitsOfDecisions:
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
-        values = self.decision_function(X) / self._temperature
+        values = self._logits(X)
         ops = ops_of(values)
         if values.ndim == 1:
             return ops.special.expit(_of_both(values))
         return ops.special.softmax(values, 1)
 
-    @available_if(_is_calibrated)
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of the probabilities, (n, n_classes).
 
@@ -99,7 +107,7 @@ class LogitsOfDecisions:
         """
         if is_dask(X):
             return lazily(self.predict_log_proba, X, len(self.classes_))
-        values = self.decision_function(X) / self._temperature
+        values = self._logits(X)
         ops = ops_of(values)
         if values.ndim == 1:
             return -ops.softplus(-_of_both(values))
@@ -115,7 +123,6 @@ def temperature_of(
     logits: Any,
     of_class: Any,
     weight: Any = None,
-    n_units: float | None = None,
     optimism: float = 0.0,
 ) -> float:
     """Return the divisor of logits that minimises the log loss.
@@ -124,10 +131,11 @@ def temperature_of(
     second of two classes, those of the first being 0. `of_class`, (n, k), says which
     class is theirs. A share of 1/(n + 1) of each label is spread over all classes, as
     if one more row had been seen: even if all these rows are classified correctly,
-    others may not be. `n_units` replaces n if rows are repeated (Guo, Pleiss, Sun &
-    Weinberger 2017, "On calibration of modern neural networks"). `optimism` is by how
-    much the log loss at temperature 1 is estimated to be too small, because the same
-    rows have chosen the model; it is assumed to be proportional to the scale of logits.
+    others may not be (Guo, Pleiss, Sun & Weinberger 2017, "On calibration of modern
+    neural networks"). With weights n is (Σ w_i)²/Σ w_i², so that only ratios of weights
+    matter. `optimism` is by how much the log loss at temperature 1 is estimated to be
+    too small, because the same rows have chosen the model; it is assumed to be
+    proportional to the scale of logits.
     """
     ops, n = ops_of(logits), len(logits)
     if not n or (weight is not None and not float(weight.sum())):
@@ -136,7 +144,11 @@ def temperature_of(
         logits = ops.hstack([0.0 * logits, logits])
         of_class = ops.hstack([~of_class, of_class])
     chosen = (logits * of_class).sum(axis=1)
-    target = chosen + (logits.mean(axis=1) - chosen) / ((n_units or n) + 1)
+    n_effective = float(n)
+    if weight is not None:
+        weight = weight / weight.max()
+        n_effective = float(weight.sum()) ** 2 / float((weight**2).sum())
+    target = chosen + (logits.mean(axis=1) - chosen) / (n_effective + 1)
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
@@ -147,6 +159,54 @@ def temperature_of(
     # The loss is convex in the inverse of the single parameter.
     found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")
     return math.exp(found.x)
+
+
+def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, Any]:
+    """Return the temperature and offsets of logits that minimise the log loss.
+
+    Calibrated logits are ``logits / temperature + offset``; the offset is a number for
+    k = 1, else (k,). Arguments are those of :func:`temperature_of`, and labels are
+    smoothed in the same way (Platt 1999, "Probabilistic outputs for support vector
+    machines"). At the minimum the mean probability of each class is its share of the
+    rows, smoothed.
+    """
+    to_host = ops_of(logits).to_host
+    F, is_class = to_host(logits), to_host(of_class)
+    n, k = F.shape
+    weight = np.ones(n) if weight is None else to_host(weight)
+    if not n or not weight.any():
+        return 1.0, 0.0 if k == 1 else np.zeros(k)
+    weight = weight / weight.max()
+    n_effective = weight.sum() ** 2 / (weight**2).sum()
+    share = weight / weight.sum()
+    if k == 1:
+        F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
+    target = is_class + (1 / F.shape[1] - is_class) / (n_effective + 1)
+    # Of most rows: logits of some may be enormous, if a fit says nothing about them.
+    size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
+    F = F / size
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        values = x[0] * F + x[1:]
+        total = logsumexp(values, axis=1)
+        error = share[:, None] * (np.exp(values - total[:, None]) - target)
+        gradient = np.array([(error * F).sum(), *error.sum(axis=0)])
+        return float(share @ (total - (target * values).sum(axis=1))), gradient
+
+    bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
+    start = np.array([1.0, *np.zeros(F.shape[1])])
+    best = minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[bounds] + [(None, None)] * F.shape[1],
+        options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
+    ).x
+    temperature, offset = size / best[0], best[1:]
+    if k == 1:
+        return temperature, float(offset[1] - offset[0])
+    return temperature, offset - offset.mean()
 
 
 def log_probabilities_at(P: np.ndarray, temperature: float) -> np.ndarray:
@@ -169,12 +229,12 @@ def conformal_quantile(values: Any, coverage: float, weight: Any = None) -> Any:
     """Return the quantile of values that one more value exceeds seldom, per column.
 
     The least v with Σ_{i: v_i ≤ v} w_i ≥ c (Σ_i w_i + w*), infinite if there is none:
-    the weight w* = Σ_i w_i² / Σ_i w_i of the new value may lie anywhere above the
-    others. Without weights it is the ⌈c(n + 1)⌉-th smallest value, which an exchangeable
-    new value exceeds with probability at most 1 − c (split conformal prediction). Only
-    ratios of weights matter, and values of negligible weight do not count (weighted
-    split conformal prediction: Barber, Candès, Ramdas and Tibshirani 2023, "Conformal
-    prediction beyond exchangeability", eq. 11).
+    the new value, of weight w* = Σ_i w_i² / Σ_i w_i, may lie above all others. Without
+    weights it is the ⌈c(n + 1)⌉-th smallest value, which an exchangeable new value
+    exceeds with probability at most 1 − c (split conformal prediction). Only ratios of
+    weights matter, and values of negligible weight do not count (weighted split
+    conformal prediction: Barber, Candès, Ramdas and Tibshirani 2023, "Conformal
+    prediction beyond exchangeability").
 
     Parameters
     ----------
@@ -206,30 +266,22 @@ def conformal_quantile(values: Any, coverage: float, weight: Any = None) -> Any:
     return ops.xp.where(below < n, quantiles, infinite)
 
 
-def _has_residuals(estimator: Any) -> bool:
-    unfitted = not hasattr(estimator, "kernel_")
-    if unfitted or hasattr(estimator, "_left_out_sizes"):
-        return True
-    raise AttributeError(
-        f"intervals of {type(estimator).__name__} are made of residuals of {_ADVICE}"
-        "solver='cholesky', or quantiles of the residuals of rows that you set apart."
-    )
-
-
 class LeaveOneOutIntervals:
     """A regressor that stores absolute residuals of rows left out of the fit."""
 
     predict: Any
-    _left_out_sizes: Any
+    # Absolute residuals, (m, k), and weights of their rows, (m,).
+    _left_out_sizes: Any = None
+    _left_out_weight: Any = None
     _n_outputs: int | None
 
-    @available_if(_has_residuals)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return intervals that contain the target with probability `coverage`.
 
         Jackknife intervals: predictions minus and plus a quantile of the absolute
-        residuals of at most 500 rows, left out one at a time. The coverage is
-        asymptotically correct for fits that a single row hardly changes.
+        residuals of at most 500 rows, left out one at a time, in which rows count by
+        their weights. The coverage is asymptotically correct for fits that a single row
+        hardly changes.
 
         Parameters
         ----------
@@ -240,8 +292,20 @@ class LeaveOneOutIntervals:
         Returns
         -------
         ndarray of shape (n, 2), or (n, n_targets, 2)
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            After `partial_fit`, which stores no rows to leave out.
         """
-        width = conformal_quantile(self._left_out_sizes, check_coverage(coverage))
+        coverage = check_coverage(coverage)
+        check_is_fitted(self)
+        if self._left_out_sizes is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has no intervals, which are made of "
+                f"residuals of rows left out of the fit: {ROWS_IN_BATCHES}. Use `fit` "
+                "on all rows, or quantiles of the residuals of rows that you set apart."
+            )
         if is_dask(X):
             if self._n_outputs is not None:
                 raise ValueError(
@@ -252,6 +316,9 @@ class LeaveOneOutIntervals:
             return lazily(
                 self.predict_interval, X, 2, names=bounds, arguments=arguments
             )
+        width = conformal_quantile(
+            self._left_out_sizes, coverage, self._left_out_weight
+        )
         mean = self.predict(X)
         width = ops_of(mean).float64_like(width, mean)
         width = width if mean.ndim == 2 else width[0]

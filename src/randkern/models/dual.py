@@ -123,7 +123,6 @@ def solve_dual(
     alpha: float,
     fit_intercept: bool,
     left_out: np.ndarray,
-    share: Any = 1.0,
 ) -> tuple[Solution, np.ndarray, Any]:
     """Return dual weights, (n, k), intercepts, (k,), and leave-one-out residuals.
 
@@ -131,8 +130,7 @@ def solve_dual(
     Gram matrix is read; it is **overwritten**.
 
     Residuals, (m, k), are those of the rows `left_out`, sorted numbers of rows of
-    positive weight; the last rows take the least work. `share` is the share of their
-    weights that is left out.
+    positive weight; the last rows take the least work.
     """
     system, state, solution = factorise_dual(
         gram, Y, sample_weight, alpha, fit_intercept
@@ -142,10 +140,7 @@ def solve_dual(
     if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
         shifted = max(shift + state.jitter, np.finfo(float).tiny)
         diagonal = diagonal - system.share[left_out] / shifted
-    least = np.finfo(float).tiny
-    # With the hat matrix H, the diagonal of (I − H)/α becomes that of (I − share·H)/α.
-    diagonal = share * diagonal.clip(min=least) + (1.0 - share) / max(shift, least)
-    scaled = system.root[left_out] * diagonal
+    scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
     residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)
     return replace(solution, value=dual), intercept + system.target_mean, residuals

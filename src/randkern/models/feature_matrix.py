@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._memory import warn_if_not_free
 from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -143,6 +144,9 @@ class FeatureMatrix:
 
     def _filled(self, n_cached: int, compressed: bool) -> FeatureBlock:
         ops, like, D = self._ops, self.like, self.plan.n_components
+        itemsize = 2 if compressed else self.dtype.itemsize
+        if not is_tensor(like):
+            warn_if_not_free(n_cached * self.width * itemsize, "caching features")
         stored = np.empty(0, np.int16) if compressed else like
         values = self._gemm.empty_padded(n_cached, D, stored)
         scales = ops.empty(n_cached, like)

@@ -138,8 +138,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         two use Laplace's approximation, for a single target (see Notes).
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
-        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        the free memory.
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 

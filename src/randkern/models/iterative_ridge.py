@@ -5,19 +5,25 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from randkern._memory import check_rank_memory
 from randkern._random import Stream
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import FeatureModel, predict_by_features
+from randkern.models._feature_model import (
+    FeatureModel,
+    predict_by_features,
+    predict_by_rows,
+)
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
+from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
@@ -91,8 +97,17 @@ _GOLDEN = (5**0.5 - 1) / 2
 _PROBE_ROWS = 64
 
 
-# A solver, its operator and right-hand sides, and arguments of its stopping criterion.
-System = tuple[Any, Any, Any, dict[str, Any]]
+@dataclass(frozen=True)
+class System:
+    """A linear system for an iterative solver."""
+
+    solver: Any
+    operator: Any
+    rhs: Any
+    # Further arguments of the solver, above all of its stopping criterion.
+    arguments: dict[str, Any]
+    # Rows whose leverage is estimated; None: they cannot be told from others.
+    probed: ProbedRows | None
 
 
 class IterativeRidge(FeatureModel):
@@ -107,6 +122,13 @@ class IterativeRidge(FeatureModel):
     _key: int
     # Subtracted from the targets.
     _shift: tuple[float, ...]
+
+    @abstractmethod
+    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+        """Store results of the leave-one-out residuals of some rows.
+
+        Targets and residuals are (m, k), weights of the rows (m,).
+        """
 
     @abstractmethod
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -152,12 +174,13 @@ class IterativeRidge(FeatureModel):
         if np.any(scale != 1.0):
             rows = rows.rescaled(np.zeros_like(scale), scale)
 
-        def weights_of(value: Any) -> tuple[Any, Any]:
-            weights, intercept = operator.weights_of(value)
-            size = ops_of(weights).float64_like(scale, weights)
-            return weights * size, intercept * size
+        def rescaled(numbers: Any) -> Any:
+            return numbers * ops_of(numbers).float64_like(scale, numbers)
 
-        report.begin(lambda value: self._fitted(*weights_of(value)))
+        def attributes_of(value: Any) -> dict[str, Any]:
+            return self._fitted(*map(rescaled, system.operator.weights_of(value)))
+
+        report.begin(attributes_of)
         try:
             solver, stream = self._iterative_solver(), stream.child("solver")
             if isinstance(solver, SGD):
@@ -167,18 +190,37 @@ class IterativeRidge(FeatureModel):
                 system = self._exact_system(whole, limit, stream, solver, checkpoint)
             else:
                 system = self._pcg_system(rows, limit, stream, solver)
-            solver, operator, rhs, stopping = system
+            solver, operator = system.solver, system.operator
             solution = solver.solve(
                 solver.init(operator, float(self.alpha) / operator.weight_unit),
-                rhs,
+                system.rhs,
                 callback=report,
                 checkpoint=checkpoint,
-                **stopping,
+                **system.arguments,
             )
         finally:
             report.iterations_end()
-        weights, intercept = weights_of(solution.value)
-        return replace(solution, value=weights), intercept
+        weights, intercept = operator.weights_of(solution.value)
+        if system.probed is not None:
+            probed, Y = system.probed, system.probed.rows.Y
+            fitted = self._predicted(weights, probed.rows.X) + intercept
+            probes = operator.fitted_probes(probed, solution.companions)
+            left = probed.left_out(fitted, probes)
+            self._keep_left_out(rescaled(Y), rescaled(left), probed.weight)
+        weights = rescaled(weights)
+        solution = replace(solution, value=weights, companions=None)
+        return solution, rescaled(intercept)
+
+    def _predicted(self, weights: Any, X: Rows) -> Any:
+        """Return the values of rows without an intercept, for weights (n or D, k)."""
+        if self.plan_ is None:
+            return predict_by_rows(self.kernel_, self.X_fit_, weights, X)
+        return predict_by_features(self.plan_, weights, X)
+
+    def _probed(self, rows: TrainingData, stream: Stream) -> ProbedRows:
+        """Return rows to leave out, for iterative solvers."""
+        unit, generator = rows.survey().weight_unit, stream.child("left out")
+        return ProbedRows.of(rows, self._labelled, unit, generator.generator())
 
     def _pcg_system(
         self, rows: TrainingData, limit: int, stream: Stream, solver: PCG
@@ -213,8 +255,13 @@ class IterativeRidge(FeatureModel):
             most=_most_loss(statistics, center) / unit,
             **(_FOR_LABELS if self._labelled else {}),
         )
+        probed = self._probed(rows, stream)
+        arguments: dict[str, Any] = {
+            "loss": loss,
+            "companions": operator.probes(probed),
+        }
         if block is None:
-            return solver, operator, rhs, {"loss": loss}
+            return System(solver, operator, rhs, arguments, probed)
 
         def error(weights: Any) -> float:
             """Return the validation error of weights."""
@@ -222,7 +269,7 @@ class IterativeRidge(FeatureModel):
             predictions = predictions + operator.intercept(weights)
             return self._error_of(block.Y, predictions, block.weight)
 
-        return solver, operator, rhs, {"loss": loss, "validate": error}
+        return System(solver, operator, rhs, arguments | {"validate": error}, probed)
 
     def _sgd_system(
         self, rows: TrainingData, limit: int, stream: Stream, solver: SGD
@@ -239,6 +286,10 @@ class IterativeRidge(FeatureModel):
                 "several devices."
             )
         needed, at_once = operator_memory(self.plan_, rows, solver, limit)
+        probed = None
+        if rows.are_numbered_in_batches(limit - needed):
+            probed = self._probed(rows, stream)
+            rows = rows.with_targets(probed.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
@@ -247,7 +298,9 @@ class IterativeRidge(FeatureModel):
         operator.spare_bytes = limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
-        return solver, operator, operator, {}
+        n_companions = 0 if probed is None else probed.probes.shape[1]
+        arguments = {"n_companions": n_companions}
+        return System(solver, operator, operator, arguments, probed)
 
     def _exact_system(
         self,
@@ -282,8 +335,12 @@ class IterativeRidge(FeatureModel):
             probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
             gram = self.kernel_._gram(probe, None)
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
-        stopping = {"sizes": np.sqrt(sizes / operator.weight_unit)}
-        return solver, operator, operator.right_hand_side(), stopping
+        probed = self._probed(rows, stream)
+        arguments = {
+            "sizes": np.sqrt(sizes / operator.weight_unit),
+            "companions": operator.probes(probed),
+        }
+        return System(solver, operator, operator.right_hand_side(), arguments, probed)
 
 
 class StreamingFit:

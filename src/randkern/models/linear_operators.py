@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
+from randkern.models._feature_model import predict_by_features, predict_by_rows
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations
+from randkern.models.left_out import ProbedRows
 from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
     ROWS_PER_EIGENPAIR,
     SAMPLED_COLUMNS,
 )
-from randkern.plan import Plan
+from randkern.plan import Plan, evaluate
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
 _ROWS_AT_ONCE = 2**17
@@ -73,6 +76,32 @@ class FeatureOperator:
         self.feature_sum = ops.copy(cross[:, -1])
         return ops.contiguous(cross[:, :-1])
 
+    def probes(self, probed: ProbedRows) -> Any:
+        """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
+        ops, sample = ops_of(self.feature_sum), probed.rows
+        targets = self._weighted(probed)
+        out = ops.zeros((self.size, targets.shape[1]), self.feature_sum)
+        for rows in row_blocks(sample.n_rows, self.features.block_rows):
+            Z = ops.as_float64(evaluate(self.plan, sample.X[rows]))
+            out += Z.T @ targets[rows]
+        if self.center:
+            mean = self.feature_sum / self.weight_sum
+            out -= mean[:, None] * targets.sum(axis=0)
+        return out
+
+    def _weighted(self, probed: ProbedRows) -> Any:
+        if probed.rows.weight is None:
+            return probed.probes
+        return probed.probes * (probed.rows.weight / self.weight_unit)[:, None]
+
+    def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
+        """Return the values of the fits to probes at the sampled rows, (m, s)."""
+        values = predict_by_features(self.plan, value, probed.rows.X)
+        if self.center:
+            mean = self._weighted(probed).sum(axis=0) / self.weight_sum
+            values += mean - self.feature_sum @ value / self.weight_sum
+        return values
+
     def _solved(self, columns: Any) -> Any:
         """Return sums over features, given those over raw columns."""
         return self.plan.solve(columns) if self._is_raw else columns
@@ -82,7 +111,8 @@ class FeatureOperator:
         ops = ops_of(weights)
         if not self.center:
             return ops.zeros(weights.shape[1], weights)
-        means = ops.float64_like(self.means, weights)
+        # Targets of companions come last.
+        means = ops.float64_like(self.means[: weights.shape[1]], weights)
         return means - self.feature_sum @ weights / self.weight_sum
 
     def weights_of(self, value: Any) -> tuple[Any, Any]:
@@ -218,7 +248,14 @@ class KernelOperator:
         self.means = ops.float64_like(mean if center else 0.0 * mean, X)
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         # Of products with rows of the uncentred matrix.
-        trace = weight @ ops.as_float64(kernel._diag(X))
+        diagonal = ops.asarray(kernel._diag(X), X)
+        if not ops.is_finite(diagonal):  # it holds the largest values
+            raise ValueError(
+                f"values of {type(kernel).__name__} overflow {ops.numpy_dtype(X)}; "
+                "scale the input down (for instance with "
+                "sklearn.preprocessing.MaxAbsScaler), or pass float64 rows."
+            )
+        trace = weight @ ops.as_float64(diagonal)
         self.noise = self.rounding / 2 * float(trace)
         self._side = ops.skinny_gemm.padded(min(X.shape[0], KERNEL_TILE))
         self._ranges = list(row_blocks(X.shape[0], KERNEL_TILE))
@@ -275,9 +312,33 @@ class KernelOperator:
     def weights_of(self, value: Any) -> tuple[Any, Any]:
         """Return the weights of rows and the intercepts of a solution."""
         dual = self.dual(value)
+        return dual, self.means - self._means_of(dual)
+
+    @cached_property
+    def _mean_kernel(self) -> Any:
+        """The weighted means of kernel values of all rows, (n,): one product."""
+        return self.product(self.share[:, None])[:, 0]
+
+    def _means_of(self, dual: Any) -> Any:
+        """Return the weighted means sᵀKA of the values of weights; 0 if not centred."""
         if not self.center:
-            return dual, self.means
-        return dual, self.means - self.share @ self.product(dual)
+            return 0.0 * dual[0]
+        return self._mean_kernel @ dual
+
+    def probes(self, probed: ProbedRows) -> Any:
+        """Return S(V − v̄) for probes at sampled rows, (n, s)."""
+        numbers, probes = probed.numbers, probed.probes
+        out = self._ops.zeros((self.size, probes.shape[1]), self.X)
+        out[numbers] = probes
+        out -= self.share[numbers] @ probes
+        return self.root[:, None] * out
+
+    def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
+        """Return the values of the fits to probes at the sampled rows, (m, s)."""
+        dual = self.dual(value)
+        values = predict_by_rows(self.kernel, self.X, dual, probed.rows.X)
+        mean = self.share[probed.numbers] @ probed.probes
+        return values + mean - self._means_of(dual)
 
     def dual(self, V: Any) -> Any:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
@@ -325,6 +386,12 @@ class KernelOperator:
 def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
     """Return the leading eigenpairs, descending, given the upper triangle."""
     values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
+    if not len(values):  # they are not finite
+        raise ValueError(
+            "products of features or of kernel values overflow; scale the input down "
+            "(for instance with sklearn.preprocessing.MaxAbsScaler), or pass float64 "
+            "rows."
+        )
     largest = max(float(values[0]), np.finfo(float).tiny)
     kept = values > _SMALLEST_SHARE * largest
     return values[kept], vectors[:, kept]

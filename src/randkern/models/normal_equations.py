@@ -190,12 +190,10 @@ class NormalEquations:
         rows: ArrayRows,
         solution: Solution,
         intercept: np.ndarray,
-        share: Any,
     ) -> Any:
         """Return the leave-one-out residuals of rows, (m, k).
 
         Call it after `solve` with `overwrite`; the rows must be part of the fit.
-        `share` is the share of their weights that is left out.
         """
         state, mean, weight_sum = self._solved
         ops = ops_of(mean)
@@ -204,7 +202,7 @@ class NormalEquations:
         leverage = (centred.T * state.apply_inverse(centred.T)).sum(axis=0)
         leverage += 1.0 / weight_sum
         if rows.weight is not None:
-            leverage *= share * rows.weight / self.weight_unit
+            leverage *= rows.weight / self.weight_unit
         freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
         return (rows.Y - Z @ solution.value - intercept) / freedom[:, None]
 

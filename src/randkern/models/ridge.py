@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import unique_labels
 from randkern._fitting import all_or_nothing
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
-from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import has_components
 from randkern.models._ridge import KernelRidge
@@ -21,7 +20,7 @@ from randkern.models._targets import ClassLabels, RealTargets
 from randkern.models.calibration import (
     LeaveOneOutIntervals,
     LogitsOfDecisions,
-    temperature_of,
+    calibrate,
 )
 
 
@@ -73,8 +72,7 @@ class KernelRidgeRegressor(
         warning: the penalty pulls predictions towards 0.
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
-        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        the free memory.
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
     checkpoint : path or None, default=None
         A file to which an iterative solver saves its progress: the same call of `fit`
         resumes a fit that was interrupted or killed, and ends with the same weights.
@@ -177,8 +175,8 @@ class KernelRidgeRegressor(
         self._partial_fit_targets(X, Y, weight, solve)
         return self
 
-    def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        self._left_out_sizes = abs(residuals)
+    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+        self._left_out_sizes, self._left_out_weight = abs(residuals), weight
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
@@ -234,8 +232,7 @@ class KernelRidgeClassifier(
         rows of the class). None: 1 for all.
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
-        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB, or a quarter of
-        the free memory.
+        :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
     checkpoint : path or None, default=None
         A file to which an iterative solver saves its progress: the same call of `fit`
         resumes a fit that was interrupted or killed. It is removed at the end.
@@ -245,10 +242,11 @@ class KernelRidgeClassifier(
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    temperature_ : float
-        Decision values divided by it are the logits of `predict_proba`: it minimises
-        the log loss on at most 500 rows, each left out of the fit. There is none, and
-        no `predict_proba`, for iterative solvers, `partial_fit`, or rows not in memory.
+    temperature_, calibration_offset_ : float, float or ndarray of shape (n_classes,)
+        ``decision_function(X) / temperature_ + calibration_offset_`` are the logits of
+        `predict_proba`: they minimise the log loss on at most 500 rows, each left out
+        of the fit. `predict` follows `decision_function`, so that near a boundary the
+        most probable class may be another one.
     kernel_, plan_, coef_, dual_coef_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
         the intercept, and the result of the solve.
@@ -349,10 +347,9 @@ class KernelRidgeClassifier(
         self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self
 
-    def _keep_left_out(self, rows: ArrayRows, residuals: Any) -> None:
-        n_units = float(rows.weight.sum()) if self._are_repeated(rows.weight) else None
-        self.temperature_ = temperature_of(
-            rows.Y - residuals, rows.Y > 0, rows.weight, n_units
+    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+        self.temperature_, self.calibration_offset_ = calibrate(
+            Y - residuals, Y > 0, weight
         )
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:

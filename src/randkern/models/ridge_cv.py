@@ -152,12 +152,9 @@ class _ChoosesAlpha(KernelRidge):
         self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
     ) -> tuple[Solution, Any]:
         """Return weights and intercepts at the best penalty, for unscaled targets."""
-        # All rows have positive weights.
-        left_out = self._left_out_of(ArrayRows(rows.X, rows.Y))
-        sample = rows.take(left_out)
-        share = self._share_of(sample)
-        solution, intercept, left = search.solve(self.alpha_, left_out, share)
-        self._keep_left_out(sample, left * scale)
+        numbers, sample, weight = self._sample_left_out(rows)
+        solution, intercept, left = search.solve(self.alpha_, numbers)
+        self._keep_left_out(sample.Y, left * scale, weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -364,7 +361,14 @@ def _on_host(array: Any) -> Any:
 
 def _scale_of(Y: Any) -> float:
     """Return a power of two near the largest target if its square overflows."""
-    largest = ops_of(Y).largest(abs(Y))
+    sizes = ops_of(Y).to_host(ops_of(Y).largest_sizes(Y))
+    largest = float(sizes.max(initial=0.0))
+    if (sizes[sizes > 0] < largest / SQUARABLE).any():
+        raise ValueError(
+            f"sizes of targets from {sizes[sizes > 0].min():.3g} to {largest:.3g} have "
+            "no mean squared error in common; scale the targets, or choose alpha for "
+            "each."
+        )
     usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
     return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
 
@@ -439,9 +443,8 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         Whether to fit an unpenalised constant. Without it, targets far from 0 raise a
         warning: the penalty pulls predictions towards 0.
     memory_limit : int, str or None, default=None
-        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
-        is left.
+        Bytes, or text like ``"4GB"``. None: 2 GB. A decomposition takes about
+        5·8·min(n, D)² bytes; features are cached if memory is left.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 
@@ -554,9 +557,8 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). They also weight the score. None: 1 for all.
     memory_limit : int, str or None, default=None
-        Bytes, or text like ``"4GB"``. None: 2 GB, or a quarter of the free memory. A
-        decomposition takes about 5·8·min(n, D)² bytes; features are cached if memory
-        is left.
+        Bytes, or text like ``"4GB"``. None: 2 GB. A decomposition takes about
+        5·8·min(n, D)² bytes; features are cached if memory is left.
     random_state : int, generator or None, default=None
         Seeds all random numbers.
 

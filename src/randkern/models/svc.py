@@ -81,8 +81,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
     memory_limit : int, str or None, default=None
-        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB, or a
-        quarter of the free memory.
+        Bytes, or text like ``"4GB"``; half of it is for features. None: 2 GB.
     random_state : int, generator or None, default=None
         Seeds the features and the order of rows.
 

@@ -340,9 +340,9 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
     if isinstance(model, GaussianProcessClassifier):
         return _process_probabilities(model, _rows(inputs))
     values = _scores(model, inputs)
-    if not hasattr(model, "predict_proba"):
+    if getattr(model, "_temperature", None) is None:
         return values
-    values = values * (1 / float(model._temperature))
+    values = values * (1 / float(model._temperature)) + model._offset
     special = TracedOps().special
     two = len(model.classes_) == 2
     return special.expit(values) if two else special.softmax(values, 1)

@@ -216,8 +216,8 @@ class ThermometerEncoder(_WideEncoder):
     ----------
     n_levels : int, default=4
         Number of thresholds, and bits, per column: at least 2, and at most as many as
-        fit in the default memory limit of a fit (2 GB, or a quarter of the free
-        memory). For one bit per column use :class:`ThresholdBinarizer`.
+        fit in the default memory limit of a fit, 2 GB. For one bit per column use
+        :class:`ThresholdBinarizer`.
     strategy : {"quantile", "uniform"}, default="quantile"
         "quantile": thresholds that split the entries into groups of equal size;
         "uniform": evenly spaced between the smallest and largest entry, exclusive.

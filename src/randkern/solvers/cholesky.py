@@ -21,6 +21,8 @@ _TILE = 1024
 # Size of the row blocks whose absolute values are summed.
 _SUMMED_BYTES = 2**24
 _REFINEMENTS = 2
+# The same if jitter was added.
+_JITTERED_REFINEMENTS = 20
 # Smallest eigenvalues, relative to the size of A, below which weights have no correct
 # digits, or only few: their relative error is n·eps over the eigenvalue. Predictions at
 # the training rows have a smaller error, others do not.
@@ -277,7 +279,9 @@ class Cholesky:
         if n == 0:
             return Solution(rhs, 0.0, 0, state.outcome)
         b = ops.as_float64(rhs.reshape(n, -1))
-        size = ops.largest(abs(b)) or 1.0
+        # By column, as the sizes of targets may differ greatly.
+        size = ops.largest_sizes(b)
+        size = size + (size == 0)
         b = b / size
         norms = (b * b).sum(axis=0) ** 0.5
         norms = norms + (norms == 0)
@@ -299,11 +303,20 @@ class Cholesky:
                 break
             x, residual, steps = better, after, steps + 1
         # The residual of the system without jitter.
-        error = relative(residual + state.jitter * x)
+        residual = residual + state.jitter * x
+        while state.jitter and steps < _JITTERED_REFINEMENTS:
+            # Each step divides errors along an eigenvector by 1 + λ/jitter. They end
+            # where b lies outside the range of A, or A is no more than rounding errors.
+            better = x + state.apply_inverse(residual)
+            after = b - state.product(better) + state.jitter * better
+            if not relative(after) <= 0.5 * relative(residual):
+                break
+            x, residual, steps = better, after, steps + 1
+        error = relative(residual)
         outcome = state.outcome
         if outcome is Outcome.SUCCESS and error > _LARGE_RESIDUAL:
             outcome = _warned(Outcome.ILL_CONDITIONED, f"residual {error:.3g}")
-        value = size * x.reshape(rhs.shape)
+        value = (size * x).reshape(rhs.shape)
         return Solution(value, error, steps, outcome, state.jitter)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import tempfile
 import time
 import warnings
@@ -66,6 +67,9 @@ class Solution:
         Added to the diagonal of A in addition to the shift.
     seconds : float
         Wall-clock time of the solve; 0 if it was not measured.
+    companions : ndarray of shape (n, s) or None
+        Solutions for right-hand sides that shared the iterations, but did not decide
+        when to stop.
     """
 
     value: np.ndarray = field(repr=False)
@@ -74,6 +78,7 @@ class Solution:
     outcome: Outcome
     jitter: float = 0.0
     seconds: float = 0.0
+    companions: Any = field(default=None, repr=False)
 
     # The outcome is stored by name, as skops cannot load members of enumerations.
     def __getstate__(self) -> dict[str, Any]:
@@ -167,12 +172,27 @@ class Checkpoint:
                 return read_arrays(file, names)
         except FileNotFoundError:
             return None
-        except READING_ERRORS as error:
+        except (MemoryError, PermissionError) as error:
             raise CheckpointError(
-                f"{self.path} is not a checkpoint, or is damaged "
-                f"({type(error).__name__}: {error}); delete it to start anew, or name "
-                "another file."
+                f"{self.path} could not be read ({type(error).__name__}: {error}), but "
+                "may be intact: free some memory, or make the file readable, and fit "
+                "again."
             ) from error
+        except OSError as error:
+            if error.errno not in (None, errno.EINVAL):  # of positions outside the file
+                raise CheckpointError(
+                    f"{self.path} could not be read ({error}), but may be intact: fit "
+                    "again when its disk or network can be reached."
+                ) from error
+            raise self._damaged(error) from error
+        except READING_ERRORS as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path} is not a checkpoint, or is damaged ({type(error).__name__}: "
+            f"{error}); delete it to start anew, or name another file."
+        )
 
     def load_integers(self, names: Sequence[str]) -> dict[str, int]:
         """Return the non-negative integers of these names that the file has."""

@@ -185,6 +185,43 @@ class Iterate:
         return float(shares.max(initial=0.0))
 
 
+@dataclass(frozen=True)
+class Companions:
+    """Conjugate gradients for further right-hand sides of the same matrix.
+
+    They share its products, but neither directions nor the decision when to stop.
+    """
+
+    X: Any
+    R: Any
+    P: Any
+    Q: Any
+    largest: float = 0.0
+
+    @classmethod
+    def of(cls, B: Any) -> Companions:
+        """Return the start at X = 0 for right-hand sides (n, s)."""
+        ops = ops_of(B)
+        none = ops.zeros((len(B), 0), B)
+        return cls(ops.zeros(B.shape, B), B, none, none)
+
+    def moved(self, P: Any, Q: Any, precision: float) -> Companions:
+        """Return the state after a step along P with Q = AP."""
+        if not P.shape[1] or not ops_of(Q).is_finite(Q):
+            return self
+        P, Q, largest = normalised(P, Q, precision, self.largest)
+        step = P.T @ self.R
+        return Companions(self.X + P @ step, self.R - Q @ step, P, Q, largest)
+
+
+def _directions(now: Iterate | Companions, state: PCGState) -> Any:
+    """Return directions conjugate to the last ones, which satisfy PᵀAP = I."""
+    S = now.R
+    if state.preconditioner is not None:
+        S = state.preconditioner.apply(S)
+    return orthonormal(S - now.P @ (now.Q.T @ S))
+
+
 _LEAST_GAIN = 1e-5
 _LEAST_RANK, _MOST_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
@@ -399,6 +436,7 @@ class PCG(BaseEstimator):
         validate: Callable[[Any], float] | None = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
+        companions: Any = None,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
 
@@ -408,7 +446,11 @@ class PCG(BaseEstimator):
         rhs : ndarray or tensor
         start : array of the shape of `rhs`, optional
         sizes : ndarray of shape (k,), optional
-            Residuals are compared with the larger of this and ‖b‖.
+            Residuals are compared with the smaller of this and ‖b‖ (0: with ‖b‖). In
+            ridge regression by rows ‖r‖ bounds the errors of predictions in units of
+            the targets. If ‖b‖ is larger than their deviations, due to a mean far from
+            0 or to rows of enormous weight, ‖r‖ ≤ tol·‖b‖ allows errors as large as
+            these deviations.
         loss : Loss, optional
         validate : callable, optional
             Returns the validation error of a solution; see `patience`.
@@ -417,10 +459,15 @@ class PCG(BaseEstimator):
         checkpoint : Checkpoint, optional
             If it holds an iteration, that is resumed. It is updated during the
             iteration and on interruption, and removed at the end.
+        companions : array of shape (n, s), optional
+            Further right-hand sides, which take part in all products, but do not decide
+            when to stop; see `Solution.companions`.
         """
-        B = ops_of(rhs).as_float64(rhs.reshape(len(rhs), -1))
+        ops = ops_of(rhs)
+        B = ops.as_float64(rhs.reshape(len(rhs), -1))
+        further = ops.zeros((len(B), 0), B) if companions is None else companions
         best = EarlyStopping(self.patience, validate)
-        run = _Run(self, state, B, start, sizes, loss, best, checkpoint)
+        run = _Run(self, state, B, further, start, sizes, loss, best, checkpoint)
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
         run.finish()
@@ -446,6 +493,8 @@ class _Run:
     solver: PCG
     state: PCGState
     B: Any
+    # Right-hand sides of companions, (n, s).
+    further: Any
     start: Any
     sizes: np.ndarray | None
     loss: Loss | None
@@ -457,6 +506,7 @@ class _Run:
         if sizes is not None:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
+        self.companions = Companions.of(self.further)
         self.now = self.least = self._resumed() or self._begin()
         self.outcome = self._judge(self.residual)
         self.jitter = 0.0
@@ -489,8 +539,19 @@ class _Run:
         shapes |= {"before": [()], "residual_then": [()]}
         if "best_record" in arrays:
             shapes |= {"best": [whole], "best_record": [(3,)]}
+        beside = tuple(self.further.shape)
+        shapes |= {"companion_X": [beside], "companion_R": [beside]}
+        shapes |= {"companion_P": [(n, -1)], "companion_Q": [(n, -1)]}
+        shapes |= {"companion_largest": [()]}
         checkpoint.check(arrays, shapes)
         self.best.restore(arrays, self.B)
+        self.companions = Companions(
+            like(arrays["companion_X"], self.B),
+            like(arrays["companion_R"], self.B),
+            like(arrays["companion_P"], self.B),
+            like(arrays["companion_Q"], self.B),
+            float(arrays["companion_largest"]),
+        )
         blocks = {name: like(arrays[name], self.B) for name in ("X", "R", "P", "Q")}
         names = Iterate.__dataclass_fields__
         return Iterate(**{name: arrays[name] for name in names} | blocks)
@@ -508,12 +569,16 @@ class _Run:
         return Progress(self.count, self.residual, excess, seconds, self.now.X)
 
     def arrays(self) -> dict[str, Any]:
-        names = Iterate.__dataclass_fields__
-        return {name: getattr(self.now, name) for name in names} | self.best.arrays()
+        arrays = {
+            name: getattr(self.now, name) for name in Iterate.__dataclass_fields__
+        }
+        for name in Companions.__dataclass_fields__:
+            arrays[f"companion_{name}"] = getattr(self.companions, name)
+        return arrays | self.best.arrays()
 
     def advance(self) -> bool:
         """Take a step; False if no direction is left."""
-        following = self._step()
+        following, self.companions = self._step()
         if following is None:
             self.outcome, self.now = Outcome.ILL_CONDITIONED, self.least
             return False
@@ -570,24 +635,26 @@ class _Run:
             self.outcome,
             self.jitter,
             seconds,
+            self.companions.X,
         )
 
-    def _step(self) -> Iterate | None:
-        """Return the next iterate, None if no direction is left."""
-        now, state = self.now, self.state
-        S = now.R
-        if state.preconditioner is not None:
-            S = state.preconditioner.apply(S)
-        # Conjugate to the last directions, which satisfy PᵀAP = I.
-        P = orthonormal(S - now.P @ (now.Q.T @ S))
+    def _step(self) -> tuple[Iterate | None, Companions]:
+        """Return the next iterate, None if no direction is left, and companions."""
+        now, state, companions = self.now, self.state, self.companions
+        P = _directions(now, state)
         if P.shape[1] == 0:
-            return None
-        Q = self._product(P)
+            return None, companions
+        beside = _directions(companions, state)
+        products = self._product(ops_of(P).hstack([P, beside]))
+        Q = products[:, : P.shape[1]]
+        companions = companions.moved(
+            beside, products[:, P.shape[1] :], state.precision
+        )
         P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
         if P.shape[1] == 0:
-            return None
+            return None, companions
         step = P.T @ now.R
-        return replace(
+        following = replace(
             now,
             X=now.X + P @ step,
             R=now.R - Q @ step,
@@ -596,6 +663,7 @@ class _Run:
             gains=np.vstack([now.gains, squared_sizes(step)]),
             largest=largest,
         )
+        return following, companions
 
     def _product(self, V: Any) -> Any:
         out = self.state.operator.matmat(V)

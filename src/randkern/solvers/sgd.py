@@ -306,6 +306,7 @@ class SGD(BaseEstimator):
         rhs: BatchOperator,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
+        n_companions: int = 0,
     ) -> Solution:
         """Take steps until the loss has settled.
 
@@ -320,8 +321,12 @@ class SGD(BaseEstimator):
         checkpoint : Checkpoint, optional
             If it holds an iteration, that is resumed. It is updated during the
             iteration and on interruption, and removed at the end.
+        n_companions : int
+            Number of last targets that do not decide when to stop: see
+            `Solution.companions`.
         """
-        epochs = _Epochs(self, state, rhs, checkpoint)
+        n_columns = rhs.n_targets - n_companions
+        epochs = _Epochs(self, state, rhs, checkpoint, n_columns)
         seconds = iterate(epochs, self.epochs, (self.callback, callback))
         outcome = epochs.outcome or Outcome.ITERATION_LIMIT
         if outcome is Outcome.ITERATION_LIMIT:
@@ -332,7 +337,15 @@ class SGD(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        return Solution(state.value, np.nan, state.epoch, outcome, seconds=seconds)
+        value, k = state.value, n_columns
+        return Solution(
+            ops_of(value).contiguous(value[:, :k]),
+            np.nan,
+            state.epoch,
+            outcome,
+            seconds=seconds,
+            companions=value[:, k:],
+        )
 
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
         """Take one pass over rows, continuing from the state.
@@ -381,21 +394,34 @@ class _Epochs:
     state: SGDState
     rows: BatchOperator
     checkpoint: Checkpoint | None
+    # The number of targets that decide when to stop.
+    n_columns: int
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             self._resume(self.checkpoint)
         self.outcome = self._judge()
+        self._completed()
+
+    def _completed(self) -> None:
+        """Note the state after a batch or an epoch, for checkpoints.
+
+        An interrupt may come between two assignments to the state, but not within one:
+        what is saved is always the state after a whole batch. No array of it is changed
+        in place.
+        """
+        self._saved = {name: getattr(self.state, name) for name in _SAVED}
 
     @property
     def count(self) -> int:
         return self.state.epoch
 
     def progress(self, seconds: float) -> Progress:
-        return Progress(self.count, np.nan, np.nan, seconds, self.state.value)
+        value = self.state.value[:, : self.n_columns]
+        return Progress(self.count, np.nan, np.nan, seconds, value)
 
     def arrays(self) -> dict[str, Any]:
-        return {name: getattr(self.state, name) for name in _SAVED}
+        return self._saved
 
     def advance(self) -> bool:
         """Take an epoch."""
@@ -412,12 +438,14 @@ class _Epochs:
             state.step(self.rows, batch)
             state.average = state.average + state.W
             state.n_averaged += 1
+            self._completed()
             if checkpoint is not None and checkpoint.due:
                 checkpoint.save(self.arrays())
         loss = state.loss + state.shift * (state.value**2).sum(axis=0)
-        state.losses.append(ops_of(loss).to_host(loss).tolist())
+        state.losses = [*state.losses, ops_of(loss).to_host(loss).tolist()]
         state.epoch += 1
         state.batch = 0
+        self._completed()
         self.outcome = self._judge()
         return True
 
@@ -430,8 +458,9 @@ class _Epochs:
             return None
         # Directions are learned one after the other, each taking as long as all before:
         # the gain from doubling the work shows how much is left.
-        before = np.asarray(state.losses[(len(state.losses) - 1) // 2])
-        now = np.asarray(state.losses[-1])
+        k = self.n_columns
+        before = np.asarray(state.losses[(len(state.losses) - 1) // 2])[:k]
+        now = np.asarray(state.losses[-1])[:k]
         if np.any(np.abs(before - now) > self.solver.tol * before):
             return None
         # Steps along batches of very different weights are biased.
@@ -442,7 +471,7 @@ class _Epochs:
         # matter little if hardly anything is left of the targets' spread.
         reached = state.followed(last) >= _FOLLOWED_LAST
         fitted = self.rows.center and bool(
-            np.all(now <= self.solver.tol * state.initial)
+            np.all(now <= self.solver.tol * np.asarray(state.initial)[:k])
         )
         if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
             return Outcome.LOSS_CONVERGED

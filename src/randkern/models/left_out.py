@@ -1,0 +1,187 @@
+"""Training rows that are left out of a fit, one at a time, without fitting again.
+
+With the hat matrix H of a fit, the residual of row i in a fit without it is
+
+e_i = (y_i − ŷ_i)/(1 − H_ii)
+
+for the same features or kernel. Direct solvers give H_ii. For others it is estimated
+from fits to probes, random signs at sampled rows and 0 elsewhere: the fit to a probe v
+has the value H_ii v_i + Σ_{j≠i} H_ij v_j at row i, whose second term has the mean 0
+(Bekas, Kokiopoulou and Saad 2007, "An estimator for the diagonal of a matrix"). Probes
+are further columns of targets, so that they take no passes over the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from randkern.backend.namespace import ops_of
+from randkern.data.training_data import ArrayRows, TrainingData
+
+# Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
+MAX_LEFT_OUT = 500
+# The variance of an estimated H_ii is at most about this share of H_ii ...
+_PROBE_VARIANCE = 0.01
+# ... unless that takes more probes.
+_MAX_PROBES = 16
+# Smaller weights, relative to the largest, are raised to this one in probes.
+_LEAST_WEIGHT = 1e-12
+# No residual is raised more than this many times the mean factor.
+_MAX_RAISE = 10.0
+
+
+def sample_left_out(
+    rows: TrainingData, labelled: bool, generator: np.random.Generator
+) -> tuple[np.ndarray, ArrayRows, Any]:
+    """Return the numbers of rows to leave out, the rows, and weights for their sums.
+
+    Rows in memory are drawn with probabilities in proportion to their weights, labelled
+    ones as many of each class; the weights returned, (m,), make up for this. Those of
+    labelled rows add up to the share of each class in all rows.
+    """
+    if rows.in_memory:
+        whole = rows.whole()
+        ops = ops_of(whole.Y)
+        weight = np.ones(rows.n_rows)
+        if whole.weight is not None:
+            weight = ops.to_host(whole.weight / (ops.largest(whole.weight) or 1.0))
+        classes = np.zeros(rows.n_rows, dtype=np.int64)
+        if labelled:
+            classes = ops.to_host(_classes_of(whole.Y))
+        numbers, factors = _balanced(weight, classes, generator)
+        sample = whole.take(numbers)
+        weight = weight[numbers] * factors
+    else:
+        n = min(rows.n_rows, MAX_LEFT_OUT)
+        numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
+        sample = rows.take(numbers)
+        weight = np.ones(n)
+        if sample.weight is not None:
+            weight = ops_of(sample.Y).to_host(sample.weight)
+            used = np.flatnonzero(weight)
+            numbers, sample, weight = numbers[used], sample.take(used), weight[used]
+            weight = weight / weight.max(initial=np.finfo(float).tiny)
+    if labelled and len(numbers):
+        # The weighted mean of labels ±1 of all rows is that of their share.
+        shares = (1 + rows.survey().target_mean) / 2
+        shares = np.array([1 - shares[0], shares[0]]) if len(shares) == 1 else shares
+        classes = ops_of(sample.Y).to_host(_classes_of(sample.Y))
+        totals = np.bincount(classes, weight, len(shares))
+        weight = weight * (shares / np.where(totals > 0, totals, 1.0))[classes]
+    return numbers, sample, ops_of(sample.Y).float64_like(weight, sample.Y)
+
+
+def _classes_of(Y: Any) -> Any:
+    """Return the numbers of classes, for labels coded as ±1."""
+    return Y.argmax(axis=1) if Y.shape[1] > 1 else (Y[:, 0] > 0) * 1
+
+
+def _balanced(
+    weight: np.ndarray, classes: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ascending numbers of rows, as many per class, and 1/probability of each.
+
+    Within a class probabilities are in proportion to weights, but at most 1.
+    """
+    members = [
+        np.flatnonzero((classes == label) & (weight > 0))
+        for label in range(classes.max(initial=0) + 1)
+    ]
+    factors = np.zeros(len(weight))
+    left = MAX_LEFT_OUT
+    by_size = sorted(members, key=len)
+    for position, numbers in enumerate(by_size):
+        n_drawn = min(len(numbers), left // (len(by_size) - position))
+        left -= n_drawn
+        probability = _probabilities(weight[numbers], n_drawn)
+        # Systematic sampling: marks at distances of 1 on the line of probabilities.
+        order = generator.permutation(len(numbers))
+        marks = np.floor(np.cumsum(probability[order]) + generator.random())
+        drawn = order[np.diff(marks, prepend=0.0) > 0]
+        if n_drawn == len(numbers):
+            drawn = order
+        factors[numbers[drawn]] = 1 / probability[drawn]
+    chosen = np.flatnonzero(factors)
+    return chosen, factors[chosen]
+
+
+def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
+    """Return inclusion probabilities of rows, whose sum is the number drawn."""
+    certain = np.zeros(len(weight), dtype=bool)
+    out = np.ones(len(weight))
+    if n_drawn >= len(weight):
+        return out
+    while True:
+        rest = weight[~certain]
+        out[~certain] = rest / rest.sum() * (n_drawn - certain.sum())
+        if not (out > 1).any():
+            return out
+        certain |= out >= 1
+        out[certain] = 1.0
+
+
+@dataclass(frozen=True)
+class ProbedRows:
+    """Sampled rows of a fit, with probes that estimate their leverage H_ii."""
+
+    numbers: np.ndarray
+    rows: ArrayRows
+    # In sums over rows, (m,).
+    weight: Any
+    # Targets at the rows, (m, s), each row in one probe.
+    probes: Any
+    # The number of rows of the fit.
+    n_rows: int
+
+    @classmethod
+    def of(
+        cls,
+        rows: TrainingData,
+        labelled: bool,
+        weight_unit: float,
+        generator: np.random.Generator,
+    ) -> ProbedRows:
+        """Draw rows and their probes.
+
+        These are ±1/√w_i, which makes SHS⁻¹, S = diag(√w_i), whose diagonal they
+        estimate, symmetric: no row hides the others.
+        """
+        numbers, sample, weight = sample_left_out(rows, labelled, generator)
+        m = sample.n_rows
+        needed = int(np.ceil(m / rows.n_rows / _PROBE_VARIANCE))
+        n_probes = max(1, min(needed, _MAX_PROBES, m))
+        signs = np.zeros((m, n_probes))
+        probe = generator.permutation(m) % n_probes
+        signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
+        probes = ops_of(sample.Y).float64_like(signs, sample.Y)
+        if sample.weight is not None:
+            relative = (sample.weight / weight_unit).clip(min=_LEAST_WEIGHT)
+            probes = probes / relative[:, None] ** 0.5
+        return cls(numbers, sample, weight, probes, rows.n_rows)
+
+    def left_out(self, fitted: Any, fitted_probes: Any) -> Any:
+        """Return residuals (m, k) in fits without their row.
+
+        `fitted` are the fitted values, (m, k), and `fitted_probes` those of the fits to
+        probes, (m, s). Estimates of 1 − H_ii are shrunk to their mean by the share of
+        their variance that is due to the probes: if that is all, residuals are those of
+        generalised cross-validation.
+        """
+        residuals = self.rows.Y - fitted
+        if not len(residuals):
+            return residuals
+        ops, (m, n_probes) = ops_of(residuals), self.probes.shape
+        inside = (self.probes != 0) * fitted_probes
+        leverage = ops.to_host(inside.sum(axis=1) / self.probes.sum(axis=1))
+        # Estimates may lie beyond [0, 1], by far if the system is singular.
+        leverage = leverage.clip(-1.0, 2.0)
+        mean = max(float(1.0 - leverage.mean()), np.finfo(float).eps)
+        by_probes = m / n_probes / self.n_rows * mean * max(1.0 - mean, 0.0)
+        variance = float(leverage.var())
+        kept = max(0.0, 1.0 - by_probes / variance) if variance > 0 else 0.0
+        freedom = mean + kept * (1.0 - leverage - mean)
+        freedom = freedom.clip(mean / _MAX_RAISE, 1.0)
+        return residuals / ops.float64_like(freedom, residuals)[:, None]
