@@ -155,6 +155,7 @@ def test_predictions_are_replaced_as_a_whole(suffix, rows, tmp_path, monkeypatch
             patch.setattr(pd.DataFrame, method, fill)
         result = run("predict", model, rows, "--out", out)
     assert result.exit_code == 2
+    assert result.stderr == "randkern: error: no space left on device\n"
     assert out.read_bytes() == b"old"
     result = run("predict", model, rows, "--out", out)
     assert result.exit_code == 0, result.output

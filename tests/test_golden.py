@@ -19,7 +19,7 @@ their own.
 """
 
 import json
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -306,7 +306,8 @@ def _model_cases():
         return values
 
     weights = np.linspace(0.5, 2.0, len(X))
-    ridge, svc = rk.KernelRidgeRegressor, rk.KernelSVC
+    ridge, svc = rk.KernelRidgeRegressor, partial(rk.KernelSVC, fit_intercept=False)
+    logistic = partial(rk.KernelLogistic, fit_intercept=False)
     process = rk.GaussianProcessRegressor
     cases = {
         "ridge": of(ridge(kernel, 0.1, 12, **options), y, "coef_", "predict"),
@@ -328,11 +329,11 @@ def _model_cases():
         "svc-three": of(svc(kernel, 1.0, 12, **options), three, "decision_function"),
         "svc-exact": of(svc(kernel, 1.0, None), labels, "decision_function"),
         "logistic": of(
-            rk.KernelLogistic(kernel, n_components=12, tol=1e-10, **options),
+            logistic(kernel, n_components=12, tol=1e-10, **options),
             labels, "predict_proba",
         ),
         "logistic-three": of(
-            rk.KernelLogistic(kernel, n_components=12, tol=1e-10, **options),
+            logistic(kernel, n_components=12, tol=1e-10, **options),
             three, "predict_proba",
         ),
         "process": of(

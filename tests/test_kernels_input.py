@@ -224,3 +224,21 @@ def test_variance_of_a_wrong_number_of_columns(n_components):
 def test_variance_of_a_wrong_map():
     with pytest.raises(ValueError, match="fourier must be one of"):
         rk.Gaussian().feature_variance(X, fourier="cosine")
+
+
+def test_kernels_of_scikit_learn_call_with_two_rows():
+    from sklearn.cluster import SpectralClustering
+    from sklearn.decomposition import KernelPCA
+    from sklearn.kernel_ridge import KernelRidge
+
+    X, kernel = np.random.default_rng(0).normal(size=(20, 3)), rk.Gaussian(2.0)
+    gram = kernel(X)
+    assert kernel(X[0], X[1]) == pytest.approx(gram[0, 1], rel=1e-12)
+    got = KernelPCA(2, kernel=kernel).fit_transform(X)
+    expected = KernelPCA(2, kernel="precomputed").fit_transform(gram)
+    np.testing.assert_allclose(abs(got), abs(expected), atol=1e-10)
+    got = KernelRidge(kernel=kernel).fit(X, X[:, 0]).predict(X)
+    expected = KernelRidge(kernel="precomputed").fit(gram, X[:, 0]).predict(gram)
+    np.testing.assert_allclose(got, expected, atol=1e-10)
+    model = SpectralClustering(2, affinity=kernel, random_state=0).fit(X)
+    np.testing.assert_allclose(model.affinity_matrix_, gram, atol=1e-12)

@@ -1,6 +1,7 @@
 """Logistic regression on features: the optimum, probabilities, streams, bad input."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from randkern.exceptions import MemoryLimitError
 from randkern.models.feature_matrix import FeatureArray
 from randkern.models.logistic import LogisticLoss
 from randkern.plan import evaluate
+
+# Oracles here have no intercept; tests/test_intercepts.py has those with one.
+KernelLogistic = partial(rk.KernelLogistic, fit_intercept=False)
 
 KERNEL = rk.Gaussian(1.5)
 D = 60
@@ -32,7 +36,7 @@ def features_of(X, n_components=D):
 
 def model_of(C=1.0, n_components=D, **options):
     options = {"tol": 1e-9, "random_state": 0, **options}
-    return rk.KernelLogistic(KERNEL, C, n_components, **options)
+    return KernelLogistic(KERNEL, C, n_components, **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -115,7 +119,7 @@ def test_extreme_penalties(classes, data):
     scores, sizes = [], []
     for C in (1e-300, 1e-12, 1e12, 1e300):
         # Where labels can be separated, 1e300 takes some 1,000 products.
-        model = rk.KernelLogistic(
+        model = KernelLogistic(
             rk.Gaussian(0.3), C, 200, max_iter=4000, random_state=0
         ).fit(X, y)
         scores.append(model.score(X, y))
@@ -157,7 +161,7 @@ def objective(Z, signs, C, b):
 def test_it_reaches_the_optimum_or_warns(C, tol, noise, dtype, rng):
     X = rng.normal(size=(60, 2)).astype(dtype)
     signs = np.where(X[:, 0] + noise * rng.normal(size=60) > 0, 1.0, -1.0)
-    model = rk.KernelLogistic(rk.Gaussian(1.0), C, 40, tol=tol, random_state=0)
+    model = KernelLogistic(rk.Gaussian(1.0), C, 40, tol=tol, random_state=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, signs)
@@ -188,7 +192,7 @@ def test_too_few_iterations_warn(data):
 def test_bad_parameters(parameters, message, data):
     X, y, _ = data
     with pytest.raises(ValueError, match=message):
-        rk.KernelLogistic(**parameters).fit(X, y)
+        KernelLogistic(**parameters).fit(X, y)
 
 
 def test_errors(data):
@@ -205,11 +209,11 @@ def test_errors(data):
 def test_an_enormous_penalty_is_met_or_warned_of(C, rng):
     X = rng.normal(size=(60, 3))
     y = X[:, 0] + rng.normal(size=60) > 0
-    model = rk.KernelLogistic(n_components=10, C=C, random_state=0)
+    model = KernelLogistic(n_components=10, C=C, random_state=0)
     with pytest.warns(ConvergenceWarning):
         model.fit(X, y)
     # Rounding errors are all that is left.
-    other = rk.KernelLogistic(kernel=model.kernel_, n_components=10, random_state=0)
+    other = KernelLogistic(kernel=model.kernel_, n_components=10, random_state=0)
     expected = other.set_params(C=1e10).fit(X, y).coef_
     np.testing.assert_allclose(model.coef_, expected, rtol=1e-4)
 
@@ -230,7 +234,7 @@ def test_second_derivatives_save_iterations(classes, dtype):
         y = X[:, 0] + 0.5 * rng.normal(size=600)
         y = np.digitize(y, [0.0, 0.8][: classes - 1])
         weight = rng.uniform(0.1, 10, 600)
-        model = rk.KernelLogistic(
+        model = KernelLogistic(
             rk.Gaussian(1.0), C, 200, tol=1e-4, max_iter=20_000, random_state=0
         )
         found = []

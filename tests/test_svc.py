@@ -1,6 +1,7 @@
 """Support vector machines: optima, certificates, streams, bad input."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,9 @@ from randkern.models._svm_dual import SVMDual, solve_box
 from randkern.models.feature_matrix import FeatureArray
 from randkern.models.memory import newton_bytes
 
+# Oracles here have no intercept; tests/test_intercepts.py has those with one.
+KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
+
 KERNEL = rk.Gaussian(1.5)
 D = 60
 
@@ -44,7 +48,7 @@ def features_of(X, kernel=KERNEL, n_components=D):
 
 def machine(C=1.0, n_components=D, **options):
     options = {"tol": 1e-8, "random_state": 0, **options}
-    return rk.KernelSVC(KERNEL, C, n_components, **options)
+    return KernelSVC(KERNEL, C, n_components, **options)
 
 
 def liblinear(C, Z, y, weight=None):
@@ -399,7 +403,7 @@ def narrow(n, d, gap):
 def test_narrow_margins(gap, d, n_components, recwarn):
     """Of which working sets led in circles, or that were called inseparable."""
     X, signs = narrow(400, d, gap)
-    model = rk.KernelSVC(rk.Linear(), math.inf, n_components)
+    model = KernelSVC(rk.Linear(), math.inf, n_components)
     # The exact kernel only has products of rows, which hold no margin so narrow.
     if n_components is None and gap == 1e-9:
         with pytest.raises(NarrowMarginError, match="too narrow to tell"):
@@ -429,7 +433,7 @@ def test_narrow_margins(gap, d, n_components, recwarn):
 def test_gaps_that_are_none_are_certified(gap):
     X, signs = narrow(400, 50, gap)
     with pytest.raises(NotSeparableError) as caught:
-        rk.KernelSVC(rk.Linear(), math.inf, 50).fit(X, signs)
+        KernelSVC(rk.Linear(), math.inf, 50).fit(X, signs)
     assert caught.value.residual < 1e-14
 
 
@@ -529,7 +533,7 @@ def test_newtons_steps_keep_to_the_smaller_system(monkeypatch, data):
 def test_bad_parameters(parameters, message, data):
     X, y, _ = data
     with pytest.raises(ValueError, match=message):
-        rk.KernelSVC(**parameters).fit(X, y)
+        KernelSVC(**parameters).fit(X, y)
 
 
 def test_errors(data):
@@ -567,7 +571,7 @@ def test_rows_of_zeros(n_components, data):
     X = np.vstack([X[:, :3], np.zeros((4, 3))])
     y = np.append(y == "b", [True, True, False, False])
     options = {"tol": 1e-12, "random_state": 0}
-    machine = rk.KernelSVC(rk.Linear(), 0.7, n_components, **options)
+    machine = KernelSVC(rk.Linear(), 0.7, n_components, **options)
     model, without = clone(machine).fit(X, y), machine.fit(X[:-4], y[:-4])
     assert np.all(np.isin(np.arange(len(X) - 4, len(X)), model.support_))
     np.testing.assert_allclose(
@@ -575,11 +579,11 @@ def test_rows_of_zeros(n_components, data):
     )
     if n_components == 3:
         with pytest.raises(NotSeparableError):
-            rk.KernelSVC(rk.Linear(), math.inf, 3).fit(X[-6:], y[-6:])
+            KernelSVC(rk.Linear(), math.inf, 3).fit(X[-6:], y[-6:])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_features_that_overflow(data):
     X, y, _ = data
     with pytest.raises(ValueError, match="scale the input down"):
-        rk.KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)
+        KernelSVC(rk.Optical(4), n_components=20).fit(1e100 * X, y)

@@ -14,6 +14,8 @@ import randkern as rk
 from randkern.exceptions import DeadlineWarning
 from randkern.tabular import classifier as classification
 from randkern.tabular import estimators
+from randkern.tabular.local_scale import novelty
+from randkern.tabular.model import code_of
 from randkern.tabular.work import Work, evaluation_seconds, largest
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
@@ -268,3 +270,81 @@ def test_few_rows_of_many_columns_have_wide_intervals():
     X, new = rng.normal(size=(12, 10)), rng.normal(size=(200, 10))
     slope = rng.normal(size=10)
     checked(X, X @ slope, new, new @ slope)
+
+
+# -- intervals, importances, code ------------------------------------------------------
+
+
+def test_only_ratios_of_weights_matter():
+    X, y = table_of(60)
+    weight = np.random.default_rng(3).uniform(0.5, 2.0, 60)
+    fits = [
+        rk.TabularRegressor(0.5, random_state=0).fit(X, y, sample_weight=scale * weight)
+        for scale in (1.0, 2.0**-20)
+    ]
+    intervals = [fit.predict_interval(X[:9]) for fit in fits]
+    np.testing.assert_allclose(*intervals, rtol=1e-6)
+
+
+def test_noisy_rows_of_no_weight_do_not_widen_intervals():
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2, 2, size=(120, 1))
+    noisy = np.arange(120) % 4 == 0
+    y = X[:, 0] + np.where(noisy, 20.0, 0.1) * rng.normal(size=120)
+    weight = np.where(noisy, 1e-6, 1.0)
+    fit = rk.TabularRegressor(1, random_state=0).fit(X, y, sample_weight=weight)
+    assert np.median(np.diff(fit.predict_interval(X))) < 1.0
+
+
+def test_intervals_widen_far_from_all_rows():
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, size=(150, 1))
+    y = np.sin(3 * X[:, 0]) + 0.05 * rng.normal(size=150)
+    fit = rk.TabularRegressor(2, random_state=0).fit(X, y)
+    near, far = (float(np.diff(fit.predict_interval([[x]]))[0, 0]) for x in (0.3, 30.0))
+    assert far > 5 * near
+    # At 30 the fit predicts about the mean: the interval has to hold the sine.
+    low, high = fit.predict_interval([[30.0]])[0]
+    assert low < -0.5 and high > 0.5
+
+
+def test_uncertainty_is_that_of_a_process_that_knows_the_nearest_row():
+    rows = np.array([[0.0], [1.0], [5.0]])
+    kernel = rk.Gaussian(1.0) + 3.0 * rk.Linear()
+    found = novelty(kernel, 0.1, np.array([[0.5], [9.0]]), rows)
+    expected = np.sqrt(1 - np.exp(-np.array([0.25, 16.0])) + 0.1)
+    np.testing.assert_allclose(found, expected)
+    alone = novelty(kernel, 0.1, rows, rows, True)
+    np.testing.assert_allclose(alone[:2], np.sqrt(1 - np.exp(-1.0) + 0.1))
+
+
+def test_importances_have_rows_of_rare_classes():
+    labels = np.repeat([0, 1], [2950, 50])
+    np.random.default_rng(0).shuffle(labels)
+    X = RNG.normal(size=(3000, 3))
+    X[:, 0] += 2 * labels
+    fit = rk.TabularClassifier(1, random_state=0).fit(X, labels)
+    codes = fit._effects.Y[:, 0]
+    assert (codes == 1).sum() == 50 and len(codes) == 2000
+    assert fit.feature_importances_[0] > 0.5
+
+
+def test_code_has_one_lengthscale_per_column():
+    lengthscale = np.repeat([1.0, 2.5, 0.3], [1, 150, 3])
+    kernel = rk.Matern(1.5, lengthscale) + 0.1 * rk.Linear()
+    code = code_of(kernel)
+    assert "np.repeat([1.0, 2.5, 0.3], [1, 150, 3])" in code
+    again = eval(code, {"np": np, "rk": rk})
+    assert np.array_equal(again.k1.lengthscale, lengthscale)
+    assert "repeat" not in code_of(rk.Gaussian([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("make", [rk.TabularRegressor, rk.TabularClassifier])
+def test_dask_collections_are_refused_with_advice(make):
+    da = pytest.importorskip("dask.array")
+    X, y = RNG.normal(size=(40, 2)), np.arange(40) % 2
+    with pytest.raises(TypeError, match=r"got a Dask collection.*X\.compute"):
+        make(0.2).fit(da.from_array(X), da.from_array(y))
+    fit = make(0.2, random_state=0).fit(X, y)
+    with pytest.raises(TypeError, match=r"map_partitions\(model\.predict\)"):
+        fit.predict(da.from_array(X))

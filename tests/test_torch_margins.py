@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from randkern.backend.namespace import ops_of
 from randkern.exceptions import MemoryLimitError, NotSeparableError
 from randkern.models._svm_dual import solve_box
 from randkern.models.feature_matrix import FeatureArray
+
+# Oracles here have no intercept; tests/test_intercepts.py has those with one.
+KernelSVC = partial(rk.KernelSVC, fit_intercept=False)
+KernelLogistic = partial(rk.KernelLogistic, fit_intercept=False)
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +57,7 @@ def assert_close(got, expected, **tolerance):
 def test_soft_margins_are_those_of_arrays(D, n_classes, C, tol, device, data):
     X, y, weight, new = data
     y = of_classes(y, n_classes)
-    model = rk.KernelSVC(KERNEL, C, D, tol=tol, class_weight="balanced", random_state=0)
+    model = KernelSVC(KERNEL, C, D, tol=tol, class_weight="balanced", random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight)
     with dispatch():
         given = tensor(X, device), tensor(y, device), tensor(weight, device)
@@ -79,7 +84,7 @@ def test_soft_margins_in_single_precision(limit, data):
     X, y, weight, new = data
     X, new = np.tile(X, (4, 1)).astype(np.float32), new.astype(np.float32)
     y, weight = np.tile(y, 4), np.tile(weight, 4)
-    model = rk.KernelSVC(KERNEL, 1.0, 60, tol=1e-4, random_state=0)
+    model = KernelSVC(KERNEL, 1.0, 60, tol=1e-4, random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight)
     if limit:
         model.set_params(memory_limit=2 * limit + 2_000_000)
@@ -105,7 +110,7 @@ def test_single_precision_reaches_the_tolerance(data, recwarn):
     """Where float32 features leave a gap, they are made again in float64."""
     X, _, _, _ = data
     y = X[:, 0] * X[:, 1] > 0
-    model = rk.KernelSVC(KERNEL, 1e5, 300, tol=1e-6, random_state=0)
+    model = KernelSVC(KERNEL, 1e5, 300, tol=1e-6, random_state=0)
     with dispatch():
         model.fit(tensor(X[:80].astype(np.float32)), tensor(y[:80]))
     assert float(model.duality_gap_[0]) <= 1e-6
@@ -115,7 +120,7 @@ def test_single_precision_reaches_the_tolerance(data, recwarn):
 @each_size
 def test_soft_margins_copy_nothing_to_the_host(D, data, monkeypatch):
     X, y, weight, new = (tensor(array) for array in data)
-    model = rk.KernelSVC(rk.Gaussian(0.5), 1.0, D and 300, random_state=0)
+    model = KernelSVC(rk.Gaussian(0.5), 1.0, D and 300, random_state=0)
     with dispatch(), no_host_copies(monkeypatch, most=3) as copied:
         model.fit(X, y, weight)
         model.decision_function(new)
@@ -131,7 +136,7 @@ def test_soft_margins_copy_nothing_to_the_host(D, data, monkeypatch):
 def test_hard_margins_are_those_of_arrays(D, n_classes, device, data):
     X, y, weight, new = data
     y = of_classes(np.digitize(X[:, 0] + X[:, 1] ** 2, [0.0, 1.0]), n_classes)
-    model = rk.KernelSVC(rk.Gaussian(0.7), np.inf, D, random_state=0)
+    model = KernelSVC(rk.Gaussian(0.7), np.inf, D, random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight)
     with dispatch():
         model.fit(tensor(X, device), tensor(y, device), tensor(weight, device))
@@ -151,7 +156,7 @@ def test_hard_margins_copy_few_rows_to_the_host(rng, monkeypatch):
     X = rng.normal(size=(5000, 20))
     signs = np.sign(X[:, 0])
     X[:, 0] += signs
-    model = rk.KernelSVC(rk.Linear(), np.inf, 20)
+    model = KernelSVC(rk.Linear(), np.inf, 20)
     X, signs = tensor(X), tensor(signs)
     with dispatch(), no_host_copies(monkeypatch, most=400 * 20) as copied:
         model.fit(X, signs)
@@ -167,7 +172,7 @@ def test_infeasible_margins_are_certified(D, data):
     X, y, _, _ = data
     y = of_classes(y, 2)
     X, y, weight = np.vstack([X, X[:3]]), np.append(y, 1 - y[:3]), np.ones(163)
-    model = rk.KernelSVC(KERNEL, np.inf, D, random_state=0)
+    model = KernelSVC(KERNEL, np.inf, D, random_state=0)
     with (
         dispatch(),
         pytest.raises(NotSeparableError, match="cannot be separated") as caught,
@@ -192,7 +197,7 @@ def test_narrow_margins(gap, error, rng):
     half = rng.normal(size=(60, 20))
     X, signs = np.vstack([half, half]), np.repeat([1.0, -1.0], 60)
     X[:, 0] = gap * signs
-    model = rk.KernelSVC(rk.Linear(), np.inf, 20)
+    model = KernelSVC(rk.Linear(), np.inf, 20)
     with dispatch():
         if error is not None:
             with pytest.raises(error):
@@ -211,7 +216,7 @@ def test_narrow_margins(gap, error, rng):
 def test_logistic_regression_equals_that_of_arrays(D, n_classes, C, device, data):
     X, y, weight, new = data
     y = of_classes(y, n_classes)
-    model = rk.KernelLogistic(
+    model = KernelLogistic(
         KERNEL, C, D, tol=1e-9, class_weight="balanced", random_state=0
     )
     expected = copy.deepcopy(model).fit(X, y, weight)
@@ -231,7 +236,7 @@ def test_logistic_regression_equals_that_of_arrays(D, n_classes, C, device, data
 def test_logistic_regression_takes_the_iterations_of_arrays(data):
     """PyTorch's L-BFGS, which skips small steps, takes 1.5 times as many by itself."""
     X, y, _, _ = data
-    model = rk.KernelLogistic(KERNEL, 100.0, 60, tol=1e-9, random_state=0)
+    model = KernelLogistic(KERNEL, 100.0, 60, tol=1e-9, random_state=0)
     expected = copy.deepcopy(model).fit(X, of_classes(y, 2)).n_iter_
     with dispatch():
         model.fit(tensor(X), tensor(of_classes(y, 2)))
@@ -241,7 +246,7 @@ def test_logistic_regression_takes_the_iterations_of_arrays(data):
 def test_logistic_regression_in_single_precision(data):
     X, y, weight, new = data
     X, new = X.astype(np.float32), new.astype(np.float32)
-    model = rk.KernelLogistic(KERNEL, 1.0, 60, random_state=0)
+    model = KernelLogistic(KERNEL, 1.0, 60, random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight).predict_proba(new)
     for limit in (None, 120_000):
         model.set_params(memory_limit=limit)
@@ -256,7 +261,7 @@ def test_logistic_regression_in_single_precision(data):
 def test_extreme_penalties_of_logistic_regression(C, n_classes, data):
     X, y, _, new = data
     y = of_classes(y, n_classes)
-    model = rk.KernelLogistic(KERNEL, C, 20, max_iter=200, random_state=0)
+    model = KernelLogistic(KERNEL, C, 20, max_iter=200, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         expected = copy.deepcopy(model).fit(X, y).predict_proba(new)
@@ -269,7 +274,7 @@ def test_extreme_penalties_of_logistic_regression(C, n_classes, data):
 
 def test_too_few_iterations_warn(data):
     X, y, _, _ = data
-    model = rk.KernelLogistic(KERNEL, max_iter=3, random_state=0)
+    model = KernelLogistic(KERNEL, max_iter=3, random_state=0)
     with dispatch(), pytest.warns(ConvergenceWarning, match="max_iter=3"):
         model.fit(tensor(X), tensor(y))
     assert model.n_iter_ == 3
@@ -302,7 +307,7 @@ def test_lbfgs_of_a_curved_valley(kind):
 def test_what_logistic_regression_copies_to_the_host(n_classes, D, data, monkeypatch):
     X, y, weight, new = (tensor(array) for array in data)
     y = y if n_classes == 3 else (y == 1).to(torch.int64)
-    model = rk.KernelLogistic(KERNEL, 1.0, D, random_state=0)
+    model = KernelLogistic(KERNEL, 1.0, D, random_state=0)
     with dispatch(), no_host_copies(monkeypatch) as copied:
         model.fit(X, y, weight)
         model.predict_proba(new)
@@ -314,8 +319,8 @@ def test_what_logistic_regression_copies_to_the_host(n_classes, D, data, monkeyp
 # -- the boundary -----------------------------------------------------------------
 
 MODELS = [
-    rk.KernelSVC(n_components=20, random_state=0),
-    rk.KernelLogistic(n_components=20, random_state=0),
+    KernelSVC(n_components=20, random_state=0),
+    KernelLogistic(n_components=20, random_state=0),
 ]
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 
@@ -334,10 +339,8 @@ def test_memory_is_checked_first(data):
     X, y, _, _ = data
     with dispatch():
         with pytest.raises(MemoryLimitError, match="Newton's method on 2000"):
-            rk.KernelSVC(n_components=2000, memory_limit="1MB").fit(
-                tensor(X), tensor(y)
-            )
+            KernelSVC(n_components=2000, memory_limit="1MB").fit(tensor(X), tensor(y))
         with pytest.raises(MemoryLimitError, match="Gram matrix"):
-            rk.KernelLogistic(n_components=None, memory_limit="1kB").fit(
+            KernelLogistic(n_components=None, memory_limit="1kB").fit(
                 tensor(X), tensor(y)
             )

@@ -222,3 +222,26 @@ def test_bad_arguments():
         layer(torch.zeros(1, 3))
     with pytest.raises(ValueError, match="float32 or float64"):
         layer(torch.zeros(1, 2, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("projection", ["dense", "structured"])
+@pytest.mark.parametrize("kernel", [rk.Gaussian(1.0), rk.Optical(2), rk.Laplacian(4.0)])
+def test_products_of_low_precision_leave_features_alone(kernel, projection, rng):
+    """``set_float32_matmul_precision`` is for networks; it is left as it was."""
+    if projection == "structured" and isinstance(kernel, rk.Laplacian):
+        pytest.skip("the law of its rows is not invariant to rotations")
+    layer = FeatureMap(kernel, 80, 200, projection=projection, random_state=0)
+    x = torch.as_tensor(rng.normal(size=(64, 80)), dtype=torch.float32)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        expected = layer(x)
+        torch.set_float32_matmul_precision("medium")
+        got = layer(x)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    # The phases of Laplacian features are large.
+    scale = 20 if isinstance(kernel, rk.Laplacian) else 1
+    bound = 2e-6 * scale * max(1.0, float(expected.abs().max()))
+    assert float((got - expected).abs().max()) <= bound

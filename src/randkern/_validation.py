@@ -13,7 +13,7 @@ import numbers
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any
@@ -39,14 +39,8 @@ def tensor_floats() -> tuple[Any, Any]:
     return torch.float64, torch.float32
 
 
-# A text column with more distinct values, most of them in a single row, is free text,
-# not categories.
-_MOST_CATEGORIES = 200
-_ROWS_PER_CATEGORY = 2
-# If all of more than this many categories are numbers except for one text, in at most
-# this share of the rows, the column is numeric with a placeholder such as "?"; several
-# such texts are codes such as "V57".
-_FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
+# What categories may be.
+_PLAIN = (str, int, float, complex, np.generic)
 
 
 def is_table(X: Any) -> bool:
@@ -69,52 +63,6 @@ def column_names(X: Any) -> list[str] | None:
     if twice:
         raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
     return names if all(isinstance(name, str) for name in names) else None
-
-
-def with_known_types(X: Any) -> Any:
-    """Return a dataframe with the dtypes that its columns' values have.
-
-    Columns of objects that are all numbers, dates or durations get such dtypes, as do
-    Arrow's dates, periods and, in polars, times of the day.
-    """
-    if not hasattr(X, "iloc"):  # polars
-        types = {
-            name: str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)
-        }
-        times = [name for name, dtype in types.items() if dtype == "Time"]
-        return X.with_columns(X[name].cast(int) for name in times) if times else X
-    typed = X.copy(deep=False)
-    for name in X.columns:
-        if X[name].dtype != (column := _typed(X[name])).dtype:
-            typed[name] = column
-    return typed
-
-
-def _typed(column: Any) -> Any:
-    """Return a pandas column with the dtype of its values."""
-    import pandas as pd
-
-    name = str(column.dtype)
-    if name.startswith("period"):
-        return column.dt.to_timestamp()
-    if name != "object" and not name.startswith(
-        ("timestamp", "date32", "date64", "time32", "time64")
-    ):
-        return column
-    column = column.astype(object)  # of Arrow's times, too
-    kind = pd.api.types.infer_dtype(column, skipna=True)
-    if kind in ("datetime", "datetime64", "date"):
-        try:
-            return pd.to_datetime(column)
-        except pd.errors.OutOfBoundsDatetime:  # of pandas 2, whose unit is nanoseconds
-            return column.astype("datetime64[us]")
-    if kind == "time":
-        return pd.to_timedelta(column.map(str, na_action="ignore"))
-    if kind in ("timedelta", "timedelta64"):
-        return pd.to_timedelta(column)
-    if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
-        return column.where(column.notna()).astype(float)
-    return column
 
 
 def is_numeric(column: Any) -> bool:
@@ -186,18 +134,39 @@ def count_missing(values: Any) -> int:
         values = np.asarray(values)
     if not isinstance(values, np.ndarray) or values.dtype != object:
         return 0
-    others = (value for value in values.ravel() if not isinstance(value, str))
-    return sum(
-        value is None or is_pandas_na(value) or is_scalar_nan(value) for value in others
-    )
+    return sum(is_missing(value) for value in values.ravel())
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT or pandas' NA."""
+    return value is None or is_pandas_na(value) or is_scalar_nan(value)
 
 
 def objects_of(column: Any) -> np.ndarray:
-    """Return a column of categories as an object array, missing values as None."""
-    values = np.fromiter(column.to_list(), dtype=object, count=len(column))
+    """Return a column of categories as an object array, missing values as None.
+
+    Values of other types than texts, numbers and booleans that can be sorted, such as
+    intervals, are texts, which model files can hold.
+    """
+    # Categories that are integers stay such beside missing ones.
+    listed = (column.astype(object) if hasattr(column, "iloc") else column).to_list()
+    values = np.fromiter(listed, dtype=object, count=len(column))
     missing = column.is_null() if hasattr(column, "is_null") else column.isna()
     values[np.asarray(missing, dtype=bool)] = None
+    present = {value for value in values if value is not None and _is_hashable(value)}
+    if any(not isinstance(value, _PLAIN) for value in present):
+        with suppress(TypeError):  # what cannot be sorted is refused later
+            sorted(present)
+            values[:] = [None if value is None else str(value) for value in values]
     return values
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def check_categories(name: Any, values: np.ndarray) -> None:
@@ -215,31 +184,6 @@ def check_categories(name: Any, values: np.ndarray) -> None:
             f"column {name!r} holds {types.pop()} values, which are neither numbers "
             "nor categories; put what they hold into columns of their own, or drop it."
         ) from None
-
-
-def n_free_texts(name: Any, values: np.ndarray) -> int:
-    """Return the number of distinct free texts, 0 if the values may be categories.
-
-    Raises a ValueError that names a row if most of them are numbers, or if one text in
-    a few rows has turned a column of repeating numbers into text.
-    """
-    n = len({value for value in values if value is not None})
-    if n <= _FEW_CATEGORIES:
-        return 0
-    many = n > max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
-    rows = rows_of_text(values)
-    if many and not len(rows):
-        raise ValueError(
-            f"column {name!r} holds {n:,} different numbers as texts or categories; "
-            "convert them to numbers, or name them (as in 'id 7') if they are names."
-        )
-    one = len({values[row] for row in rows}) == 1
-    if len(rows) < len(values) * (0.5 if many else _FEW_TEXTS * one):
-        raise ValueError(
-            f"column {name!r} holds numbers but for {len(rows):,} rows: "
-            f"{cell(values, rows)}; mend or empty it."
-        )
-    return n if many else 0
 
 
 def cell(values: Any, rows: np.ndarray) -> str:
@@ -643,6 +587,34 @@ def refuse_dask(X: Any, name: str) -> None:
         )
 
 
+def check_column_order(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Store or compare the names of a dataframe's columns if some are no strings.
+
+    scikit-learn compares names only if all are strings; others, such as the integers
+    of ``pd.DataFrame(array)``, would be taken by position.
+    """
+    names = [str(name) for name in X.columns] if is_table(X) else None
+    if reset:
+        vars(estimator).pop("_column_names", None)
+        if names is not None and not all(isinstance(name, str) for name in X.columns):
+            estimator._column_names = names
+        return
+    fitted = getattr(estimator, "_column_names", None)
+    if fitted is None or names is None or names == fitted:
+        return
+    others = [name for name in names if name not in fitted]
+    if others:
+        problem = f"has columns that it lacked, such as {others[0]!r}"
+    elif len(names) < len(fitted):
+        problem = "lacks some of its columns"
+    else:
+        problem = "has its columns in another order"
+    raise ValueError(
+        f"X {problem}: {type(estimator).__name__} was fitted to the columns "
+        f"{', '.join(fitted[:10])}; pass X[columns] with these, in this order."
+    )
+
+
 def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
@@ -652,6 +624,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     check_readable(X)
     X = read_tensor(X)
     names = None
+    check_column_order(estimator, X, reset=reset)
     if is_table(X):
         column_names(X)  # raises for names that are there twice
         if reset:
@@ -697,6 +670,7 @@ def validate_numbers(
     """
     check_readable(X)
     X, names = read_tensor(X), None
+    check_column_order(estimator, X, reset=reset)
     if is_table(X):
         column_names(X)
         check_numeric(X, ", expected numbers")

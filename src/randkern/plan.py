@@ -104,6 +104,16 @@ class Plan:
         """The plan of the columns of the groups, without the factor."""
         return self if self.factor is None else replace(self, factor=None)
 
+    @property
+    def with_constant(self) -> Plan:
+        """The plan with a last column of ones, whose weight is an intercept."""
+        D, factor = self.n_components, self.factor
+        ones = Group((), D, D + 1, 1.0, "mean")
+        if factor is not None:
+            factor = ops_of(factor).zeros((D + 1, D + 1), self.factor)
+            factor[:D, :D], factor[D, D] = self.factor, 1.0
+        return Plan((*self.groups, ones), self.n_features_in, factor)
+
     def solve(self, values: Any, transposed: bool = False) -> Any:
         """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""
         if self.factor is None:

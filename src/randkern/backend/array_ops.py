@@ -216,6 +216,10 @@ class ArrayOps:
         """Return a context in which products keep the precision of `like`."""
         return nullcontext()
 
+    def precise_product(self, X, Y):
+        """Return XY with all digits of X."""
+        return X @ Y
+
     def lasting(self, make):
         """Return what `make` returns, and whether later calls may reuse it."""
         return make(), True
@@ -293,7 +297,7 @@ class ArrayAlgebra:
         return self.xp.eye(n, dtype=self.xp.float64, device=_device(like))
 
     def add_to_diagonal(self, matrix, number):
-        """Add a number to the diagonal."""
+        """Add a number, or one per entry, to the diagonal."""
         diagonal = self.xp.arange(len(matrix), device=_device(matrix))
         matrix[diagonal, diagonal] += number
 

@@ -37,7 +37,7 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, signs, upper, alpha, weights, tolerance, most_epochs, seed, epochs
+    Z, rows, squares, signs, targets, upper, alpha, weights, tol, most, seed, epochs
 ):
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
@@ -52,7 +52,7 @@ def _descend(
     largest, smallest = np.empty(k), np.empty(k)
     ended = np.zeros(k, dtype=np.bool_)
     state = seed
-    for epoch in range(most_epochs):
+    for epoch in range(most):
         largest[:], smallest[:] = -np.inf, np.inf
         state = _shuffle(order, state)
         for i in order:
@@ -60,7 +60,8 @@ def _descend(
             for t in range(k):
                 if ended[t] or not moving[i, t]:
                     continue
-                gradient = signs[t, i] * np.float64(_dot(row, weights[t])) - 1.0
+                value = np.float64(_dot(row, weights[t]))
+                gradient = signs[t, i] * value - targets[t, i]
                 old = alpha[t, i]
                 at_zero = old == 0
                 at_upper = old == upper[i] and not at_zero
@@ -86,7 +87,7 @@ def _descend(
         for t in range(k):
             if ended[t]:
                 continue
-            near = largest[t] - smallest[t] <= tolerance
+            near = largest[t] - smallest[t] <= tol
             if near and n_moving[t] == n:
                 ended[t] = True
                 epochs[t] = epoch + 1
@@ -111,17 +112,19 @@ def descend(
     tolerance: float,
     most_epochs: int,
     seed: int = 0,
+    targets: np.ndarray | None = None,
 ) -> int:
     r"""Minimise the dual of several support vector machines on the same rows.
 
     For every column t of `signs`, with :math:`w = \sum_i \alpha_i y_i z_i`,
 
-    .. math:: \min_\alpha \tfrac12 \|w\|^2 - \sum_i \alpha_i,
+    .. math:: \min_\alpha \tfrac12 \|w\|^2 - \sum_i t_i \alpha_i,
               \quad 0 \le \alpha_i \le U_i.
 
     `rows` are the n rows of Z (N, width) to use, and `signs` (k, n) the ±1 of the
-    problems. `alpha` (k, n) is the starting point and `weights` (k, width), of the
-    dtype of Z, its w, possibly with contributions of other rows; both are overwritten.
+    problems; `targets` (k, n) are the margins to reach, t_i (None: 1). `alpha` (k, n)
+    is the starting point and `weights` (k, width), of the dtype of Z, its w, possibly
+    with contributions of other rows; both are overwritten.
 
     A problem stops when its largest and smallest projected gradients differ by the
     tolerance. Returns the passes over the rows of the slowest one, or
@@ -143,6 +146,7 @@ def descend(
         raise TypeError(f"weights must be {Z.dtype} as Z, got {weights.dtype}.")
     if n == 0 or k == 0:
         return 0
+    targets = np.ones((k, n)) if targets is None else targets
     squares = np.empty(n)
     for start in range(0, n, 1024):
         part = Z[rows[start : start + 1024]]
@@ -154,8 +158,8 @@ def descend(
     def task(start: int, stop: int) -> None:
         here = slice(start, stop)
         _descend(
-            Z, rows, squares, signs[here], upper, alpha[here], weights[here],
-            tolerance, most_epochs, np.uint64(seed + 1), epochs[here],
+            Z, rows, squares, signs[here], targets[here], upper, alpha[here],
+            weights[here], tolerance, most_epochs, np.uint64(seed + 1), epochs[here],
         )  # fmt: skip
 
     together = -(-k // get_num_threads())

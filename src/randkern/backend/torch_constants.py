@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 # owner -> (name, dtype, device) -> tensor: constants live as long as their owner.
+_WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _CONSTANTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -25,6 +26,18 @@ def full_precision(like):
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
     return nullcontext()
+
+
+def product(X, Y):
+    """Return XY with all digits of X, whatever precision products may have.
+
+    ``torch.set_float32_matmul_precision`` allows products of three digits: of the whole
+    process, so that it is not changed here, and the product is computed in float64.
+    """
+    wide = _WIDE.get(X.dtype)
+    if wide is None or torch.get_float32_matmul_precision() == "highest":
+        return X @ Y
+    return (X.to(wide) @ Y.to(wide)).to(X.dtype)
 
 
 def _is_traced():

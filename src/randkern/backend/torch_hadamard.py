@@ -14,7 +14,7 @@ import torch
 from randkern.backend import hadamard, torch_random
 from randkern.backend.hadamard import block_size
 from randkern.backend.hadamard_kernels import COSINES, MODULUS, PAIRS, PROJECT
-from randkern.backend.torch_constants import cached
+from randkern.backend.torch_constants import cached, product
 from randkern.backend.torch_kernels import kernels_for
 from randkern.backend.torch_trig import cos_sin_pairs, cosines, modulus_power
 
@@ -42,9 +42,9 @@ def transform(X):
         left -= bits
         H = _hadamard_matrix(bits, X.dtype, X.device)
         if left == 0:
-            X = X.reshape(-1, 2**bits) @ H
+            X = product(X.reshape(-1, 2**bits), H)
         else:
-            X = H @ X.reshape(-1, 2**bits, 2**left)
+            X = product(H, X.reshape(-1, 2**bits, 2**left))
     return X.reshape(shape)
 
 

@@ -241,6 +241,7 @@ class TorchOps(ArrayOps):
 
     constant = staticmethod(torch_constants.constant)
     full_precision = staticmethod(torch_constants.full_precision)
+    precise_product = staticmethod(torch_constants.product)
     key = staticmethod(torch_constants.key)
     lasting = staticmethod(torch_constants.lasting)
     memory_limit = staticmethod(torch_constants.memory_limit)
@@ -381,7 +382,7 @@ class TorchOps(ArrayOps):
         x, y = X - center, Y - center
         x_norms, y_norms = (x * x).sum(dim=1), (y * y).sum(dim=1)
         norms = x_norms[:, None] + y_norms
-        squared = torch.addmm(norms, x, y.T, alpha=-2.0)
+        squared = norms - 2.0 * torch_constants.product(x, y.T)
         # Infinite norms give nan, which is not above the bound.
         near = torch.nonzero(~(squared > CANCELLED * norms))
         if len(near) > squared.numel() // 20:

@@ -126,8 +126,9 @@ def user_messages() -> Iterator[None]:
         except (ValueError, OSError, ImportError, MemoryError) as error:
             _show_traceback(error)
             message = str(error) or "out of memory; use fewer rows or components"
-            if isinstance(error, OSError) and error.filename and error.strerror:
-                message = f"{error.filename}: {error.strerror.lower()}"
+            if isinstance(error, OSError) and error.strerror:
+                named = f"{error.filename}: " if error.filename else ""
+                message = f"{named}{error.strerror.lower()}"
             raise error_exit(message) from error
         except Exception as error:
             _show_traceback(error)

@@ -14,12 +14,11 @@ from randkern._validation import (
     check_not_infinite,
     is_numeric,
     is_time,
-    n_free_texts,
     no_numbers,
     objects_of,
     rows_of_text,
-    with_known_types,
 )
+from randkern.data.columns import n_free_texts, with_known_types
 from randkern.datasets.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (

@@ -15,8 +15,8 @@ from randkern._validation import (
     days_of,
     is_numeric,
     is_time,
-    with_known_types,
 )
+from randkern.data.columns import with_known_types
 from randkern.datasets.dates import WRITTEN_DATE, days_of_texts
 from randkern.exceptions import DataFileError
 

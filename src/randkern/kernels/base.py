@@ -161,7 +161,9 @@ class Kernel(BaseEstimator):
         ----------
         X : array, CSR matrix or dataframe of shape (n, d)
         Y : the same, of shape (m, d), optional
-            `X` itself by default.
+            `X` itself by default. Two rows, of shape (d,), give a number, as for
+            ``kernel=`` of scikit-learn's ``KernelPCA`` or ``KernelRidge``; these call
+            once per pair of rows, and are faster with ``kernel="precomputed"``.
 
         Returns
         -------
@@ -175,6 +177,9 @@ class Kernel(BaseEstimator):
         randkern.exceptions.UnresolvedKernelError
             If a lengthscale is still ``"scale"`` or ``"median"``.
         """
+        if np.ndim(X) == np.ndim(Y) == 1:
+            # scikit-learn's `pairwise_kernels` calls with one row each.
+            return self(np.reshape(X, (1, -1)), np.reshape(Y, (1, -1)))[0, 0]
         kernel, X, Y = self._checked(X, Y, tensors=True)
         for rows in (X,) if Y is None else (X, Y):
             check_finite_diagonal(kernel._diag(rows), rows.dtype)

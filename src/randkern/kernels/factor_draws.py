@@ -13,7 +13,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
-from randkern.data import row_blocks
+from randkern.data import row_blocks, rows_within
 from randkern.plan import Factor, Group, Output, Plan, evaluate
 from randkern.projections import Law, Projection, make_projection
 
@@ -178,6 +178,8 @@ class FactorDraws:
 
 
 _DRAWS = 4096
+# Memory of the unit vectors that are projected at a time.
+_UNIT_BYTES = 8 * 10**6
 
 
 class _Turned(Group):
@@ -241,10 +243,17 @@ class DrawSlopes:
 def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
     """Return Σ_i Σ_r slopes_ir ω_rj x_ij for every column j of the factor's input."""
     X = factor.inputs.apply(X)
-    algebra = ops_of(X).algebra
-    basis = algebra.identity(X.shape[1], X)
-    total = ops_of(X).zeros(X.shape[1], X)
-    for draws in row_blocks(slopes.shape[1], _DRAWS):
-        rows = factor.projection.project(basis, draws.start, draws.stop)
-        total += algebra.column_products(X, slopes[:, draws] @ rows.T)
-    return ops_of(X).to_host(total)
+    ops, d = ops_of(X), X.shape[1]
+    total = np.zeros(d)
+    # Entries of ω are projections of unit vectors: a block of them at a time.
+    for columns in row_blocks(d, rows_within(_UNIT_BYTES, 8 * d, at_least=16)):
+        width = columns.stop - columns.start
+        basis = ops.zeros((width, d), X)
+        basis[:, columns] = ops.algebra.identity(width, X)
+        block = ops.zeros(width, X)
+        for draws in row_blocks(slopes.shape[1], _DRAWS):
+            rows = factor.projection.project(basis, draws.start, draws.stop)
+            products = slopes[:, draws] @ rows.T
+            block += ops.algebra.column_products(X[:, columns], products)
+        total[columns] = ops.to_host(block)
+    return total

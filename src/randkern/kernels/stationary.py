@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from randkern.projections import (
     Law,
     Mixing,
     NormalLaw,
+    Projection,
 )
 
 # Above this, powers of ν overflow, and the kernel equals that of ν = inf to rounding.
@@ -330,6 +332,7 @@ class RationalQuadratic(Stationary):
     """
 
     positive = ("alpha",)
+    learnable = ("alpha", "lengthscale")
 
     def __init__(
         self, alpha: float = 1.0, lengthscale: Any = 1.0, *, columns: Any = None
@@ -352,3 +355,28 @@ class RationalQuadratic(Stationary):
     def _slope(self, squared: np.ndarray) -> np.ndarray:
         profile = self._profile(ops_of(squared).copy(squared))
         return profile / (1 + squared / (2 * self.alpha))
+
+    def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
+        # ∂ log k/∂ log α = α[u/(1 + u) − log(1 + u)], u = ‖x − y‖²/(2αℓ²).
+        ops = ops_of(X)
+        squared = self._distances(X, Y, self._inverse_scale(X), False)
+        ratios = squared / (2 * self.alpha)
+        slopes = ratios / (1 + ratios) - ops.xp.log1p(ratios)
+        slopes *= self.alpha * M * self._profile(squared)
+        return {"alpha": float(slopes.sum()), **super()._gradient(X, Y, M)}
+
+    def projection_like(self, projection: Projection) -> Projection:
+        mixing: Any = projection.law.mixing
+        drawn = mixing.parameter if mixing.drawn is None else mixing.drawn
+        law = NormalLaw(Mixing("gamma", float(self.alpha), drawn))
+        return replace(projection, law=law, _cache={})
+
+    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+        # Frequencies are proportional to the factors of their rows.
+        (factor,) = factors
+        drawn, block = factor.projection, factor.inputs.apply(slopes.X)
+        phases = drawn.project(block, 0, drawn.n_draws)
+        sums = ops_of(block).to_host((slopes.phase * phases).sum(axis=0))
+        ratios = drawn.law.mixing.log_slopes(drawn.mixing_factors)
+        lengthscales = super()._feature_gradient(factors, slopes)
+        return {"alpha": float(sums @ ratios), **lengthscales}

@@ -171,14 +171,22 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             )
 
     def _feature_matrix(
-        self, rows: TrainingData, cache_bytes: int, precise: bool = False
+        self,
+        rows: TrainingData,
+        cache_bytes: int,
+        precise: bool = False,
+        constant: bool = False,
     ) -> FeatureMatrix:
-        """Return the features of the rows, or a factor of the exact Gram matrix."""
+        """Return the features of the rows, or a factor of the exact Gram matrix.
+
+        With `constant`, a last column of ones.
+        """
         if self.plan_ is not None:
-            return FeatureMatrix(rows, self.plan_, cache_bytes, precise)
+            plan = self.plan_.with_constant if constant else self.plan_
+            return FeatureMatrix(rows, plan, cache_bytes, precise)
         X = rows.whole().X
         gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
-        return GramFactor(gram, *rows.targets())
+        return GramFactor(gram, *rows.targets(), constant=constant)
 
     @property
     def _many_targets(self) -> bool:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.optimize
 
-from randkern._random import root_stream
+from randkern._random import Stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -39,9 +40,11 @@ from randkern.kernels.hyperparameters import (
 from randkern.models.memory import SUMMED_ROWS, feature_block_rows, float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.plan import Plan, evaluate
-from randkern.solvers import Cholesky, Outcome
+from randkern.solvers import Cholesky, Outcome, mirror_upper
 
 _ROWS = 1024
+# Shares of the noise that the search for the best scale and noise starts from.
+_NOISE_SHARES = (0.9, 0.1, 1e-4)
 # If the noise is a larger share of the variance of the process, products of features in
 # single precision change the likelihood by less than 1e-4 per row, the tolerance of the
 # optimiser (up to 3e-5, measured on draws of processes).
@@ -305,6 +308,95 @@ class RowPosterior:
         return 0.5 * (dual @ dual.T - k * inverse), 0.5 * by_noise
 
 
+@dataclass(frozen=True)
+class Spectrum:
+    """The log marginal likelihood for the covariance sK + σ²W⁻¹, for all s and σ².
+
+    With the eigenvalues Λ of W^½KW^½ and the coordinates c of W^½Y along its
+    eigenvectors it is
+
+        −½[Σ c_i²/(sΛ_i + σ²) + k Σ log(1 + sΛ_i/σ²) + kN log 2πσ²].
+
+    On features, Λ are those of ZᵀWZ; `rest` is what is left of Σ c_i² where Λ_i = 0.
+    """
+
+    eigenvalues: np.ndarray
+    # c_i², summed over the k targets.
+    squares: np.ndarray
+    rest: float
+    n_targets: int
+    # The number of rows, N, or the sum of their weights.
+    size: float
+
+    @classmethod
+    def of_rows(cls, K: Any, Y: Any, weight: Any, size: float) -> Spectrum:
+        """Return the spectrum of a Gram matrix, which is overwritten."""
+        ops, root = ops_of(K), weight**0.5
+        K *= root[:, None]
+        K *= root
+        values, vectors = ops.algebra.symmetric_eigenpairs(ops.contiguous(K))
+        squares = ((vectors.T @ (root[:, None] * Y)) ** 2).sum(axis=1)
+        values, squares = ops.to_host(values).clip(0.0), ops.to_host(squares)
+        return cls(values, squares, 0.0, Y.shape[1], size)
+
+    @classmethod
+    def of_features(
+        cls, statistics: NormalEquations, target_squares: float, size: float
+    ) -> Spectrum:
+        """Return the spectrum of normal equations, which are overwritten."""
+        ops, unit = ops_of(statistics.gram), statistics.weight_unit or 1.0
+        gram = mirror_upper(statistics.gram)
+        values, vectors = ops.algebra.symmetric_eigenpairs(ops.contiguous(gram))
+        squares = ((vectors.T @ statistics.cross) ** 2).sum(axis=1)
+        values, squares = ops.to_host(values), ops.to_host(squares)
+        # Smaller ones are rounding errors.
+        is_large = values > len(values) * np.finfo(float).eps * values.max()
+        values, squares = values[is_large], squares[is_large]
+        squares = unit * squares / values
+        rest = max(target_squares - float(squares.sum()), 0.0)
+        n_targets = statistics.cross.shape[1]
+        return cls(unit * values, squares, rest, n_targets, size)
+
+    def negative(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return minus the value and its slope in (log s, log σ²)."""
+        scale, noise = np.exp(at)
+        variances = scale * self.eigenvalues + noise
+        parts = self.squares / variances
+        rest = self.rest / noise
+        k, size = self.n_targets, self.size
+        ratios = scale * self.eigenvalues / noise
+        value = parts.sum() + rest + k * (np.log1p(ratios).sum() + size * at[1])
+        shares = scale * self.eigenvalues / variances
+        by_scale = k * shares.sum() - (parts * shares).sum()
+        by_noise = k * (size - shares.sum()) - (parts * (1.0 - shares)).sum() - rest
+        return 0.5 * float(value), 0.5 * np.array([by_scale, by_noise])
+
+    def best(
+        self, scales: tuple[float, float], noises: tuple[float, float]
+    ) -> np.ndarray:
+        """Return the best (log s, log σ²) within bounds."""
+        total = float(self.squares.sum()) + self.rest
+        starts = []
+        for share in _NOISE_SHARES:
+            # The scale that gives the targets their mean square.
+            trace = max(float(self.eigenvalues.sum()), np.finfo(float).tiny)
+            level = max(total / self.n_targets, np.finfo(float).tiny)
+            start = [math.log((1 - share) * level / trace)]
+            start.append(math.log(share * level / max(self.size, 1.0)))
+            starts.append(np.clip(start, *np.transpose([scales, noises])))
+        ends = [
+            scipy.optimize.minimize(
+                lambda at: [x / self.size for x in self.negative(at)],
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[scales, noises],
+            )
+            for start in starts
+        ]
+        return min(ends, key=lambda end: end.fun).x
+
+
 class LikelihoodOfRows(ABC):
     """log p(y | θ) of some rows as a function of θ, with its gradient.
 
@@ -326,6 +418,19 @@ class LikelihoodOfRows(ABC):
         self, theta: np.ndarray, gradient: bool = True
     ) -> tuple[float, np.ndarray]:
         """Return the value at θ and its gradient (zeros if not requested)."""
+
+    def rescaled(
+        self,
+        direction: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        theta: np.ndarray,
+    ) -> np.ndarray:
+        """Return θ with the best scale, along a direction, and noise, if cheap to find.
+
+        `direction` multiplies the kernel by e.
+        """
+        return theta
 
     @property
     def operations(self) -> float:
@@ -375,8 +480,11 @@ class Evidence(LikelihoodOfRows):
         hyper: Hyperparameters,
         plan: Plan | None,
         precisions: bool = False,
+        stream: Stream | None = None,
     ):
         super().__init__(rows, hyper, plan)
+        # For estimates of traces.
+        self._stream = stream or Stream(0)
         self._size = size_of(self._weight, precisions)
         self._sample = rows.X[:: max(1, rows.n_rows // _SAMPLED_ROWS)]
         self._are_centred = _are_centred(self._sample)
@@ -395,6 +503,37 @@ class Evidence(LikelihoodOfRows):
             slopes, out[-1] = posterior.slopes(float(self._size[0]))
             add_gradient(slopes, out[:-1])
         return posterior.evidence, out
+
+    def rescaled(
+        self,
+        direction: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        theta: np.ndarray,
+    ) -> np.ndarray:
+        theta = theta.clip(low, high)
+        moves = direction != 0
+        scales = (0.0, 0.0)
+        if moves.any():
+            ends = np.array([low, high])[:, moves] - theta[moves]
+            ends = np.sort(ends / direction[moves], axis=0)
+            scales = (float(ends[0].max()), float(ends[1].min()))
+        best = self._spectrum(theta).best(scales, (float(low[-1]), float(high[-1])))
+        moved = theta + best[0] * direction
+        moved[-1] = best[1]
+        return moved.clip(low, high)
+
+    def _spectrum(self, theta: np.ndarray) -> Spectrum:
+        hyper, rows = self.hyper.at(theta[:-1]), self.rows
+        size = float(self._size[0])
+        if self.plan is None or self.plan.n_components > rows.n_rows:
+            K, _ = self._covariance(hyper)
+            return Spectrum.of_rows(K, rows.Y, self._weight, size)
+        plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
+        single = self._is_single(hyper.kernel, math.exp(theta[-1]))
+        unit = rows.survey().weight_unit
+        statistics, squares, _ = posterior_sums(rows, plan, unit, single=single)
+        return Spectrum.of_features(statistics, squares, size)
 
     @property
     def _estimated(self) -> bool:
@@ -457,7 +596,7 @@ class Evidence(LikelihoodOfRows):
         if not self._estimated:
             inverse = ops.algebra.inverse_by_factor(factor)
             return [inverse], float(inverse.diagonal().sum())
-        signs = ops.float64_like(_signs(len(factor)), factor)
+        signs = ops.float64_like(_signs(len(factor), self._stream), factor)
         solved = ops.algebra.factor_solve(factor, signs / _N_PROBES)
         return [solved, signs.T], float((signs * solved).sum())
 
@@ -472,9 +611,9 @@ def _are_centred(X: Rows) -> bool:
     return bool((abs(offset) <= _MOST_OFFSET * spread).all())
 
 
-def _signs(n: int) -> np.ndarray:
+def _signs(n: int, stream: Stream) -> np.ndarray:
     """Return random signs of shape (n, _N_PROBES), the same in every call."""
-    generator = root_stream(0).child("probes").generator()
+    generator = stream.child("probes").generator()
     return generator.choice([-1.0, 1.0], size=(n, _N_PROBES))
 
 

@@ -627,7 +627,9 @@ def _softmax(values: Any) -> Any:
 def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return E[softmax(f)] of independent normal f, both (n, k), to about 1e-3."""
     ops, k = ops_of(means), means.shape[1]
-    points = norm.ppf(qmc.Sobol(k, rng=0).random(_POINTS))
+    # Moved to the centres of intervals, away from 0.
+    points = qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
+    points = norm.ppf(points)
     points = ops.float64_like(points, means)
     out = ops.zeros(means.shape, means)
     for rows in row_blocks(len(means), _ROWS_OF_CLASSES):

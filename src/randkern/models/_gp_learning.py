@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,47 +24,29 @@ _OPERATIONS = 1e11
 _LEAST_ROWS = 2000
 # Memory of the sample of rows that are not in memory.
 _SAMPLE_BYTES = 64 * 10**6
-# The intermediate sample: one row in this many, within these bounds.
-_COARSE_SHARE = 4
-_COARSE_ROWS = (500, 1000)
-_FEW_FEATURES = 512
-# With this few rows, the likelihood of the exact kernel is the cheapest.
-SMOOTH_ROWS = 300
-_ROUGH_IMPROVEMENT = 1e-3
-# Enough to find the start that leads to the best maximum.
-_COMPARING_IMPROVEMENT = 1e-5
+# Rows of the sample whose exact likelihood is maximised first.
+FIRST_ROWS = 300
+# Evaluations of all rows end after this many operations, but never after fewer than
+# this many evaluations, nor after more.
+_OPERATIONS_OF_ALL = 6e11
+_MIN_EVALUATIONS = 10
+_MAX_EVALUATIONS = 300
+# An ascent ends with a step that gains less log likelihood: if evaluations are
+# expensive, a gain without effect on predictive densities.
+_TOLERANCE = 1e-4
+_SAMPLED_TOLERANCE = 1e-3
+_TOLERANCE_PER_ROW = 2e-5
+# Largest ratio of the units of logarithms to their median.
+_RATIO = 10.0
+# Largest change of a logarithm in the first step.
+_FIRST_STEP = 0.5
+# A larger gain per row in the last step is worth a warning.
+_UNFINISHED = 0.1
 # Ends this close in every logarithm count as the same maximum.
 _SAME = 0.1
-_MOST_CANDIDATES = 3
-# Ends whose log likelihood is lower than the best by more than this are dropped.
+# Maxima to continue from where evaluations are cheap, within this of the best.
+_MAX_CANDIDATES = 2
 _LIKELY = 5.0
-# A stage ends when the predicted gain of a step in log likelihood is below this. If
-# evaluations are expensive, the threshold is a few hundredths of a standard error of θ,
-# or a gain per row without effect on predictive densities. On a sample of the rows,
-# differences below one unit are not significant.
-_PROMISE = 1e-8
-_EXPENSIVE_PROMISE = 1e-3
-_PROMISE_PER_ROW = 1e-4
-_SAMPLED_PROMISE = 0.5
-# It also ends after this many operations, for a sample and for all rows, but never
-# after fewer than this many evaluations, and only after twice as many if the predicted
-# gain per row is still visible in predictive densities.
-_SAMPLED_OPERATIONS = 1.5e11
-_LAST_OPERATIONS = 5e11
-_FEWEST_EVALUATIONS = 7
-_WORTH_PER_ROW = 1e-3
-_MOST_EVALUATIONS = 300
-# A larger predicted gain per row at the end is worth a warning; a noise with a larger
-# possible gain is far off.
-_UNFINISHED = 0.1
-# Largest change of a logarithm per step, the first step, and the least share of the
-# predicted gain.
-_LARGEST_STEP = 1.0
-_FIRST_STEP = 0.1
-_DECREASE = 1e-4
-_MOST_TRIALS = 5
-# How often the curvature may be reset.
-_MOST_RESETS = 3
 # Standard deviation by which a restart moves each logarithm.
 _SPREAD = math.log(4.0)
 # Largest factor by which learning may change a lengthscale.
@@ -75,18 +57,17 @@ _SCALES = ("scale", "variances", "weights")
 # likelihood of noiseless targets would be unbounded; below the square root of float64's
 # epsilon half of the digits of a covariance are rounding errors.
 _NOISE_SHARES = (1e-8, 1e2)
-# Largest factor between the initial variance of the process and the mean square of the
-# targets: the slope along the scale vanishes if the variance is far below the noise.
-_VARIANCE_RANGE = 1e3
 # Beyond this factor there are only rounding errors.
 _ROUNDING_RANGE = 1e20
 # Largest weight: weights are multiplied by squares of targets.
 _LARGEST_WEIGHT = 1e60
-# The initial share of the noise if the given one is implausible.
-_USUAL_SHARE = 0.1
-# A second start has lengthscales shorter by this: from too long ones, optimisation may
-# end where the scale compensates for them.
-_SHORTER = math.log(4.0)
+# Starts have the given lengthscales times these. From too short ones, learning may end
+# where the process explains nothing, from too long ones where its scale compensates.
+_LENGTHSCALES = (1.0, 0.25, 4.0)
+# A process with a smaller share of the variance of the noise, or a smaller variance of
+# log odds, is worth a warning.
+_NEGLIGIBLE_SHARE = 1e-2
+_NEGLIGIBLE_VALUES = 1e-4
 # Logarithms this close to a bound count as on it.
 _TOUCHING = 1e-3
 
@@ -144,17 +125,6 @@ def most_learning_rows(n_components: int) -> int:
     return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
-def coarse_rows(n_rows: int) -> int:
-    """Return the size of the intermediate sample of this many rows."""
-    least, largest = _COARSE_ROWS
-    return min(max(n_rows // _COARSE_SHARE, least), largest)
-
-
-def few_features(n_components: int) -> int:
-    """Return the number of features to learn with first: all if they are few."""
-    return _FEW_FEATURES if n_components >= 2 * _FEW_FEATURES else n_components
-
-
 def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
     """Return a sample of at most this many rows: all if they are few."""
     if rows.n_rows <= most:
@@ -166,17 +136,19 @@ def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
 def bounds(
     names: list[str],
     theta: np.ndarray,
+    centre: np.ndarray,
     mean_square: float,
     variance: float,
     scale_range: float,
     given: dict[str, Any],
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
-    """Return the least and the largest value of every entry of θ, around a start.
+    """Return the least and the largest value of every entry of θ, around a centre.
 
     A scale may change by `scale_range`, also from the mean square and the variance of
     the targets if there is a noise. Numbers named in `signed` may have both signs, and
-    the size of the targets. Bounds that the user has given replace these.
+    the size of the targets. Fixed entries are those of `theta`. Bounds that the user
+    has given replace these.
     """
     # Targets that are all equal do not determine their scale.
     level, spread = (
@@ -186,11 +158,11 @@ def bounds(
     sizes = [math.exp(size / 2) for size in targets]
     sizes += [
         abs(math.sinh(start))
-        for name, start in zip(names, theta, strict=True)
+        for name, start in zip(names, centre, strict=True)
         if name in signed
     ]
     out = []
-    for name, start in zip(names, theta, strict=True):
+    for name, start in zip(names, centre, strict=True):
         if name in signed:
             reach = math.asinh(math.sqrt(scale_range) * max(sizes))
             out.append((-reach, reach))
@@ -282,34 +254,23 @@ def _pair(
     return tuple(values.tolist())
 
 
-def first_starts(
-    names: list[str],
-    theta: np.ndarray,
-    mean_square: float,
-    variance: float = 1.0,
-    rescaling: np.ndarray | None = None,
+def starting_points(
+    names: list[str], theta: np.ndarray, level: float, rescaling: np.ndarray
 ) -> list[np.ndarray]:
-    """Return starts near θ, moved if its noise or its variance is implausible.
+    """Return starts in the units of the targets, with several lengthscales.
 
-    Far from plausible values the gradient of the likelihood is uninformative.
-    `variance` is the mean prior variance of the process at θ; `rescaling` is the
-    direction in θ that multiplies the kernel by e.
+    `level` is the mean square of the targets relative to their variance at θ. The
+    share of the noise is that of θ; `rescaling` is the direction in θ that multiplies
+    the kernel by e.
     """
-    moved, lost = theta.copy(), False
-    if "noise" in names and mean_square > 0:
-        place, level = names.index("noise"), math.log(mean_square)
-        low, high = (math.log(share) + level for share in _NOISE_SHARES)
-        if not low <= theta[place] <= high:
-            moved[place] = math.log(_USUAL_SHARE) + level
-            lost = abs(theta[place] - level) > math.log(_ROUNDING_RANGE)
-        away = level - math.log(variance) if variance > 0 else 0.0
-        if rescaling is not None and abs(away) > math.log(_VARIANCE_RANGE):
-            moved += away * rescaling
-            lost = lost or abs(away) > math.log(_ROUNDING_RANGE)
-    starts = [moved, moved - _SHORTER * _lengthscales(names)]
-    if lost or np.array_equal(moved, theta):
-        return starts
-    return [*starts, theta]
+    moved = theta.copy()
+    if "noise" in names and level > 0:
+        direction = rescaling.copy()
+        direction[names.index("noise")] = 1.0
+        moved += math.log(level) * direction
+    are_lengthscales = _lengthscales(names)
+    factors = _LENGTHSCALES if are_lengthscales.any() else (1.0,)
+    return [moved + math.log(factor) * are_lengthscales for factor in factors]
 
 
 def _lengthscales(names: list[str]) -> np.ndarray:
@@ -318,57 +279,44 @@ def _lengthscales(names: list[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stage:
-    """An objective of `n_rows` rows, maximised in at most `most` evaluations.
+    """A log likelihood of some rows, to be maximised.
 
-    The limit doubles while the predicted gain of a step is at least 10⁻³ per row.
-
-    `fewer_features` is true if the process has fewer features than in the previous
-    stage; its noise then has to account for what they no longer explain.
+    `rescaled` returns θ with the best scale and noise at its lengthscales, if they are
+    cheap to find.
     """
 
     objective: Objective
     n_rows: int = 1
-    most: int = _MOST_EVALUATIONS
-    promise: float = _PROMISE
-    fewer_features: bool = False
+    max_evaluations: int = _MAX_EVALUATIONS
+    tolerance: float = _TOLERANCE
+    rescaled: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
 
     @classmethod
     def of(
-        cls,
-        evidence: Any,
-        objective: Objective,
-        is_last: bool,
-        fewer_features: bool = False,
+        cls, evidence: Any, objective: Objective, rescaled: Any, is_sample: bool
     ) -> Stage:
-        """Return the stage for a log marginal likelihood of rows, with its priors."""
-        operations = _LAST_OPERATIONS if is_last else _SAMPLED_OPERATIONS
-        affordable = int(operations / evidence.operations)
+        """Return the stage for the log marginal likelihood of rows, with its priors."""
+        affordable = int(_OPERATIONS_OF_ALL / evidence.operations)
         # Rounding and estimates affect where learning ends, so they are used only to
         # save time.
-        evidence.precise = affordable >= _MOST_EVALUATIONS
-        if is_last and not evidence.precise:
-            affordable = int(operations / evidence.operations)
-        most = min(max(affordable, _FEWEST_EVALUATIONS), _MOST_EVALUATIONS)
-        n_rows, promise = evidence.rows.n_rows, _SAMPLED_PROMISE
-        if is_last:
-            promise = _PROMISE
-            if not evidence.precise:
-                promise = max(_EXPENSIVE_PROMISE, _PROMISE_PER_ROW * n_rows)
-        return cls(objective, n_rows, most, promise, fewer_features)
+        evidence.precise = is_sample or affordable >= _MAX_EVALUATIONS
+        tolerance = _SAMPLED_TOLERANCE if is_sample else _TOLERANCE
+        if not evidence.precise:
+            affordable = int(_OPERATIONS_OF_ALL / evidence.operations)
+            tolerance = _TOLERANCE_PER_ROW * evidence.rows.n_rows
+        evaluations = min(max(affordable, _MIN_EVALUATIONS), _MAX_EVALUATIONS)
+        n_rows = evidence.rows.n_rows
+        return cls(objective, n_rows, evaluations, tolerance, rescaled)
 
-
-@dataclass(frozen=True)
-class _End:
-    """The end of a stage: θ, its value, the inverse curvature, the predicted gain."""
-
-    theta: np.ndarray
-    value: float
-    inverse: np.ndarray
-    promise: float = 0.0
+    @property
+    def is_cheap(self) -> bool:
+        """Whether evaluations are cheap enough for several ascents."""
+        return self.max_evaluations == _MAX_EVALUATIONS
 
 
 def maximise(
-    stages: Sequence[Stage],
+    sampled: Stage,
+    full: Stage,
     names: list[str],
     starts: list[np.ndarray],
     limits: list[tuple[float, float]],
@@ -376,191 +324,126 @@ def maximise(
     stream: Stream,
     report: Report | None = None,
 ) -> np.ndarray:
-    """Return θ that maximises the last of several objectives, from several starts.
+    """Return θ that maximises the likelihood of all rows.
 
-    The first stage, which is the cheapest, is maximised from all starts; from those
-    given, all but the lengthscales are optimised before the rest. Every further
-    stage continues from the ends of the previous one with the curvature found there,
-    scaled by the numbers of rows, so that few evaluations are needed for the last. It
-    continues from all ends of similar likelihood while evaluations are cheap, then from
-    the one with the largest value. Restarts are drawn around the first start. `report`
-    is called with the number of each step and its θ; learning ends if it returns True.
+    The likelihood of a sample is maximised from every start, by L-BFGS-B. All ends and
+    all starts are then compared by the likelihood of all rows, at the best scale and
+    noise for each, and the best is improved by L-BFGS-B, so that the result is no less
+    likely than any of them. Where evaluations are cheap, the best few are. Restarts are
+    drawn around the first start. `report` is called with the number of each step and
+    its θ; learning ends if it returns True.
     """
-    search = _Search(names, limits, report)
-    low, high = search.low, search.high
-    starts = [start.clip(low, high) for start in starts]
-    restarts = []
+    low, high = np.transpose(limits)
+    starts = [*starts]
     for index in range(n_restarts):
         generator = stream.child("restart", index).generator()
-        moved = starts[0] + _SPREAD * generator.normal(size=len(names))
-        restarts.append(moved.clip(low, high))
+        starts.append(starts[0] + _SPREAD * generator.normal(size=len(names)))
+    first = [_Point(start.clip(low, high), np.ones(len(names))) for start in starts]
+    search = _Search(low, high, report)
     with warnings.catch_warnings():
         # Systems at trial values may be ill conditioned, or modes hard to find; the
         # returned value warns again.
         for category in (IllConditionedWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category)
-        first = stages[0].objective
-        starting = [search.rough_end(first, search.settled(first, x)) for x in starts]
-        starting += [search.rough_end(first, x) for x in restarts]
-        ends = _distinct(starting)
-        before = stages[0]
-        for stage in stages[1:] or stages:
-            if search.stop:
-                break
-            if stage.most < _MOST_EVALUATIONS and len(ends) > 1:
-                ends = [max(ends, key=lambda end: _value(stage.objective, end.theta))]
-            rows = before.n_rows / stage.n_rows
-            if stage.fewer_features:
-                # The part of the previous process that these omit is noise.
-                ends = [search.made_up_for(stage, end) for end in ends]
-            ends = _distinct(
-                [search.climb(stage, end.theta, rows * end.inverse) for end in ends]
-            )
-            before = stage
+        if sampled is full:
+            points = [search.rescaled(full, x) for x in first]
+        else:
+            ends = [search.ascent(sampled, search.rescaled(sampled, x)) for x in first]
+            points = [search.rescaled(full, x) for x in _distinct(ends) + first]
+            likely = max(point.value for point in points) - _LIKELY
+            points = [point for point in _distinct(points) if point.value >= likely]
+        if not full.is_cheap:
+            points = [max(points, key=lambda point: point.value)]
+        ends = [search.ascent(full, point) for point in points]
+    end = max(ends, key=lambda end: end.value)
     if not search.stop:
-        _warn_of_the_end(ends[0], names, limits, stages[-1].n_rows)
-    return ends[0].theta
+        _warn_of_the_end(end, names, limits, full.n_rows)
+    return end.theta
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A point of the search: θ, its log likelihood, and the gain of the last step.
+
+    `widths` are the units of the entries of θ in an ascent from it, such as the square
+    roots of the diagonal of the inverse curvature.
+    """
+
+    theta: np.ndarray
+    widths: np.ndarray
+    value: float = -math.inf
+    gain: float = 0.0
 
 
 class _Search:
     """Ascents within common bounds, whose steps are counted and reported."""
 
-    def __init__(
-        self, names: list[str], limits: list[tuple[float, float]], report: Report | None
-    ):
-        self.low, self.high = np.transpose(limits)
-        self.lengthscales = _lengthscales(names)
+    def __init__(self, low: np.ndarray, high: np.ndarray, report: Report | None):
+        self.low, self.high = low, high
         self.report, self.count, self.stop = report, 0, False
 
-    def told(self, theta: np.ndarray) -> bool:
-        """Report a step; return whether learning is to stop."""
-        if self.report is not None:
-            self.stop = self.stop or self.report(self.count, theta)
-            self.count += 1
-        return self.stop
+    def rescaled(self, stage: Stage, point: _Point) -> _Point:
+        """Return the point with the best scale and noise, and its likelihood."""
+        theta = stage.rescaled(point.theta)
+        value, _ = _negative(stage.objective, theta, gradient=False)
+        return replace(point, theta=theta, value=-value)
 
-    def climb(self, stage: Stage, theta: np.ndarray, inverse: np.ndarray) -> _End:
-        """Maximise the objective of a stage by BFGS.
+    def ascent(self, stage: Stage, start: _Point) -> _Point:
+        """Return the end of L-BFGS-B, which is no less likely than the start.
 
-        Nocedal & Wright 2006, eq. 6.17, projected to the bounds (Bertsekas 1982). It
-        starts from a given inverse curvature, which L-BFGS-B cannot.
+        The objective is divided by its gradient at the start, so that the first step,
+        before any curvature is known, changes no logarithm by more than one half.
         """
-        low, high = self.low, self.high
-        value, slope = _negative(stage.objective, theta)
-        n_evaluations, n_resets, promise = 1, 0, 0.0
-        most = 2 * stage.most
-        while n_evaluations < most:
-            free = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
-            step = np.zeros(len(theta))
-            step[free] = -inverse[np.ix_(free, free)] @ slope[free]
-            step /= max(1.0, abs(step).max() / _LARGEST_STEP)
-            gain = -float(slope @ step)
-            promise = 0.5 * gain
-            if not promise > stage.promise:
-                break
-            if n_evaluations >= stage.most and promise < _WORTH_PER_ROW * stage.n_rows:
-                break
-            length = 1.0
-            for _ in range(min(_MOST_TRIALS, most - n_evaluations)):
-                trial = (theta + length * step).clip(low, high)
-                after, trial_slope = _negative(stage.objective, trial)
-                n_evaluations += 1
-                if after <= value - _DECREASE * length * gain:
-                    break
-                # The minimum of the parabola through both values.
-                lost = (after - value) / (length * gain)
-                length *= min(max(0.5 / (1.0 + lost), 0.1), 0.5)
-            else:
-                if n_resets == _MOST_RESETS:
-                    break
-                n_resets += 1
-                inverse = np.diag(_FIRST_STEP / np.maximum(abs(slope), 1.0))
-                continue
-            moved, turned = trial - theta, trial_slope - slope
-            curvature = float(moved @ turned)
-            if curvature > 1e-8 * np.linalg.norm(moved) * np.linalg.norm(turned):
-                kept = np.eye(len(theta)) - np.outer(moved, turned) / curvature
-                inverse = kept @ inverse @ kept.T + np.outer(moved, moved) / curvature
-            theta, value, slope = trial, after, trial_slope
-            if self.told(theta):
-                break
-        return _End(theta, -value, inverse, promise)
+        widths = start.widths
+        first, slope = _negative(stage.objective, start.theta)
+        steepest = float(abs(widths**2 * slope).max())
+        if self.stop or not (math.isfinite(first) and 0 < steepest < math.inf):
+            return replace(start, value=-first)
+        unit = steepest / _FIRST_STEP
+        values = [0.0]
 
-    def rough_end(self, objective: Objective, theta: np.ndarray) -> _End:
-        """Return the end of L-BFGS-B, accurate enough for comparisons."""
-        free = self.low < self.high
-        return self._descend(objective, theta, free, _COMPARING_IMPROVEMENT, 100)
+        def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = first, slope
+            if len(values) > 1 or not np.array_equal(numbers, start.theta / widths):
+                value, gradient = _negative(stage.objective, widths * numbers)
+            return (value - first) / unit, widths * gradient / unit
 
-    def made_up_for(self, stage: Stage, end: _End) -> _End:
-        """Return the end to continue from: settled if its noise is far off."""
-        objective = stage.objective
-        theta = self.settled(objective, end.theta)
-        gain = _value(objective, theta) - _value(objective, end.theta)
-        return replace(end, theta=theta) if gain > _UNFINISHED * stage.n_rows else end
-
-    def settled(self, objective: Objective, theta: np.ndarray) -> np.ndarray:
-        """Return θ with approximately optimal noise and scales, lengthscales fixed.
-
-        If they are far off, the gradient in lengthscales leads to a maximum that
-        explains the noise by short lengthscales.
-        """
-        if self.lengthscales.all():
-            return theta
-        free = (self.low < self.high) & ~self.lengthscales
-        return self._descend(objective, theta, free, _ROUGH_IMPROVEMENT, 10).theta
-
-    def _descend(
-        self,
-        objective: Objective,
-        start: np.ndarray,
-        free: np.ndarray,
-        share: float,
-        most: int,
-    ) -> _End:
-        """Return the end of L-BFGS-B in the free entries of θ."""
-        end, inverse = start.copy(), np.eye(len(start))
-        if not free.any():
-            return _End(end, -_negative(objective, end)[0], inverse)
-
-        def with_free(numbers: np.ndarray) -> np.ndarray:
-            theta = start.copy()
-            theta[free] = numbers
-            return theta
-
-        def of_free(numbers: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = _negative(objective, with_free(numbers))
-            return value, slope[free]
-
-        def tell(numbers: np.ndarray) -> None:
-            if self.told(with_free(numbers)):
+        def after_step(intermediate_result: Any) -> None:
+            values.append(float(intermediate_result.fun))
+            if self.report is not None:
+                self.stop |= self.report(self.count, widths * intermediate_result.x)
+                self.count += 1
+            if self.stop:
                 raise StopIteration
 
         result = scipy.optimize.minimize(
-            of_free,
-            start[free],
+            loss,
+            start.theta / widths,
             jac=True,
             method="L-BFGS-B",
-            bounds=np.stack([self.low, self.high], axis=1)[free],
-            options={"ftol": share, "maxiter": most},
-            callback=tell,
+            bounds=np.stack([self.low / widths, self.high / widths], axis=1),
+            options={
+                "ftol": stage.tolerance / unit,
+                "maxfun": stage.max_evaluations,
+                "gtol": 0.0,
+            },
+            callback=after_step,
         )
-        inverse[np.ix_(free, free)] = result.hess_inv.todense()
-        end = with_free(result.x).clip(self.low, self.high)
-        return _End(end, -float(result.fun), inverse)
+        theta = (widths * result.x).clip(self.low, self.high)
+        gain = unit * (values[-2] - values[-1]) if len(values) > 1 else 0.0
+        deviations = widths * np.diag(result.hess_inv.todense()) ** 0.5
+        widths = (deviations / np.median(deviations)).clip(1 / _RATIO, _RATIO)
+        return _Point(theta, widths, -first - unit * float(result.fun), gain)
 
 
-def _distinct(ends: list[_End]) -> list[_End]:
-    """Return the few most likely ends, one per maximum, the best first."""
-    kept: list[_End] = []
-    for end in sorted(ends, key=lambda end: -end.value):
-        likely = not kept or end.value > kept[0].value - _LIKELY
-        if likely and all(abs(end.theta - other.theta).max() > _SAME for other in kept):
-            kept.append(end)
-    return kept[:_MOST_CANDIDATES]
-
-
-def _value(objective: Objective, theta: np.ndarray) -> float:
-    return -_negative(objective, theta, gradient=False)[0]
+def _distinct(points: list[_Point]) -> list[_Point]:
+    """Return the few most likely points, one per maximum, the best first."""
+    chosen: list[_Point] = []
+    for point in sorted(points, key=lambda point: -point.value):
+        is_new = all(abs(point.theta - x.theta).max() > _SAME for x in chosen)
+        if is_new:
+            chosen.append(point)
+    return chosen[:_MAX_CANDIDATES]
 
 
 def _negative(
@@ -574,13 +457,13 @@ def _negative(
 
 
 def _warn_of_the_end(
-    end: _End, names: list[str], limits: list[tuple[float, float]], n_rows: int
+    end: _Point, names: list[str], limits: list[tuple[float, float]], n_rows: int
 ) -> None:
     """Warn if learning did not end in a maximum within the bounds."""
     if not np.isfinite(end.value):
         reason = "the likelihood could not be evaluated at any start"
-    elif end.promise > max(1.0, _UNFINISHED * n_rows):
-        reason = f"learning stopped early (a step still promises {end.promise:.3g})"
+    elif end.gain > max(1.0, _UNFINISHED * n_rows):
+        reason = f"learning stopped early (the last step gained {end.gain:.3g})"
     else:
         ended = [
             f"{name} = {math.exp(x):.3g} at its {side} bound"
@@ -601,6 +484,26 @@ def _warn_of_the_end(
     )
 
 
+def warn_of_a_constant(variance: float, log_noise: float | None) -> None:
+    """Warn if the learned process hardly varies, compared to the noise if there is one.
+
+    Values of f are compared to 1 otherwise: they are log odds or logarithms of rates.
+    """
+    compared, share = "", _NEGLIGIBLE_VALUES
+    if log_noise is not None:
+        noise = math.exp(log_noise)
+        compared, share = f", that of the noise {noise:.3g}", _NEGLIGIBLE_SHARE * noise
+    if not variance < share:
+        return
+    warnings.warn(
+        f"the learned process is nearly constant: its variance is {variance:.3g}"
+        f"{compared}. Either X says little about y, or learning missed lengthscales at "
+        "which it says more: start from others, use one per column, or more features.",
+        ConvergenceWarning,
+        stacklevel=8,  # the call of fit, within two decorators
+    )
+
+
 def _is_usual(name: str, side: str, names: list[str]) -> bool:
     """Return whether it is normal for a hyperparameter to be on this bound."""
     # An irrelevant column has the longest possible lengthscale, an output without a
@@ -608,4 +511,6 @@ def _is_usual(name: str, side: str, names: list[str]) -> bool:
     # (there is no noise) have the largest scale.
     if side == "lower":
         return "[" in name and "lengthscale" not in name
-    return "[" in name or ("noise" not in names and name.rpartition("__")[2] == "scale")
+    # A Gaussian kernel is the limit of rational quadratic ones.
+    last = name.rpartition("__")[2]
+    return "[" in name or last == "alpha" or ("noise" not in names and last == "scale")

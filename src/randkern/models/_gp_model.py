@@ -41,17 +41,16 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
-    SMOOTH_ROWS,
+    FIRST_ROWS,
     Stage,
     bounds,
-    coarse_rows,
-    few_features,
-    first_starts,
     learning_rows,
     maximise,
     most_learning_rows,
     places,
+    starting_points,
     uniform_sample,
+    warn_of_a_constant,
     with_priors,
 )
 from randkern.models.callbacks import FitReport
@@ -503,8 +502,13 @@ class GaussianProcess(FeatureModel):
         return means, variances
 
     @abstractmethod
-    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
-        """Return the log marginal likelihood of rows, on features or exact (None)."""
+    def _evidence(
+        self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
+    ) -> LikelihoodOfRows:
+        """Return the log marginal likelihood of rows, on features or exact (None).
+
+        The stream is for estimates of its gradient.
+        """
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -548,6 +552,12 @@ class GaussianProcess(FeatureModel):
             before, self.kernel_ = self.kernel_, hyper.at(theta[: hyper.size]).kernel
             if plan is not None:
                 self.plan_ = with_kernel(plan, before, self.kernel_)
+            if self.mean != "linear":
+                variance = float(self._process_kernel._diag(sample.X).mean())
+                noise = dict(zip(self.hyperparameters_, theta, strict=True)).get(
+                    "noise"
+                )
+                warn_of_a_constant(variance, noise)
         self._theta = tuple(theta.tolist())
 
     def _maximised(
@@ -562,61 +572,53 @@ class GaussianProcess(FeatureModel):
         """Return θ that maximises the likelihood of the sample."""
         rescaling = np.zeros(len(theta))
         rescaling[: hyper.size] = hyper.rescaling()
-        square = spread = 1.0  # for labels
+        square = spread = level = 1.0  # for labels
         if "noise" in names:
             survey = sample.survey()
             square = float(survey.moments.all_squares.mean()) / survey.weight_sum
             spread = float(survey.target_squares.mean()) / survey.weight_sum
-        variance = float(self._process_kernel._diag(sample.X).mean())
+            variance = float(self._process_kernel._diag(sample.X).mean())
+            level = square / (variance + math.exp(theta[names.index("noise")]))
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        limits = bounds(names, theta, square, spread, self._scale_range, given, signed)
+        starts = starting_points(names, theta, level, rescaling)
+        limits = bounds(
+            names,
+            theta,
+            starts[0],
+            square,
+            spread,
+            self._scale_range,
+            given,
+            signed,
+        )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
+
+        def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
+            evidence = self._evidence(rows, plan, stream)
+            objective = with_priors(evidence, names, self.priors, signed)
+            rescaled = partial(evidence.rescaled, rescaling, low, high)
+            return Stage.of(evidence, objective, rescaled, is_sample)
+
+        plan = self._learning_plan
+        sampled = full = stage(sample, plan, False)
+        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
+        has_lengthscales = any("lengthscale" in name for name in names)
+        if few is not sample or (plan is not None and has_lengthscales):
+            sampled = stage(few, None if has_lengthscales else plan, True)
         return maximise(
-            self._stages(sample, names, signed, stream),
+            sampled,
+            full,
             names,
-            first_starts(names, theta, square, variance, rescaling),
+            starts,
             limits,
             int(self.n_restarts_optimizer),
             stream,
             report.step,
         )
-
-    def _stages(
-        self, sample: ArrayRows, names: list[str], signed: list[str], stream: Stream
-    ) -> list[Stage]:
-        """Return the stages of learning, with few rows, more, and all.
-
-        The likelihood of fixed draws has spurious maxima along lengthscales. The exact
-        kernel's likelihood of few rows is therefore maximised first, then that of few
-        features, which profit from short lengthscales no more than many do.
-        """
-        plan = few = self._learning_plan
-        n_coarse = coarse_rows(sample.n_rows)
-        coarse = uniform_sample(sample, n_coarse, stream.child("coarse"))
-        fewest = uniform_sample(coarse, SMOOTH_ROWS, stream.child("smooth"))
-        smooth = any("lengthscale" in name for name in names)
-        if plan is not None and few_features(plan.n_components) < plan.n_components:
-            few = fit_plan(
-                *(self.kernel_, coarse.X, coarse.weight),
-                *(few_features(plan.n_components), stream.child("few")),
-                projection=self.projection,
-                fourier=self.fourier,
-            )
-        ladder = [(fewest, None if smooth else plan), (coarse, few), (sample, plan)]
-        stages: list[Stage] = []
-        exact = False
-        for (rows, features), later in zip(ladder, [*ladder[1:], None], strict=True):
-            if (rows, features) != later:
-                evidence = self._evidence(rows, features)
-                objective = with_priors(evidence, names, self.priors, signed)
-                fewer = exact and features is not None
-                stages.append(Stage.of(evidence, objective, later is None, fewer))
-                exact = features is None
-        return stages
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_theta")

@@ -24,6 +24,12 @@ For each column y of signs
     D(α) = Σ_i α_i − ½‖w‖²,  w = Σ_i α_i y_i z_i,  0 ≤ α_i ≤ U_i,
 
 and D ≤ P with equality at the solution: the difference is the stopping criterion.
+
+An intercept b makes Σ_i α_i y_i = 0 a constraint of the dual. The method of multipliers
+meets it, too: the features have a last column of ones, whose weight v = Σ_i α_i y_i is
+penalised like the others; for the targets 1 − y_i b in place of 1 the solution has the
+intercept b + v, which is the next b, and v tends to 0.
+
 If the features of all rows do not fit in memory, coordinate descent works on rows that
 violate the conditions of optimality; a pass over all rows, whose features are
 recomputed, finds the next ones (a decomposition like that of Osuna, Freund and Girosi
@@ -268,6 +274,8 @@ class _Problem:
         return after if after.gap < gap else None
 
 
+# Largest number of intercepts.
+_MOST_SHIFTS = 100
 # The first tolerance of coordinate descent on gradients, and the later ones as a share
 # of the largest gradient left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
@@ -291,6 +299,7 @@ class SVMDual:
 
     Features that are tensors must be float64; the bounds `upper`, (n,), of the dual
     variables may be 0. Newton's method takes at most `spare_bytes` for its matrices.
+    With an intercept, the last component of the features is 1.
     """
 
     def __init__(
@@ -301,7 +310,9 @@ class SVMDual:
         *,
         cache_bytes: int,
         spare_bytes: int,
+        has_intercept: bool = False,
     ):
+        self.has_intercept = has_intercept
         self.features, self.signs, self.upper = features, signs, upper
         self.cache_bytes, self.spare_bytes = cache_bytes, spare_bytes
         self.ops = ops = ops_of(signs)
@@ -309,6 +320,9 @@ class SVMDual:
         self.alpha = ops.zeros(signs.shape, signs)
         self.weights = ops.zeros((signs.shape[1], features.width), signs)
         self.gap = ops.zeros(signs.shape[1], signs) + np.inf
+        # The intercepts of the last solution, and the margins that rows are to reach.
+        self.shift = ops.zeros(signs.shape[1], signs)
+        self.targets = ops.ones(signs.shape, signs)
         # Passes over all rows, or steps of Newton's method for tensors.
         self.n_rounds = 0
         # Whether a report stopped the last solution.
@@ -328,10 +342,17 @@ class SVMDual:
         """
         if is_tensor(self.signs):
             self._update(self.weights)
-            self.n_rounds = self._follow_newton(report)
+        generator = stream.generator()
+        for _ in range(_MOST_SHIFTS):
+            if is_tensor(self.signs):
+                self.n_rounds += self._follow_newton(report)
+            else:
+                self._descend(tol, max_iter, generator, report)
+            if self.is_stopped or not self._shifted(tol):
+                break
+        if is_tensor(self.signs):
             reason = "Newton's method came no nearer; raise tol, or lower C."
         else:
-            self._descend(tol, max_iter, stream.generator(), report)
             reason = (
                 f"max_iter={max_iter} passes came no nearer; raise max_iter or tol, or "
                 "lower C."
@@ -350,20 +371,55 @@ class SVMDual:
 
     # -- the state ---------------------------------------------------------------------
 
+    @property
+    def intercept(self) -> np.ndarray:
+        """The intercepts, (k,)."""
+        return self.shift + self._last if self.has_intercept else self.shift
+
+    @property
+    def weights_of_features(self) -> np.ndarray:
+        """The weights (k, width), with 0 for the column of ones."""
+        if not self.has_intercept:
+            return self.weights
+        weights = self.ops.copy(self.weights)
+        weights[:, self.features.n_components - 1] = 0.0
+        return weights
+
+    @property
+    def _last(self) -> np.ndarray:
+        """The weights of the column of ones, Σ_i α_i y_i."""
+        return self.weights[:, self.features.n_components - 1]
+
+    def _shifted(self, tol: float) -> bool:
+        """Move on to the next intercepts; return False if they have settled."""
+        if not self.has_intercept:
+            return False
+        last = self._last
+        # By this much, relative to the objective, may the dual exceed its maximum.
+        excess = abs(last) * (1 + abs(self.intercept)) / self._size
+        if bool((excess <= tol + self._rounding).all()):
+            return False
+        self.shift = self.intercept
+        self.targets = 1 - self.signs * self.shift
+        self._update(self.weights)
+        return True
+
     def _update(self, weights: np.ndarray) -> None:
         """Set the weights, in float64, and the gaps."""
         self.weights, ops = weights, self.ops
         scores, self._longest = scores_of(self.features, weights)
         squares = ops.algebra.column_products(weights.T, weights.T)
         self._margins = self.signs * scores
-        objective = 0.5 * squares + self.upper @ (1 - self._margins).clip(0.0)
+        missing = (self.targets - self._margins).clip(0.0)
+        objective = 0.5 * squares + self.upper @ missing
         if not ops.is_finite(objective):
             raise ValueError(
                 "the objective overflows: C or the weights are too large, or rows of X "
                 "are for this kernel; lower C, or scale the input down."
             )
         size = objective + (objective <= 0)
-        self.gap = (objective - (self.alpha.sum(axis=0) - 0.5 * squares)) / size
+        dual = (self.alpha * self.targets).sum(axis=0) - 0.5 * squares
+        self.gap, self._size = (objective - dual) / size, size
         # The gap that rounding errors of the scores alone may cause.
         error = _ROUNDING * ops.precision(self.features.dtype) * self._longest
         bounds = self.upper @ ops.asarray(self.alpha > 0, self.alpha)
@@ -388,9 +444,10 @@ class SVMDual:
         working = np.flatnonzero(self.upper)
         if self.features.cached is None and len(working) > _FIRST_ROWS:
             working = np.sort(generator.choice(working, _FIRST_ROWS, replace=False))
-        for self.n_rounds in range(1, max_iter + 1):
+        for number in range(1, max(max_iter - self.n_rounds, 1) + 1):
+            self.n_rounds += 1
             self._descend_along(working, tolerance, generator)
-            is_due = self.n_rounds == newton_round
+            is_due = number == newton_round
             if is_due or self._is_reached(tol):
                 self._go_on_in_float64(tol)
                 if is_due or is_small:
@@ -409,7 +466,7 @@ class SVMDual:
 
     def _errors(self) -> np.ndarray:
         """Return the absolute projected gradients."""
-        wrong = self._margins - 1
+        wrong = self._margins - self.targets
         np.minimum(wrong, 0.0, out=wrong, where=self.alpha == 0)
         np.maximum(wrong, 0.0, out=wrong, where=self.alpha == self.upper[:, None])
         wrong[self.upper == 0] = 0.0
@@ -433,7 +490,7 @@ class SVMDual:
             Z = self.features.take(rows) if cached is None else cached
             places = np.arange(len(rows)) if cached is None else rows
             before, signs = self.alpha[rows], self.signs[rows]
-            alpha = before.T.copy()
+            alpha, targets = before.T.copy(), self.targets[rows]
             descend(
                 Z,
                 places,
@@ -444,6 +501,7 @@ class SVMDual:
                 tolerance,
                 _MOST_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 int(generator.integers(2**31)),
+                np.ascontiguousarray(targets.T),
             )
             self.alpha[rows] = alpha.T
             changes = np.zeros((len(Z), k))
@@ -489,7 +547,10 @@ class SVMDual:
             if gap <= _EXACT:
                 continue
             signs, start = self.signs[usable, t], self.alpha[usable, t]
-            found = solve_box(features, signs, upper, _EXACT, self._longest, start)
+            target = self.targets[usable, t]
+            found = solve_box(
+                features, signs, upper, _EXACT, self._longest, start, target
+            )
             n_steps = max(n_steps, found.n_steps)
             if found.gap < gap:
                 self.alpha[usable, t] = found.alpha

@@ -29,6 +29,7 @@ from randkern._validation import (
     tensor_floats,
 )
 from randkern.backend.namespace import ops_of
+from randkern.data.columns import check_targets
 from randkern.data.reading import predicted_rows
 from randkern.data.sharded import is_dask, lazily
 
@@ -126,6 +127,7 @@ def _without_missing(y: Any) -> Any:
         raise TypeError("y is a LazyFrame, which holds no rows yet; pass y.collect().")
     if isinstance(y, (list, tuple)):
         check_kind(y, "y")
+    check_targets(y)
     if n_missing := count_missing(y):
         raise ValueError(
             f"Input y contains NaN or missing values: {n_missing} of {len(y)}; leave "

@@ -294,14 +294,20 @@ class GramFactor(FeatureArray):
     """Rows of a factor F of an exact Gram matrix, K = FFᵀ, as features.
 
     F is that of a pivoted Cholesky factorisation, with as many columns as the rank of
-    K: equal rows stay equal.
+    K: equal rows stay equal. With `constant`, the last column has ones.
     """
 
-    def __init__(self, gram: np.ndarray, Y: Any = None, weight: Any = None):
-        factor, self.pivots = ops_of(gram).algebra.pivoted_factor(gram)
-        super().__init__(factor, Y, weight)
-        self.factor = factor
+    def __init__(
+        self, gram: Any, Y: Any = None, weight: Any = None, constant: bool = False
+    ):
+        ops = ops_of(gram)
+        factor, self.pivots = ops.algebra.pivoted_factor(gram)
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
+        if constant:
+            rank, part = len(self.pivots), factor
+            factor = ops.zeros((len(part), ops.skinny_gemm.padded(rank + 1)), part)
+            factor[:, :rank], factor[:, -1] = part[:, :rank], 1.0
+        super().__init__(factor, Y, weight)
 
     def rows_of(self, weights: Any) -> tuple[Any, Any]:
         """Return sorted row numbers, and kernel weights (rank, k) at these rows.

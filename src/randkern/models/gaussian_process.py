@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -168,16 +168,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     Notes
     -----
-    Learning starts from the given hyperparameters and from shorter lengthscales. It
-    maximises the exact likelihood of 300 rows, then that of 512 features on up to 1,000
-    rows (adjusting the noise first, if the variance that features omit makes it far too
-    small), and, with the curvature found there, that of all. There it stops when the
-    predicted gain of a step is below 10⁻³ of log likelihood, or 10⁻⁴ per row, or after
-    5·10¹¹ operations, but never after fewer than 7 evaluations, and after twice as many
-    if the predicted gain is still 10⁻³ per row. If evaluations are expensive, it uses
-    sums in single precision, if the noise is large enough for them, and estimated
-    gradients. Ending on a bound, or with a predicted gain of 0.1 per row, issues a
-    :class:`~sklearn.exceptions.ConvergenceWarning`.
+    Learning starts from the given lengthscales, and from a quarter and four times
+    these, with the scale and noise that suit the targets, in any unit. L-BFGS-B
+    maximises the exact likelihood of 300 rows from each. The ends and the starts are
+    then compared by the likelihood of all rows, each at its best scale and noise (from
+    one eigendecomposition), and L-BFGS-B continues from the best, so that the result is
+    no less likely than any of them, nor than a constant. There it stops when a step
+    gains less than 10⁻⁴ of log likelihood, or 2·10⁻⁵ per row if evaluations are
+    expensive, or after 6·10¹¹ operations and at least 10 evaluations. If evaluations
+    are expensive, it uses sums in single precision, if the noise is large enough for
+    them, and estimated gradients. A :class:`~sklearn.exceptions.ConvergenceWarning`
+    tells of an end on a bound, before a maximum, or at a process of negligible
+    variance.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
@@ -395,11 +397,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _scale_range(self) -> float:  # type: ignore[override]
         return 1e2 if self.likelihood == "poisson" else 1e10
 
-    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
+    def _evidence(
+        self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
+    ) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
         if self._likelihood is not None:
             return LaplaceEvidence(rows, hyper, plan, self._likelihood)
-        return Evidence(rows, hyper, plan, self.weights == "precision")
+        return Evidence(rows, hyper, plan, self.weights == "precision", stream)
 
     @property
     def _has_precisions(self) -> bool:

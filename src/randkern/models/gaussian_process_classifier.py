@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import root_stream
+from randkern._random import Stream, root_stream
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import read
@@ -112,7 +112,8 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     I + ZᵀD_cZ, D × D each, with D_c the probabilities of class c: the coupling of
     classes is neglected, so variances of differences f_c − f_d are a little smaller
     than those of the joint precision, down to a half if one class is certain.
-    Probabilities are averages over 512 points of a Sobol sequence.
+    Probabilities are averages over 512 points of a Sobol sequence, without random
+    numbers.
 
     References
     ----------
@@ -205,7 +206,9 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         """The likelihood of each column of targets; None: the softmax, of all."""
         return None if self._is_softmax else Bernoulli()
 
-    def _evidence(self, rows: ArrayRows, plan: Plan | None) -> LikelihoodOfRows:
+    def _evidence(
+        self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
+    ) -> LikelihoodOfRows:
         hyper = Hyperparameters(self.kernel_)
         return LaplaceEvidence(rows, hyper, plan, self._likelihood)
 

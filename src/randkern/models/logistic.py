@@ -42,6 +42,10 @@ _PROGRESS = 0.3
 _VANISHING = 1e-100
 # Minus this replaces the logarithm of 0.
 _HUGE = 1e300
+# A rarer class starts with the intercept of this share of the rows.
+_LEAST_SHARE = 1e-9
+# Curvature of an intercept that may be rounding error.
+_ROUNDING = 1e-9
 
 
 class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
@@ -51,14 +55,14 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
         min ½‖w‖² + C Σ_i s_i log(1 + exp(−y_i w·z_i)),
 
-    for more the multinomial loss with one vector of weights per class; no intercept.
-    Solved by L-BFGS on products with the features, which are recomputed in every
-    iteration if they do not fit `memory_limit`. After as many iterations as take the
-    time of the second derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ, this is computed
-    and factorised, if memory allows, and L-BFGS continues in coordinates in which it is
-    the identity; for more than two classes with the mean of theirs. If that stops short
-    of the tolerance (for enormous C), Newton's method with conjugate gradients
-    continues.
+    for more the multinomial loss with one vector of weights per class; with an
+    intercept b, which is not penalised, w·z_i + b in place of w·z_i. Solved by L-BFGS
+    on products with the features, which are recomputed in every iteration if they do
+    not fit `memory_limit`. After as many iterations as take the time of the second
+    derivative I + C·Σ_i s_i p_i(1 − p_i) z_i z_iᵀ, this is computed and factorised, if
+    memory allows, and L-BFGS continues in coordinates in which it is the identity; for
+    more than two classes with the mean of theirs. If that stops short of the tolerance
+    (for enormous C), Newton's method with conjugate gradients continues.
 
     Parameters
     ----------
@@ -69,6 +73,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept. Without one, probabilities of rare classes are
+        biased towards 1/2, by the penalty.
     class_weight : dict, "balanced" or None, default=None
         A factor for the rows of each class; ``"balanced"``: n_samples / (n_classes ·
         rows of the class). None: 1 for all.
@@ -101,6 +108,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (D,) or (n_classes, D)
         Weights of the features.
+    intercept_ : float or ndarray of shape (n_classes,)
+        0 if no intercept is fitted.
     dual_coef_ : ndarray of shape (r,) or (r, n_classes)
         Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
         of its Gram matrix.
@@ -131,6 +140,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
+        "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -142,6 +152,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         C: float = 1.0,
         n_components: int | Sequence[int] | None = 1000,
         *,
+        fit_intercept: bool = True,
         class_weight: Any = None,
         tol: float = 1e-5,
         max_iter: int = 1000,
@@ -154,6 +165,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         self.kernel = kernel
         self.C = C
         self.n_components = n_components
+        self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
@@ -192,8 +204,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         cache_bytes = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 0, per_feature
         )
-        features = self._feature_matrix(rows, cache_bytes)
-        loss = LogisticLoss(features, self.C)
+        features = self._feature_matrix(rows, cache_bytes, constant=self.fit_intercept)
+        loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
         report.begin(lambda flat: self._fitted(rows, features, flat))
         used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
         spare = limit - used - per_feature * features.n_components
@@ -212,12 +224,17 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
     ) -> dict[str, Any]:
         """Return the fitted attributes for weights of features."""
         weights = weights.reshape(features.n_targets, features.n_components)
+        intercept: Any = 0.0
+        if self.fit_intercept:
+            weights, last = weights[:, :-1], weights[:, -1]
+            intercept = last if self._many_targets else float(last[0])
         if self.plan_ is not None:
-            return {"coef_": self._transposed(weights.T), "intercept_": 0.0}
+            coef = self._transposed(weights.T)
+            return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
         found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
-        return found | {"intercept_": 0.0}
+        return found | {"intercept_": intercept}
 
     def _minimise(
         self, loss: LogisticLoss, report: FitReport, patience: int
@@ -227,15 +244,15 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         After `patience` iterations second derivatives are computed, never if it is 0.
         """
         ops = ops_of(loss.features.like)
-        start = ops.zeros(loss.size, loss.features.like)
+        start = loss.start()
         _, gradient = loss(start)
         largest = ops.largest(abs(gradient))
         self.n_iter_ = 0
         if largest < _VANISHING:
-            return -gradient
+            return start - gradient
         # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
-        scaled = LogisticLoss(loss.features, loss.C, unit)
+        scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
         tolerance, most = self.tol * largest / unit, int(self.max_iter)
         steps, is_stopped = count(1), False
 
@@ -304,18 +321,48 @@ class LogisticLoss:
     devices; sums over them are moved.
     """
 
-    def __init__(self, features: FeatureMatrix, C: float, unit: float = 1.0):
+    def __init__(
+        self,
+        features: FeatureMatrix,
+        C: float,
+        unit: float = 1.0,
+        has_intercept: bool = False,
+    ):
         self.features, self.C, self.unit = features, C, unit
+        self.has_intercept = has_intercept
         self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
+        # The penalties of the weights.
+        self.penalty = ops_of(features.like).ones(self.shape[1], features.like)
+        if has_intercept:
+            self.penalty[-1] = 0.0
         self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
+
+    def start(self) -> np.ndarray:
+        """Return zeros, and as intercepts the log odds of the classes."""
+        ops, k = ops_of(self.features.like), self.shape[0]
+        weights = ops.zeros(self.shape, self.features.like)
+        if self.has_intercept:
+            # At 0, the loss is the total weight times log 2 (or k), and its derivative
+            # in an intercept tells the weight of the class.
+            total, gradient = self.features.reduce(_losses, weights)
+            slopes = ops.to_host(gradient[:, -1])
+            total = float(total) / np.log(max(k, 2))
+            shares = 0.5 - slopes / total if k == 1 else 1 / k - slopes / total
+            shares = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+            odds = np.log(shares)
+            odds -= np.log1p(-shares) if k == 1 else odds.mean()
+            weights[:, -1] = ops.float64_like(odds, weights)
+        return weights.ravel()
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         ops, weights = ops_of(flat), flat.reshape(self.shape)
         if self._last is None or ops.largest(abs(self._last[0] - flat)):
             total, gradient = self.features.reduce(_losses, weights)
-            value = 0.5 * float((weights**2).sum()) + self.C * float(total)
-            slope = (weights + self.C * gradient).ravel()
+            value = 0.5 * float((self.penalty * weights**2).sum()) + self.C * float(
+                total
+            )
+            slope = (self.penalty * weights + self.C * gradient).ravel()
             # L-BFGS overwrites the vector.
             self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
         return self._last[1]
@@ -327,7 +374,7 @@ class LogisticLoss:
         def product(vector: np.ndarray) -> np.ndarray:
             along = vector.reshape(self.shape)
             change = self.features.reduce(_curvature_product, weights, along)
-            return (along + self.C * change).ravel() / self.unit
+            return (self.penalty * along + self.C * change).ravel() / self.unit
 
         return product
 
@@ -344,7 +391,9 @@ class LogisticLoss:
         gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        ops.algebra.add_to_diagonal(gram, 1 / self.unit + rounding)
+        # An intercept without a penalty may have no curvature left.
+        rounding = rounding + _ROUNDING * (1 - self.penalty) * float(gram[-1, -1])
+        ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
 
 

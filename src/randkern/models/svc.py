@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
@@ -21,6 +21,7 @@ from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._hard_margin import separate
+from randkern.models._libsvm import ExactMargin, fit_margin
 from randkern.models._svm_dual import SVMDual
 from randkern.models._targets import ClassLabels
 from randkern.models.calibration import LogitsOfDecisions, temperature_of
@@ -31,19 +32,44 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes
 _FOLDS = 5
 
 
+class _Margins(NamedTuple):
+    """One margin per column of signs: y_i α_i (n, k), intercepts, ‖w‖² and weights.
+
+    There are no weights, (k, width), if the exact Gram matrix was not factorised.
+    """
+
+    dual: Any
+    intercept: Any
+    squares: Any
+    weights: Any = None
+
+
+def _squares(weights: Any) -> Any:
+    """Return ‖w‖² of weights (k, width)."""
+    return ops_of(weights).algebra.column_products(weights.T, weights.T)
+
+
+def _margins_of(dual: SVMDual) -> _Margins:
+    """Return the solution of duals."""
+    weights = dual.weights_of_features
+    intercept = dual.intercept if dual.has_intercept else 0.0
+    return _Margins(dual.alpha * dual.signs, intercept, _squares(weights), weights)
+
+
 class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     """Support vector classification on random features, or on the exact kernel.
 
     For each class against the rest (once for two classes), with signs y_i and rows
     z_i of features,
 
-        min ½‖w‖² + C Σ_i s_i max(0, 1 − y_i w·z_i),
+        min ½‖w‖² + C Σ_i s_i max(0, 1 − y_i (w·z_i + b)),
 
-    without an intercept; ``C=inf`` requires y_i w·z_i ≥ 1 for every row, the hard
-    margin. Solved in the dual to a duality gap of `tol`: for finite C by coordinate
-    descent (and the method of multipliers if C is so large that descent is slow), for
-    infinite C by the point of minimum norm of a convex hull, on the host. Tensors use
-    the method of multipliers for finite C.
+    with an intercept b that is not penalised; ``C=inf`` requires y_i w·z_i ≥ 1 for
+    every row, the hard margin, which has no intercept. The exact kernel with an
+    intercept is solved by LIBSVM. All else is solved in the dual to a duality gap of
+    `tol`: for finite C by coordinate descent (and the method of multipliers if C is so
+    large that descent is slow), for infinite C by the point of minimum norm of a convex
+    hull, on the host. Tensors use the method of multipliers for finite C.
     Features that do not fit `memory_limit` are recomputed in every pass over the
     rows, and those of a working set of rows are cached.
 
@@ -56,6 +82,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     n_components : int, sequence of int or None, default=1000
         Number of random features D (a sequence: per term of a sum of kernels); None is
         the exact kernel.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept, for finite C.
     class_weight : dict, "balanced" or None, default=None
         A factor of C for the rows of each class; ``"balanced"``: n_samples / (n_classes
         · rows of the class). None: 1 for all.
@@ -92,6 +120,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         The divisor of decision values, with ``probability=True``.
     coef_ : ndarray of shape (D,) or (n_classes, D)
         Weights of the features.
+    intercept_ : float or ndarray of shape (n_classes,)
+        0 if no intercept is fitted.
     support_ : ndarray of int
         Numbers of the rows with a non-zero dual variable for any class.
     support_coef_ : ndarray of shape (n_support,) or (n_support, n_classes)
@@ -110,8 +140,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
     Notes
     -----
-    As there is no intercept, the exact kernel differs a little from scikit-learn's
-    ``SVC``, which fits one.
+    The exact kernel agrees with scikit-learn's ``SVC`` for two classes; for more, that
+    fits one machine per pair of classes, and this one per class.
 
     PyTorch tensors are processed on their own device, under
     ``sklearn.config_context(array_api_dispatch=True)``. For finite C, each of Newton's
@@ -144,6 +174,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), Options(Real, {math.inf})],
+        "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -156,6 +187,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         C: float = 1.0,
         n_components: int | Sequence[int] | None = 1000,
         *,
+        fit_intercept: bool = True,
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 200,
@@ -169,6 +201,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         self.kernel = kernel
         self.C = C
         self.n_components = n_components
+        self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
@@ -218,6 +251,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         signs, weight = rows.targets()
         spare = limit - cache_bytes
         is_hard = math.isinf(self.C)
+        upper = weight if is_hard else self.C * weight
         if is_tensor(signs) and not is_hard:
             n = rows.n_rows
             width = n if self.plan_ is None else self.plan_.n_components
@@ -227,27 +261,34 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        precise = is_hard or is_tensor(signs)
-        features = self._feature_matrix(rows, cache_bytes, precise)
         order = stream.child("solver")
-        report.begin(lambda found: self._fitted(rows, signs, *found) if found else {})
-        if is_hard:
-            found = self._fit_hard(features, signs, weight, order, report)
+        report.begin(lambda found: self._fitted(rows, found) if found else {})
+        with_intercept = self.fit_intercept and not is_hard
+        if self.plan_ is None and with_intercept and not is_tensor(signs):
+            found = self._fit_exact(rows.whole().X, signs, upper, report)
         else:
-            dual = SVMDual(
-                features,
-                signs,
-                self.C * weight,
-                cache_bytes=cache_bytes,
-                spare_bytes=spare,
-            )
-            dual.solve(
-                *(self.tol, self.max_iter, order),
-                lambda number: report.step(number, (dual.weights, dual.alpha)),
-            )
-            found = dual.weights, dual.alpha
-            self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
-        self.__dict__.update(self._fitted(rows, signs, *found))
+            precise = is_hard or is_tensor(signs)
+            features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
+            if is_hard:
+                found = self._fit_hard(features, signs, weight, order, report)
+            else:
+                dual = SVMDual(
+                    features,
+                    signs,
+                    upper,
+                    cache_bytes=cache_bytes,
+                    spare_bytes=spare,
+                    has_intercept=with_intercept,
+                )
+                dual.solve(
+                    self.tol,
+                    self.max_iter,
+                    order,
+                    lambda number: report.step(number, _margins_of(dual)),
+                )
+                found = _margins_of(dual)
+                self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
+        self.__dict__.update(self._fitted(rows, found))
         if self.probability:
             self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
         report.end()
@@ -303,7 +344,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         weight: np.ndarray,
         stream: Stream,
         report: FitReport,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> _Margins:
         """Separate each class from the rest."""
         ops, found = ops_of(signs), []
         columns, usable = ops.to_host(signs).T, ops.to_host(weight) > 0
@@ -316,25 +357,49 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         weights, alpha, gaps = zip(*found, strict=True)
         self.duality_gap_ = ops.float64_like(np.array(gaps), signs)
         self.n_iter_ = 1
-        weights = ops.float64_like(np.stack(weights, axis=1), signs)
-        return weights.T, ops.float64_like(np.stack(alpha, axis=1), signs)
+        weights = ops.float64_like(np.stack(weights), signs)
+        signed = ops.float64_like(np.stack(alpha, axis=1), signs) * signs
+        return _Margins(signed, 0.0, _squares(weights), weights)
 
-    def _fitted(
-        self, rows: Any, signs: np.ndarray, weights: np.ndarray, alpha: np.ndarray
-    ) -> dict[str, Any]:
+    def _fit_exact(
+        self, X: Any, signs: np.ndarray, upper: np.ndarray, report: FitReport
+    ) -> _Margins:
+        """Fit each class against the rest on the exact Gram matrix."""
+        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        columns: list[ExactMargin] = []
+        for t, y in enumerate(signs.T):
+            columns.append(fit_margin(gram, y, upper, self.tol, int(self.max_iter)))
+            done = t + 1 == signs.shape[1]
+            if report.step(t + 1, None, "class") and not done:
+                empty = ExactMargin(0 * y, 0.0, 0.0, 1.0, 0)
+                columns += [empty] * (signs.shape[1] - t - 1)
+                break
+        self.duality_gap_ = np.array([column.gap for column in columns])
+        self.n_iter_ = max(column.n_iter for column in columns)
+        return _Margins(
+            np.stack([column.dual for column in columns], axis=1),
+            np.array([column.intercept for column in columns]),
+            np.array([column.square for column in columns]),
+        )
+
+    def _fitted(self, rows: Any, found: _Margins) -> dict[str, Any]:
         """Return the fitted attributes for weights and dual variables."""
-        ops, signed = ops_of(signs), alpha * signs
+        signed = found.dual
+        ops = ops_of(signed)
         support = ops.flatnonzero((signed != 0).any(axis=1))
         with np.errstate(divide="ignore"):
-            margin = 1.0 / ops.algebra.column_products(weights.T, weights.T) ** 0.5
-        found = {
-            "intercept_": 0.0,
+            margin = 1.0 / found.squares**0.5
+        intercept = found.intercept
+        if not isinstance(intercept, float) and not self._many_targets:
+            intercept = float(intercept[0])
+        fitted = {
+            "intercept_": intercept,
             "margin_": margin,
             "support_": support,
             "support_coef_": self._shaped(signed[support]),
         }
         if self.plan_ is not None:
-            coef = self._transposed(weights[:, : self.plan_.n_components].T)
-            return found | {"coef_": coef}
-        kept = {"X_fit_": rows.X[support], "dual_coef_": found["support_coef_"]}
-        return found | kept
+            coef = self._transposed(found.weights[:, : self.plan_.n_components].T)
+            return fitted | {"coef_": coef}
+        kept = {"X_fit_": rows.X[support], "dual_coef_": fitted["support_coef_"]}
+        return fitted | kept

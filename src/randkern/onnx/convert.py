@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
+from sklearn.pipeline import Pipeline
 
 from randkern import features as transformers
 from randkern import metric, models, tabular
@@ -20,8 +22,7 @@ from randkern.deployment import (
     on_host,
     weighted_sum,
 )
-from randkern.models import GaussianProcessClassifier
-from randkern.models._gp_laplace import LaplacePosterior
+from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
@@ -31,7 +32,12 @@ _XP = TracedOps.xp
 
 
 def export_onnx(
-    model: Any, path: str | os.PathLike[str], X: Any = None, *, dtype: str = "float64"
+    model: Any,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    *,
+    dtype: str = "float64",
+    return_std: bool = False,
 ) -> Any:
     """Write a fitted model or pipeline as an ONNX file, which runs without Python.
 
@@ -54,6 +60,10 @@ def export_onnx(
         `dtype`.
     dtype : {"float64", "float32"}, default="float64"
         Dtype of inputs and outputs if `X` is None.
+    return_std : bool, default=False
+        For :class:`~randkern.GaussianProcessRegressor`, also at the end of a pipeline:
+        add an output ``std``, the standard deviations of
+        ``predict(X, return_std=True)``.
 
     Returns
     -------
@@ -64,7 +74,8 @@ def export_onnx(
     ------
     ValueError
         If a part of the model has no ONNX operators, such as the exact values of
-        :class:`~randkern.Spectral`; the message names it.
+        :class:`~randkern.Spectral`; the message names it. If an input has the name of
+        an output, or if there is no standard deviation to return.
     ImportError
         If skl2onnx, which the extra ``onnx`` installs, is missing.
 
@@ -77,7 +88,8 @@ def export_onnx(
     Regressors have one output, ``variable``; classifiers have ``label`` and
     ``probabilities``, which holds values of the decision function (−v and v for two
     classes) if the model has no probabilities. Missing numbers are NaN, missing
-    categories empty strings. Intervals and standard deviations are not exported.
+    categories empty strings. Intervals are not exported; those of a process follow from
+    ``std`` and its ``noise_``.
 
     Examples
     --------
@@ -95,8 +107,24 @@ def export_onnx(
     register()
     if dtype not in ("float64", "float32"):
         raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}.")
-    options = {"zipmap": False} if is_classifier(model) else None
+    options: Any = {"zipmap": False} if is_classifier(model) else None
+    outputs = ["label", "probabilities"] if is_classifier(model) else ["variable"]
+    if return_std:
+        last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+        if not isinstance(last, GaussianProcessRegressor):
+            raise ValueError(
+                "return_std is for GaussianProcessRegressor, got a "
+                f"{type(last).__name__}."
+            )
+        options = {id(last): {"return_std": True}}
+        outputs.append("std")
     types = _input_types(model, X, dtype)
+    for name in outputs:
+        if name in dict(types):
+            raise ValueError(
+                f"the column {name!r} has the name of an output of the ONNX model; "
+                "rename it before fitting."
+            )
     made = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
     _rename_inputs(made.graph, [name for name, _ in types])
     with atomic_write(path) as file:
@@ -134,9 +162,30 @@ def register() -> None:
                 "output_class_labels": [False, True],
                 "raw_scores": [True, False],
             }
+        parser = None
+        if kind is GaussianProcessRegressor:
+            parser, options = _process_outputs, {"return_std": [True, False]}
         skl2onnx.update_registered_converter(
-            kind, f"Randkern{kind.__name__}", _set_types, _convert, options=options
+            kind,
+            f"Randkern{kind.__name__}",
+            _set_types,
+            _convert,
+            parser=parser,
+            options=options,
         )
+
+
+def _process_outputs(
+    scope: Any, model: Any, inputs: Any, custom_parsers: Any = None
+) -> Any:
+    """Declare the outputs of a Gaussian process: means, and standard deviations."""
+    operator = scope.declare_local_operator(f"Randkern{type(model).__name__}", model)
+    operator.inputs = inputs
+    options = scope.get_options(model, {"return_std": False})
+    for name in ["variable", "std"] if options["return_std"] else ["variable"]:
+        # The type is replaced by _set_types.
+        operator.outputs.append(scope.declare_local_variable(name, inputs[0].type))
+    return operator.outputs
 
 
 # -- types of inputs and outputs ---------------------------------------------------
@@ -197,7 +246,8 @@ def _set_types(operator: Any) -> None:
     single = kinds == {types.FloatTensorType}
     kind = types.FloatTensorType if single else types.DoubleTensorType
     if not is_classifier(model):
-        operator.outputs[0].type = kind([None, _width(model)])
+        for output in operator.outputs:
+            output.type = kind([None, _width(model)])
         return
     text = _labels(model).dtype.kind in "OU"
     label = types.StringTensorType if text else types.Int64TensorType
@@ -235,6 +285,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Add the operators of an estimator to an skl2onnx container."""
     model, graph = operator.raw_operator, Graph(scope, container)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
+    values: Any
     if is_classifier(model):
         raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
         values = _scores(model, inputs) if raw else _probabilities(model, inputs)
@@ -247,11 +298,20 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
             values = encoded(model, inputs)
         elif isinstance(model, TabularRegressor):
             values = _mean(model.model_.members, inputs)
+        elif isinstance(model, GaussianProcessRegressor):
+            has_std = len(operator.outputs) > 1
+            values, deviations = _process_values(model, _rows(inputs), has_std)
+            if has_std:
+                _add_output(graph, deviations, operator.outputs[1])
         else:
             values = _values(model, _rows(inputs))
-    single = type(result.type).__name__ == "FloatTensorType"
+    _add_output(graph, values, result)
+
+
+def _add_output(graph: Graph, values: Traced, variable: Any) -> None:
+    single = type(variable.type).__name__ == "FloatTensorType"
     values = values.astype(np.float32 if single else np.float64)
-    graph.output(values, result.full_name)
+    graph.output(values, variable.full_name)
 
 
 def _input(graph: Graph, variable: Any, model: Any) -> Traced:
@@ -303,22 +363,51 @@ def _values(model: Any, X: Traced) -> Any:
     return values if constant is None else values + np.atleast_1d(constant)
 
 
+def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
+    """Return the means of every f of a Gaussian process, (n, k), and variances."""
+    check_numbers(model)
+    if model.plan_ is not None:
+        Z = features(model.plan_, X)
+    else:
+        Z = gram(model.kernel_, X, model.X_fit_)
+        if model._is_laplace:
+            Z = solved(Z, model._triangle)
+    means, variances = [], []
+    for posterior in model._posteriors:
+        arrays = {
+            field.name: on_host(getattr(posterior, field.name))
+            for field in fields(posterior)
+            if np.ndim(getattr(posterior, field.name))
+        }
+        mean, variance = replace(posterior, **arrays).moments(cast(Any, Z))
+        variance = variance + model._left_out(X, Z, variance, features)
+        means.append(mean if mean.ndim == 2 else mean[:, None])
+        variances.append(variance[:, None])
+    return _XP.concat(means, axis=1), _XP.concat(variances, axis=1)
+
+
+def _process_values(
+    model: GaussianProcessRegressor, X: Traced, has_std: bool
+) -> tuple[Any, Any]:
+    """Return the predictions of a Gaussian process, and standard deviations or None."""
+    is_gaussian = model.likelihood == "gaussian"
+    if is_gaussian and not has_std:
+        return _values(model, X), None
+    scale = np.array(model._target_scale)
+    means, variances = _process_moments(model, X)
+    if is_gaussian:
+        values = _values(model, X)
+    else:
+        assert model._likelihood is not None
+        mean, variance = model._likelihood.moments(means[:, 0], variances[:, 0], False)
+        variances = variance[:, None]
+        values = mean[:, None] * scale + np.array(model._target_mean)
+    return values, variances.clip(0.0) ** 0.5 * scale
+
+
 def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
     """Return the probabilities of a Gaussian process under Laplace's approximation."""
-    check_numbers(model)
-    if model.plan_ is None:
-        Z = solved(gram(model.kernel_, X, model.X_fit_), model._triangle)
-    else:
-        Z = features(model.plan_, X)
-    means, variances = [], []
-    for law in model._posteriors:
-        law = LaplacePosterior(on_host(law.mean), on_host(law.factor), law.evidence)
-        mean, variance = law.moments(cast(Any, Z))
-        variance = variance + model._left_out(X, Z, variance, features)
-        means.append(mean[:, None])
-        variances.append(variance[:, None])
-    columns = (_XP.concat(parts, axis=1) for parts in (means, variances))
-    return model._mean_probabilities(*columns)
+    return model._mean_probabilities(*_process_moments(model, X))
 
 
 def _scores(model: Any, inputs: list[Traced]) -> Any:

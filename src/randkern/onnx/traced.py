@@ -548,7 +548,9 @@ class TracedOps(ArrayOps):
     def with_bias(self, X: Any, scale: Any, bias: float) -> Any:
         X = X if np.ndim(scale) == 0 and scale == 1.0 else X * scale
         if bias:
-            X = self.xp.concat([X, 0.0 * X[:, :1] + bias], axis=1)
+            # A product, as there may be no column to take the number of rows from.
+            column = X @ np.zeros((X.shape[1], 1)) + bias
+            X = self.xp.concat([X, column], axis=1) if X.shape[1] else column
         return X
 
     def codes(self, X: Any, categories: Any) -> Any:

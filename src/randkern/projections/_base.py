@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
 from scipy.stats import gamma
 
 from randkern._random import Stream
 from randkern._validation import Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+
+# Step of a logarithm for a difference quotient, with errors of about 1e-9.
+_STEP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,44 @@ class Mixing:
     ``student``: √(ν/g), g ~ Gamma(ν, 1), which turns a normal row into a
     multivariate t with 2ν degrees of freedom (Matérn); ``gamma``: √(g/a), g ~
     Gamma(a, 1) (rational quadratic).
+
+    Variables are drawn for the shape `drawn`, if it is not None, and moved to the same
+    quantiles for the shape `parameter`, in which factors are then smooth.
     """
 
     name: Literal["student", "gamma"]
     parameter: float
+    drawn: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, ("student", "gamma"))
 
     def draw(self, stream: Any, n_rows: int) -> np.ndarray:
         """Return the factors of rows 0, ..., n_rows - 1."""
-        variables = stream.generator().standard_gamma(self.parameter, size=n_rows)
-        return self.factors(variables)
+        drawn = self.parameter if self.drawn is None else self.drawn
+        variables = stream.generator().standard_gamma(drawn, size=n_rows)
+        return self.factors(self._moved(variables, drawn, self.parameter))
+
+    @staticmethod
+    def _moved(variables: np.ndarray, before: float, after: float) -> np.ndarray:
+        """Return the Gamma variables of another shape at the same quantiles."""
+        if before == after:
+            return variables
+        lower, upper = gammainc(before, variables), gammaincc(before, variables)
+        # The smaller of both probabilities has more correct digits.
+        return np.where(
+            lower < 0.5, gammaincinv(after, lower), gammainccinv(after, upper)
+        )
+
+    def log_slopes(self, factors: np.ndarray) -> np.ndarray:
+        """Return ∂ log factor/∂ log shape at fixed quantiles, for "gamma"."""
+        shape = self.parameter
+        variables = shape * factors**2
+        ends = []
+        for moved in (math.exp(-_STEP) * shape, math.exp(_STEP) * shape):
+            there = replace(self, parameter=moved)
+            ends.append(np.log(there.factors(self._moved(variables, shape, moved))))
+        return (ends[1] - ends[0]) / (2 * _STEP)
 
     def factors(self, variables: np.ndarray) -> np.ndarray:
         """Return the factors for standard Gamma variables."""
@@ -104,9 +133,14 @@ class Law:
             return parts[:, :width], parts[:, width:]
         if self.mixing is None:
             return (self.quantile(points),)
-        rows = self.quantile(points[:, :-1])
+        return (self.quantile(points[:, :-1]) * self.mixing_at(points)[:, None],)
+
+    def mixing_at(self, points: np.ndarray) -> np.ndarray:
+        """Return the mixing factors of rows from points of the open unit cube."""
+        if self.mixing is None:
+            return np.ones(len(points))
         variables = gamma.ppf(points[:, -1], self.mixing.parameter)
-        return (rows * self.mixing.factors(variables)[:, None],)
+        return self.mixing.factors(variables)
 
 
 @dataclass(frozen=True)
@@ -355,7 +389,8 @@ class Stored(Projection):
         )
 
     def project(self, X: Rows, start: int, stop: int) -> Any:
-        tiles = [X @ part[start:stop].T for part in self.matrices(X)]
+        product = ops_of(X).precise_product
+        tiles = [product(X, part[start:stop].T) for part in self.matrices(X)]
         return tuple(tiles) if self.law.is_complex else tiles[0]
 
     def phases(self, X: Rows, start: int, stop: int) -> Any:
@@ -374,7 +409,7 @@ def phase_product(X: Rows, matrix: Any) -> Any:
     reduced modulo 2π.
     """
     ops = ops_of(X)
-    phases = X @ matrix.T
+    phases = ops.precise_product(X, matrix.T)
     if ops.precision(X.dtype) < _SINGLE:
         return phases
     with np.errstate(over="ignore", invalid="ignore"):

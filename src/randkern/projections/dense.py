@@ -134,7 +134,7 @@ class Streamed(Dense):
 
 
 def _product(X: Rows, matrix: Any) -> Any:
-    return X @ matrix.T
+    return ops_of(X).precise_product(X, matrix.T)
 
 
 # Largest number of entries of blocks that are decomposed together.
@@ -206,6 +206,14 @@ class QuasiMonteCarlo(Stored):
     first_dimension: int = 0
 
     def draw(self) -> tuple[np.ndarray, ...]:
+        return self.law.rows_at(self._points())
+
+    @property
+    def mixing_factors(self) -> np.ndarray:
+        return self.law.mixing_at(self._points())
+
+    def _points(self) -> np.ndarray:
+        """Return one point of the open unit cube per draw."""
         first = self.first_dimension
         sampler = qmc.Sobol(
             first + self.law.dimensions(self.width),
@@ -218,4 +226,4 @@ class QuasiMonteCarlo(Stored):
             # not biased.
             warnings.filterwarnings("ignore", message="The balance properties")
             points = sampler.random(self.n_draws)
-        return self.law.rows_at(points[:, first:] + 2.0 ** -(_BITS + 1))
+        return points[:, first:] + 2.0 ** -(_BITS + 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from randkern._validation import is_numeric
 from randkern.tabular.leakage import suspected_leakage
@@ -72,6 +73,8 @@ def fitted_rows(model: Any, n: int) -> str | None:
     if model.model_.held_out is None:
         return None
     _, n_apart, fitted = model.model_.held_out
+    if is_classifier(model):
+        return f"fitted to {fitted:,} of {n:,} rows, as many as the time limit allows"
     said = f"fitted to {fitted:,} of {n:,} rows: {n_apart:,} are held out "
     said += "to evaluate it and to set the width of intervals"
     if fitted < n - n_apart:

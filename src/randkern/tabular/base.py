@@ -19,8 +19,10 @@ from sklearn.utils.validation import (
 )
 
 from randkern._random import Stream
-from randkern._validation import check_given
+from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring
+from randkern.data.columns import check_targets
+from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
@@ -125,7 +127,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray]:
         """Return checked rows and weights."""
         self._validate_params()
+        self._refuse_dask(X, y, sample_weight)
         check_given(self, y)
+        check_targets(y)
+        if n_missing := count_missing(y):
+            raise ValueError(
+                f"Input y contains NaN or missing values: {n_missing} of {len(y)}; "
+                "leave out the rows without a target."
+            )
         if not (self.warm_start and hasattr(self, "_candidates")):
             self._candidates: Candidates | None = None
         is_first = self._candidates is None
@@ -192,20 +201,34 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         ]
 
     def _keep_effects(
-        self, learning: Learning, parts: list[tuple[float, Trial]], is_stopped: bool
+        self,
+        learning: Learning,
+        parts: list[tuple[float, Trial]],
+        stream: Stream,
+        is_stopped: bool,
     ) -> None:
-        """Store what importances are computed from."""
-        shown = learning.searched[:MOST_JUDGED]
+        """Store what importances are computed from.
+
+        Of labels, the same number of rows of each class, as far as there are enough: a
+        few rows of a rare class tell little.
+        """
+        positions = np.arange(len(learning.searched))
+        if learning.table.labels is not None:
+            labels = learning.table.labels[learning.searched]
+            positions = np.argsort(_ranks_within(labels), kind="stable")
+        positions = positions[:MOST_JUDGED]
+        shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
         self._effects = ColumnEffects(
             parts,
-            {name: learning.codes[name][:MOST_JUDGED] for name in names},
+            {name: learning.codes[name][positions] for name in names},
             {name: learning.encoders[name].columns_ for name in names},
             {name: learning.encoders[name].blocks_ for name in names},
             learning.table.Y[shown],
             learning.table.weight[shown],
             is_labels=is_noisy(self._loss),
             seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
+            seed=int(stream.child("importances").generator().integers(2**31)),
         )
         self._importances: np.ndarray | None = None
 
@@ -245,8 +268,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             return trials
         return pd.DataFrame(trials)
 
+    def _refuse_dask(self, *given: Any) -> None:
+        """Raise for Dask collections, whose rows are not in memory."""
+        if any(is_dask(each) for each in given):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} takes tables in memory, got a Dask collection. To fit, pass "
+                "X.compute() and y.compute(), of a sample of the rows if there are too "
+                "many; to predict, X.map_partitions(model.predict). Models such as "
+                "randkern.KernelRidgeRegressor are fitted to Dask collections."
+            )
+
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
+        self._refuse_dask(X)
         return checked_table(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Any:
@@ -256,3 +291,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.target_tags.required = True
         return tags
+
+
+def _ranks_within(labels: np.ndarray) -> np.ndarray:
+    """Return how many earlier rows have the label of each row."""
+    ranks = np.empty(len(labels), dtype=int)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        ranks[rows] = np.arange(len(rows))
+    return ranks

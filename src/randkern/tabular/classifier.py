@@ -128,9 +128,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Parameters
     ----------
     time_limit : float, default=60
-        Seconds, after which the best model so far is returned. The size of the last fit
-        follows from an estimate of its time. Compilation by Numba on first use, once
-        per installation, does not count.
+        A budget of work, in seconds of a core of modest speed, from which the rows,
+        steps and kernels of the fit follow; and a deadline in seconds, which ends what
+        is late on slower machines, with a
+        :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
+        use, once per installation, does not count.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -145,10 +147,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         The fitted model; a dataframe of the trials with the root mean squared errors of
         least squares on codes ±1, relative to those of the mean code (trials are chosen
         by log loss), sorted by rows, descending, then by error; and the share of each
-        column in the variance of least-squares predictions, see
-        :class:`TabularRegressor`.
+        column in the variance of least-squares predictions, for equally many rows of
+        each class as far as possible, see :class:`TabularRegressor`.
     temperature_ : float
         The divisor of the logarithms of probabilities.
+    fit_report_ : dict
+        See :class:`TabularRegressor`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -237,7 +241,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             temperature=self.temperature_,
         )
         shares = [member.weight for member in members]
-        self._keep_effects(learning, list(zip(shares, parts, strict=True)), is_stopped)
+        pairs = list(zip(shares, parts, strict=True))
+        self._keep_effects(learning, pairs, stream, is_stopped)
         self._report(work, len(y), len(rows))
         report.end()
         return self
@@ -680,6 +685,7 @@ def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
 def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
     return KernelLogistic(
         with_constant(kernel),
+        fit_intercept=False,
         C=C,
         n_components=D,
         tol=_TOL,

@@ -55,6 +55,8 @@ class ColumnEffects:
     is_labels : bool
     seconds : float
         The work for learning kernels from halves.
+    seed : int
+        Seeds the choice of halves.
     """
 
     parts: Sequence[Part]
@@ -65,6 +67,7 @@ class ColumnEffects:
     weight: np.ndarray
     is_labels: bool
     seconds: float
+    seed: int
 
     def shares(self, n_columns: int) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.
@@ -77,7 +80,7 @@ class ColumnEffects:
         no larger are set to zero.
         """
         n, n_halvings, m = self._sizes(n_columns)
-        generator = np.random.default_rng(0)
+        generator = np.random.default_rng(self.seed)
         halvings = [
             np.array_split(generator.permutation(n), 2) for _ in range(n_halvings)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,22 +20,22 @@ from sklearn.utils.validation import (
 from randkern._fitting import all_or_nothing
 from randkern._validation import (
     check_categories,
+    check_column_order,
     check_not_infinite,
     check_readable,
     days_of,
     is_numeric,
     is_table,
     is_time,
-    n_free_texts,
     naming_cells,
     no_numbers,
     numbers_of,
     objects_of,
     refuse_dask,
-    with_known_types,
     without_sparse_columns,
 )
 from randkern._warnings import warn
+from randkern.data.columns import n_free_texts, with_known_types
 
 # The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
@@ -140,12 +141,14 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     def _fit_numbers(self, numbers: np.ndarray) -> None:
         self._scaler: Any = None
+        self._empty = self._numbers[:0]
         self._varying = self._missing = self._numbers[:0]
         self._spread = self._range = np.ones(0)
         if not len(self._numbers):
             return
         missing = np.isnan(numbers)
         empty = missing.all(axis=0)
+        self._empty = self._numbers[empty]
         self._missing = np.flatnonzero(missing.any(axis=0) & ~empty)
         self._medians = np.zeros(numbers.shape[1])
         self._medians[~empty] = np.nanmedian(numbers[:, ~empty], axis=0)
@@ -276,24 +279,30 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return levels
 
     def _check_types(self, objects: np.ndarray) -> None:
-        """Raise if a column has no known value, and values of another type."""
+        """Raise or warn for columns that have values, but none known."""
+        rare_of = getattr(self._one_hot, "infrequent_categories_", None)
         for at, known in enumerate(self._one_hot.categories_):
             found = {value for value in objects[:, at] if value is not None}
+            present = {value for value in known if value is not None}
+            if not found or not present or not found.isdisjoint(present):
+                continue
+            name = self._name(self._categories[at])
             types, known_types = (
-                {type(value).__name__ for value in values if value is not None}
-                for values in (found, known)
+                " and ".join(sorted({type(value).__name__ for value in values}))
+                for values in (found, present)
             )
-            if (
-                found
-                and known_types
-                and found.isdisjoint(known)
-                and types != known_types
-            ):
+            if types != known_types:
                 raise ValueError(
-                    f"column {self._name(self._categories[at])!r} held "
-                    f"{' and '.join(sorted(known_types))} values when the encoder was "
-                    f"fitted, but {' and '.join(sorted(types))} values here; "
-                    "convert it."
+                    f"column {name!r} held {known_types} values when the encoder was "
+                    f"fitted, but {types} values here; convert it."
+                )
+            rare = None if rare_of is None else rare_of[at]
+            if rare is None or len(rare) < len(known):  # else, the column is ignored
+                warn(
+                    f"column {name!r} holds no value that is known from the fit: "
+                    f"{_nearest(sorted(found)[0], sorted(present))}",
+                    UserWarning,
+                    stacklevel=5,
                 )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -372,6 +381,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 "here; convert it."
             )
         if not is_numeric(column):
+            # Models of earlier versions do not know which columns were empty.
+            if j in getattr(self, "_empty", ()):
+                warn(
+                    f"column {name!r} was empty when the encoder was fitted, and is "
+                    "ignored",
+                    UserWarning,
+                    stacklevel=5,
+                )
+                return np.full(len(column), np.nan)
             found = objects_of(column)
             if all(
                 value is None or isinstance(value, (bool, np.bool_)) for value in found
@@ -394,6 +412,15 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
+def _nearest(value: Any, known: list[Any]) -> str:
+    """Describe an unknown category, and the known one that resembles it most."""
+    texts = {str(each).strip().casefold(): each for each in known}
+    close = difflib.get_close_matches(str(value).strip().casefold(), texts, n=1)
+    if close:
+        return f"{value!r}, of which {texts[close[0]]!r} is the nearest known"
+    return f"{value!r}, for which {known[0]!r} is an example of known ones"
+
+
 def encoder_to_arrays(numbers: str) -> TabularEncoder:
     """Return an encoder to arrays, whatever scikit-learn is configured to return."""
     return TabularEncoder(numbers).set_output(transform="default")
@@ -402,6 +429,7 @@ def encoder_to_arrays(numbers: str) -> TabularEncoder:
 def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> Any:
     """Return a valid dataframe unchanged, anything else as an array of floats."""
     refuse_dask(X, "X")
+    check_column_order(estimator, X, reset=reset)
     if is_table(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X

@@ -17,7 +17,7 @@ from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.learning import MOST_MEMBERS, Learning
-from randkern.tabular.local_scale import chosen_power, local_sizes
+from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
 from randkern.tabular.many_rows import fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
@@ -61,6 +61,8 @@ _FOLDED_FITS = 4
 # and the number of folds; the share of the remaining time that this may take.
 _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
 _RELEARNING_SHARE = 0.8
+# Intervals are wider at rows that are farther from others than this share of the rows.
+_USUAL_NOVELTY = 0.95
 # The largest number of learned numbers per row with which residuals tell anything.
 _MOST_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
@@ -98,9 +100,11 @@ class TabularRegressor(RegressorMixin, Tabular):
     Parameters
     ----------
     time_limit : float, default=60
-        Seconds, after which the best model so far is returned. The size of the last fit
-        follows from an estimate of its time. Compilation by Numba on first use, once
-        per installation, does not count.
+        A budget of work, in seconds of a core of modest speed, from which the rows,
+        steps and kernels of the fit follow; and a deadline in seconds, which ends what
+        is late on slower machines, with a
+        :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
+        use, once per installation, does not count.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
@@ -123,8 +127,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         The share of each column in the variance of least-squares predictions with the
         model's kernels, including interactions: total-effect indices with sum 1, from
         products of fits to two halves of at most 2,000 rows, to which noise adds
-        nothing on average, with kernels learned from each half if there was time; 0 if
-        no larger than the noise. They are computed when first read.
+        nothing on average, with kernels learned from each half if that takes at most a
+        tenth of `time_limit`; 0 if no larger than the noise. They are computed when
+        first read.
+    fit_report_ : dict
+        ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
+        to; ``budget`` and ``work``, in nominal seconds; ``cut``, names of what the
+        deadline has cut short, usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -211,7 +220,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         shares = [member.weight for member in members]
         parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
-        self._keep_effects(learning, parts, is_stopped)
+        self._keep_effects(learning, parts, stream, is_stopped)
         factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
         self._keep_residuals(split, learning, factor)
         self._report(work, len(y), split.n_fitted)
@@ -389,7 +398,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         sizes = np.abs(self._residuals)
         learning.work.charge(_POWERS_TRIED * gram_seconds(len(rows), rows.shape[1]))
         self._power = chosen_power(first.kernel, rows, sizes)
-        self._near = rows if self._power else rows[:0]
+        self._near = rows
+        self._novelty = self._novelty_of(rows, own=True)
         local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
         self._local = np.where(local > 0, local, 1.0)
 
@@ -399,7 +409,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows = first.rows_of(X)
         sizes = np.abs(self._residuals)
         near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
-        return np.where(near > 0, near, 1.0)
+        near = np.where(near > 0, near, 1.0)
+        far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
+        return near * np.maximum(far, 1.0)[:, None]
+
+    def _novelty_of(self, rows: np.ndarray, own: bool = False) -> np.ndarray:
+        """Return how uncertain the first member is at encoded rows."""
+        first = self.model_.members[0]
+        alpha = getattr(first.fit, "alpha_", None) or first.fit.alpha
+        return novelty(first.kernel, float(alpha), rows, self._near, own)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -435,7 +453,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         which only ratios matter.
 
         If the learned kernel predicts the sizes of residuals, they are divided by their
-        mean size near the row: intervals are then wider where targets are noisier.
+        mean size near the row: intervals are then wider where targets are noisier. Far
+        from all rows of the fit, where the nearest is less similar than 95 % of these
+        rows find one, intervals widen as the standard deviation of a Gaussian process
+        does that knows the nearest row.
 
         Parameters
         ----------

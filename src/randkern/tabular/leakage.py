@@ -22,8 +22,8 @@ from randkern._validation import (
     is_time,
     numbers_of,
     objects_of,
-    with_known_types,
 )
+from randkern.data.columns import with_known_types
 
 # Fewer rows prove nothing.
 _LEAST_ROWS = 20

@@ -26,6 +26,7 @@ from randkern.tabular.work import (
     evaluation_seconds,
     exact_seconds,
     largest,
+    quantile_seconds,
 )
 
 # Largest number of rows to which lengthscales are adapted, and the ratio to the rows
@@ -37,6 +38,8 @@ _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
 MOST_JUDGED = 2000
 MOST_MEMBERS = 3
+# Largest share of the time for learning the quantiles of all columns.
+_QUANTILE_SHARE = 0.1
 # Rows encoded at a time.
 _ENCODED_ROWS = 65_536
 
@@ -74,7 +77,10 @@ class Learning:
         searched = order[:most_searched]
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
-        if len(standard._varying):
+        n_varying = len(standard._varying)
+        seconds = quantile_seconds(len(table), n_varying)
+        if n_varying and seconds < _QUANTILE_SHARE * work.limit:
+            work.charge(seconds)
             with ignoring(UserWarning):  # what the first has warned of
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts

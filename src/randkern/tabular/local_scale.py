@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from randkern.data import row_blocks, rows_within
-from randkern.kernels import Kernel
+from randkern.kernels import Kernel, Sum
 
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
@@ -44,6 +44,31 @@ def local_sizes(
             weight[np.arange(len(weight)), np.arange(part.start, part.stop)] = 0.0
         total = weight.sum(axis=1, keepdims=True) + _PRIOR_ROWS
         out[part] = (weight @ sizes + _PRIOR_ROWS * mean) / total
+    return out
+
+
+def novelty(
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    rows: np.ndarray,
+    own: bool = False,
+) -> np.ndarray:
+    """Return how uncertain a kernel is at rows X that are known at `rows`, (n,).
+
+    It is √(1 − s² + α), with s the similarity of the nearest row: the standard
+    deviation of a Gaussian process that knows only this row, with noise of variance α.
+    A linear term is ignored. If `own`, X are the rows, and each is excluded.
+    """
+    if isinstance(kernel, Sum):
+        kernel = kernel.k1
+    out = np.empty(len(X))
+    for part in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * max(len(rows), 1))):
+        similarity = np.array(kernel._gram(X[part], rows))
+        if own:
+            similarity[np.arange(len(similarity)), np.arange(part.start, part.stop)] = 0
+        nearest = similarity.max(axis=1, initial=0.0).clip(0.0, 1.0)
+        out[part] = np.sqrt(1 - nearest**2 + alpha)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -342,17 +343,24 @@ def different_rows(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first copy of each row, and the sums of the copies' weights.
 
-    They are sorted, so that neither the order nor the repetition of rows matters. If
-    many equal rows of `U` have different targets, and so are not copies, return None.
+    They are sorted by their bytes, so that neither the order nor the repetition of rows
+    matters. If many equal rows of `U` have different targets, and so are not copies,
+    return None.
     """
-    keys = np.column_stack([U, Y])
-    _, rows, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    keys = _bytes_of(np.column_stack([U, Y]))
+    _, rows, copies = np.unique(keys, return_index=True, return_inverse=True)
     _, place, counts = np.unique(
-        U[rows], axis=0, return_inverse=True, return_counts=True
+        _bytes_of(U[rows]), return_inverse=True, return_counts=True
     )
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
     return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
+
+
+def _bytes_of(rows: np.ndarray) -> np.ndarray:
+    """Return the bytes of each row, which are compared much faster than its numbers."""
+    rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 equals 0.0
+    return rows.view(np.dtype((np.void, 8 * rows.shape[1]))).ravel()
 
 
 def stopping(stage: Stage) -> Callable[[Any], bool]:
@@ -383,9 +391,21 @@ def code_of(kernel: Kernel) -> str:
         plain = value.tolist() if isinstance(value, np.ndarray) else value
         if isinstance(plain, np.generic):
             plain = plain.item()
-        if name == "lengthscale" or plain != defaults[name]:
+        if name == "lengthscale":
+            changed.append(f"{name}={_code_of_numbers(plain)}")
+        elif plain != defaults[name]:
             changed.append(f"{name}={plain!r}")
     return f"rk.{type(kernel).__name__}({', '.join(changed)})"
+
+
+def _code_of_numbers(plain: Any) -> str:
+    """Return an expression of a value, in which runs of equal numbers are repeated."""
+    if isinstance(plain, list):
+        runs = [(value, len(list(equal))) for value, equal in groupby(plain)]
+        if 2 * len(runs) <= len(plain):
+            values, counts = (list(part) for part in zip(*runs, strict=True))
+            return f"np.repeat({values}, {counts})"
+    return repr(plain)
 
 
 def _factor(kernel: Kernel) -> str:
@@ -516,8 +536,10 @@ class TabularModel:
         return f"rk.TabularEncoder({', '.join(options)})"
 
     def _member_lines(self, member: Member, name: str) -> Iterator[str]:
-        fit = member.fit
-        yield f"kernel = {code_of(member.kernel)}"
+        fit, kernel = member.fit, code_of(member.kernel)
+        if "np." in kernel:
+            yield "import numpy as np"
+        yield f"kernel = {kernel}"
         options: dict[str, Any] = {}
         searched = isinstance(fit, KernelRidgeRegressorCV)
         if searched or hasattr(fit, "alpha"):

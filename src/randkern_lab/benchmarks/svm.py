@@ -33,6 +33,7 @@ def _own(request: Mapping[str, Any]) -> Any:
         randkern.Gaussian(request["lengthscale"]),
         request["penalty"],
         request["n_components"],
+        fit_intercept=False,
         memory_limit=request["memory_limit"],
         random_state=request["seed"],
     )

@@ -371,7 +371,7 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
             randkern.Linear(), alpha=penalty, n_components=size, fit_intercept=True
         )
     made = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
-    return made(randkern.Linear(), penalty, size, random_state=0)
+    return made(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
 def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:

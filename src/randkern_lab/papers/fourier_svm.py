@@ -106,7 +106,12 @@ def make_classifier(
 ) -> Any:
     """Return a machine on features of one of the two maps, or on the exact kernel."""
     return randkern.KernelSVC(
-        kernel, C, n_components, fourier=fourier or "pair", random_state=seed
+        kernel,
+        C,
+        n_components,
+        fit_intercept=False,  # as in the paper
+        fourier=fourier or "pair",
+        random_state=seed,
     )
 
 

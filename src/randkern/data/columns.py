@@ -1,0 +1,137 @@
+"""Columns of tables, and targets, by the types of their values."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+
+from randkern._validation import cell, is_missing, is_time, rows_of_text
+
+_TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+# A text column with more distinct values, most of them in a single row, is free text,
+# not categories.
+_MOST_CATEGORIES = 200
+_ROWS_PER_CATEGORY = 2
+# If all of more than this many categories are numbers except for one text, in at most
+# this share of the rows, the column is numeric with a placeholder such as "?"; several
+# such texts are codes such as "V57".
+_FEW_CATEGORIES, _FEW_TEXTS = 20, 0.05
+
+
+def with_known_types(X: Any) -> Any:
+    """Return a dataframe with the dtypes that its columns' values have.
+
+    Columns of objects that are all numbers, dates or durations get such dtypes, as do
+    Arrow's dates, periods and, in polars, times of the day.
+    """
+    if not hasattr(X, "iloc"):  # polars
+        types = {
+            name: str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        }
+        times = [name for name, dtype in types.items() if dtype == "Time"]
+        return X.with_columns(X[name].cast(int) for name in times) if times else X
+    typed = X.copy(deep=False)
+    for name in X.columns:
+        if X[name].dtype != (column := _typed(X[name])).dtype:
+            typed[name] = column
+    return typed
+
+
+def _typed(column: Any) -> Any:
+    """Return a pandas column with the dtype of its values."""
+    import pandas as pd
+
+    name = str(column.dtype)
+    if name.startswith("period"):
+        return column.dt.to_timestamp()
+    if name != "object" and not name.startswith(
+        ("timestamp", "date32", "date64", "time32", "time64")
+    ):
+        return column
+    column = column.astype(object)  # of Arrow's times, too
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind in ("datetime", "datetime64", "date"):
+        try:
+            return pd.to_datetime(column)
+        except pd.errors.OutOfBoundsDatetime:  # of pandas 2, whose unit is nanoseconds
+            return column.astype("datetime64[us]")
+        except ValueError:  # of several offsets from UTC
+            return _in_utc(column)
+    if kind == "time":
+        return pd.to_timedelta(column.map(str, na_action="ignore"))
+    if kind in ("timedelta", "timedelta64"):
+        return pd.to_timedelta(column)
+    if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
+        return column.where(column.notna()).astype(float)
+    return column
+
+
+def _in_utc(column: Any) -> Any:
+    """Return dates of several offsets from UTC as dates in UTC."""
+    import pandas as pd
+
+    offsets = column.map(lambda time: time.utcoffset(), na_action="ignore")
+    without = offsets.isna() & column.notna()
+    if without.any():
+        raise ValueError(
+            f"column {column.name!r} holds dates with an offset from UTC but for "
+            f"{int(without.sum()):,} rows: {cell(column, np.flatnonzero(without))}; "
+            "give all of them one, or none."
+        )
+    return pd.to_datetime(column, utc=True)
+
+
+def n_free_texts(name: Any, values: np.ndarray) -> int:
+    """Return the number of distinct free texts, 0 if the values may be categories.
+
+    Raises a ValueError that names a row if most of them are numbers, or if one text in
+    a few rows has turned a column of repeating numbers into text.
+    """
+    n = len({value for value in values if value is not None})
+    if n <= _FEW_CATEGORIES:
+        return 0
+    many = n > max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
+    rows = rows_of_text(values)
+    if many and not len(rows):
+        raise ValueError(
+            f"column {name!r} holds {n:,} different numbers as texts or categories; "
+            "convert them to numbers, or name them (as in 'id 7') if they are names."
+        )
+    one = len({values[row] for row in rows}) == 1
+    if len(rows) < len(values) * (0.5 if many else _FEW_TEXTS * one):
+        raise ValueError(
+            f"column {name!r} holds numbers but for {len(rows):,} rows: "
+            f"{cell(values, rows)}; mend or empty it."
+        )
+    return n if many else 0
+
+
+def check_targets(y: Any) -> None:
+    """Raise for dates and durations, and for labels that cannot be compared."""
+    if str(getattr(y, "dtype", "")) != "object":
+        if hasattr(y, "dtype") and is_time(y):
+            _refuse_times(str(y.dtype))
+        return
+    kinds = {type(value) for value in np.ravel(y).tolist() if not is_missing(value)}
+    named = ", ".join(sorted(kind.__name__ for kind in kinds))
+    if any(issubclass(kind, tuple) for kind in kinds):
+        raise ValueError(
+            "y holds tuples, expected a number or a label per row; join the parts of "
+            "each into a text."
+        )
+    if 0 < sum(issubclass(kind, str) for kind in kinds) < len(kinds):
+        raise ValueError(
+            f"y mixes values of the types {named}; make all of them texts, or all "
+            "numbers."
+        )
+    if any(issubclass(kind, _TIMES) for kind in kinds):
+        _refuse_times(named)
+
+
+def _refuse_times(named: str) -> None:
+    raise ValueError(
+        f"y holds {named} values, expected real numbers or labels; convert them, for "
+        "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
+    )

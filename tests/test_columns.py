@@ -1,0 +1,143 @@
+"""Columns of tables by the types of their values, and targets that are refused."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+import pandas as pd
+
+import randkern as rk
+
+N = 40
+X = np.random.default_rng(0).normal(size=(N, 3))
+Y = X[:, 0] + X[:, 1] ** 2
+FRAME = pd.DataFrame(X)
+
+
+def ridge():
+    return rk.KernelRidgeRegressor(n_components=None)
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (ridge(), Y),
+        (rk.TabularRegressor(time_limit=0.5, random_state=0), Y),
+        (rk.TabularEncoder(), None),
+        (rk.RandomFeatures(n_components=10), None),
+    ],
+)
+@pytest.mark.parametrize("names", [[0, 1, 2], [("a", 0), ("a", 1), ("b", 0)]])
+def test_names_that_are_no_strings_are_compared(model, targets, names):
+    table = pd.DataFrame(X)
+    table.columns = (
+        pd.Index(names) if names[0] == 0 else pd.MultiIndex.from_tuples(names)
+    )
+    model.fit(table, targets)
+    use = getattr(model, "predict", None) or model.transform
+    np.testing.assert_array_equal(use(table), use(X))  # arrays have no names
+    with pytest.raises(ValueError, match="columns in another order"):
+        use(table[table.columns[::-1]])
+    with pytest.raises(ValueError, match="has columns that it lacked"):
+        use(table.set_axis(["x", "y", "z"], axis=1))
+    # A fit to an array forgets them.
+    model.fit(X, targets)
+    use(table[table.columns[::-1]])
+
+
+def test_a_column_that_was_empty_is_ignored():
+    table = pd.DataFrame({"x": X[:, 0], "note": np.nan})
+    encoder = rk.TabularEncoder().fit(table)
+    later = table.assign(note=["seen"] * N)
+    with pytest.warns(UserWarning, match="'note' was empty .* is ignored"):
+        found = encoder.transform(later)
+    np.testing.assert_array_equal(found, encoder.transform(table))
+
+
+def test_unknown_categories_alone_are_named_beside_the_nearest():
+    table = pd.DataFrame({"colour": ["red", "blue"] * 20, "size": ["L", "M"] * 20})
+    encoder = rk.TabularEncoder().fit(table)
+    with pytest.warns(UserWarning, match="'colour' holds no value .*'RED '.*'red' is"):
+        encoder.transform(table.assign(colour="RED "))
+    with pytest.warns(UserWarning, match="'colour'.*'green', for which 'blue'"):
+        encoder.transform(table.assign(colour="green"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_known_category_is_enough():
+    table = pd.DataFrame({"colour": ["red", "blue", "red"] * 20})
+    encoder = rk.TabularEncoder().fit(table)
+    rows = pd.DataFrame({"colour": ["RED", "blue", None]})
+    encoder.transform(rows)
+    encoder.transform(pd.DataFrame({"colour": [None, None]}, dtype=object))
+
+
+def test_intervals_are_saved_and_loaded(tmp_path):
+    pytest.importorskip("skops")
+    table = pd.DataFrame({"x": X[:, 0], "bin": pd.cut(X[:, 1], 4)})
+    model = rk.TabularRegressor(time_limit=0.5, random_state=0).fit(table, Y)
+    rk.save(model, tmp_path / "model.skops")
+    loaded = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(loaded.predict(table), model.predict(table))
+
+
+def test_large_integers_are_different_categories():
+    ids = pd.Series(pd.Categorical([2**53, 2**53 + 1, None, 2**53] * 10))
+    table = pd.DataFrame({"id": ids})
+    codes = rk.TabularEncoder().fit_transform(table)
+    assert len(np.unique(codes, axis=0)) == 3
+
+
+def test_offsets_from_utc():
+    texts = ["2026-01-01T00:00+01:00", "2026-01-01T00:00+03:00"] * 20
+    dates = [datetime.datetime.fromisoformat(text) for text in texts]
+    table = pd.DataFrame({"when": pd.Series(dates, dtype=object)})
+    codes = rk.TabularEncoder().fit_transform(table)
+    np.testing.assert_allclose(codes[:, 0], [1.0, -1.0] * 20)
+    naive = [date.replace(tzinfo=None) for date in dates[:20]] + dates[20:]
+    table = pd.DataFrame({"when": pd.Series(naive, dtype=object)})
+    with pytest.raises(
+        ValueError, match="column 'when' holds dates with .* row 0 holds"
+    ):
+        rk.TabularEncoder().fit(table)
+
+
+DAYS = pd.Series(pd.date_range("2026-01-01", periods=N))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        DAYS,
+        DAYS.dt.tz_localize("UTC"),
+        DAYS - DAYS[0],
+        (DAYS - DAYS[0]).where(DAYS.dt.day != 3),
+        (DAYS - DAYS[0]).to_numpy(),
+        DAYS.dt.date,
+        pd.Series([datetime.timedelta(i) for i in range(N)], dtype=object),
+    ],
+)
+@pytest.mark.parametrize(
+    "model", [ridge(), rk.TabularRegressor(1), rk.TabularClassifier(1)]
+)
+def test_dates_and_durations_are_no_targets(model, y):
+    with pytest.raises(ValueError, match="y holds .* values, expected real numbers"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, "a"], "y mixes values of the types int, str"),
+        ([("a", 1), ("b", 2)], "y holds tuples"),
+    ],
+)
+@pytest.mark.parametrize(
+    "model", [rk.KernelRidgeClassifier(), rk.TabularClassifier(1), rk.KernelSVC()]
+)
+def test_labels_that_cannot_be_compared(model, labels, message):
+    y = pd.Series(labels * (N // 2), dtype=object)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)

@@ -1,0 +1,139 @@
+"""Where learning of Gaussian processes starts: it does not end in a constant."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+
+import randkern as rk
+from randkern.data.training_data import ArrayRows
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._gp_evidence import Evidence, Spectrum
+
+
+@pytest.mark.parametrize(("n", "D", "noise"), [(2000, 60, 0.1), (3000, 100, 0.1)])
+def test_no_end_is_below_long_lengthscales_or_a_constant(n, D, noise):
+    # The optimum of few rows has lengthscales too short for the features.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 30))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + abs(X[:, 3])
+    y += 0.3 * X[:, 6:10].sum(axis=1) + noise * rng.normal(size=n)
+    model = rk.GaussianProcessRegressor(
+        n_components=D, normalize_y=True, random_state=0
+    ).fit(X, y)
+    value = model.log_marginal_likelihood_value_
+    constant = -0.5 * n * (np.log(2 * np.pi) + 1)
+    assert value > constant + 100
+    for scale in (1.0, 3.0, 30.0):
+        for share in (0.6, 0.75, 0.85):
+            theta = np.log([scale, 2 * 30**0.5, share])
+            assert value > model.log_marginal_likelihood(theta)
+
+
+def test_a_negligible_process_warns(rng):
+    X, y = rng.normal(size=(200, 3)), rng.normal(size=200)
+    model = rk.GaussianProcessRegressor(n_components=50, random_state=0)
+    held = rk.GaussianProcessRegressor(
+        n_components=50, bounds={"scale": (1e-6, 1e-4)}, random_state=0
+    )
+    with pytest.warns(ConvergenceWarning, match="nearly constant"):
+        held.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, X[:, 0] + 0.5 * y)
+
+
+@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
+@pytest.mark.parametrize("normalize_y", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_components": None}, {"features": "nystrom"}],
+    ids=["features", "exact", "landmarks"],
+)
+def test_predictions_scale_with_the_targets(options, normalize_y, mean):
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-2, 2, (150, 3)), rng.uniform(-2, 2, (20, 3))
+    y = 3 + np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=150)
+    model = rk.GaussianProcessRegressor(
+        mean=mean, normalize_y=normalize_y, random_state=0
+    ).set_params(**{"n_components": 60, **options})
+    results = []
+    shift = 1e8 if normalize_y or mean != "zero" else 0.0
+    for scale, offset in ((1.0, 0.0), (1e-4, 0.0), (1e6, shift)):
+        values, deviations = model.fit(X, scale * y + offset).predict(new, True)
+        results.append(((values - offset) / scale, deviations / scale))
+    for values, deviations in results[1:]:
+        np.testing.assert_allclose(values, results[0][0], rtol=1e-5)
+        np.testing.assert_allclose(deviations, results[0][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("D", [None, 20, 80], ids=["exact", "n > D", "n < D"])
+def test_one_decomposition_has_all_scales_and_noises(D, rng):
+    X, Y, weight = rng.normal(size=(50, 2)), rng.normal(size=(50, 2)), np.ones(50)
+    weight[:10] = 3.0
+    kernel = 1.0 * rk.Gaussian(1.0)
+    features = rk.RandomFeatures(kernel, D or 20, random_state=0).fit(X)
+    rows = ArrayRows(X, Y, weight)
+    plan = None if D is None else features.plan_
+    evidence = Evidence(rows, Hyperparameters(kernel), plan)
+    spectrum = evidence._spectrum(np.zeros(3))
+    K = kernel(X) if D is None else features.transform(X) @ features.transform(X).T
+    repeated = np.repeat(np.arange(50), weight.astype(int))
+    for scale, noise in ((1.0, 1.0), (5.0, 0.1)):
+        covariance = scale * K[np.ix_(repeated, repeated)] + noise * np.eye(70)
+        law = multivariate_normal(np.zeros(70), covariance)
+        expected = sum(law.logpdf(y) for y in Y[repeated].T)
+        value, slope = spectrum.negative(np.log([scale, noise]))
+        assert -value - 70 * np.log(2 * np.pi) == pytest.approx(expected)
+        for i, step in enumerate(1e-5 * np.eye(2)):
+            at = np.log([scale, noise])
+            rise = spectrum.negative(at + step)[0] - spectrum.negative(at - step)[0]
+            assert slope[i] == pytest.approx(rise / 2e-5, rel=1e-5, abs=1e-5)
+    best = spectrum.best((-9.0, 9.0), (-9.0, 9.0))
+    grid = np.stack(np.meshgrid(*[np.linspace(-9, 9, 50)] * 2), axis=-1)
+    values = [spectrum.negative(at)[0] for at in grid.reshape(-1, 2)]
+    assert spectrum.negative(best)[0] <= min(values)
+
+
+def test_constant_targets_have_a_spectrum():
+    spectrum = Spectrum(np.ones(3), np.zeros(3), 0.0, 1, 3.0)
+    assert np.isfinite(spectrum.best((-20.0, 20.0), (-20.0, 20.0))).all()
+
+
+@pytest.mark.parametrize("projection", ["dense", "orthogonal", "structured", "qmc"])
+def test_alpha_of_the_rational_quadratic_is_learned(projection, rng):
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    model = rk.GaussianProcessRegressor(
+        1.3 * rk.RationalQuadratic(0.7, 1.2),
+        0.05,
+        40,
+        projection=projection,
+        optimizer=None,
+        random_state=0,
+    ).fit(X, y)
+    assert "kernel__alpha" in model.hyperparameters_
+    _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    theta, likelihood = model.theta_, model.log_marginal_likelihood
+    numeric = [
+        (likelihood(theta + step) - likelihood(theta - step)) / 2e-5
+        for step in 1e-5 * np.eye(4)
+    ]
+    np.testing.assert_allclose(gradient, numeric, atol=1e-6 * abs(gradient).max())
+
+
+@pytest.mark.parametrize("kernel", [rk.Gaussian("scale"), rk.RationalQuadratic()])
+def test_gradients_of_wide_rows_take_no_square_matrix(kernel, rng):
+    d = 3000
+    X, y = rng.normal(size=(20, d)), rng.normal(size=20)
+    model = rk.GaussianProcessRegressor(1.0 * kernel, 0.1, 16, random_state=0)
+    model.fit(X[:5], y[:5])  # imports and compiles
+    tracemalloc.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.9 * 8 * d**2
