@@ -42,6 +42,8 @@ _COVERAGE = 0.9
 _FEW_ROWS = 1_000
 #: Most categories of a column that gradient boosting takes.
 _MOST_LEVELS = 250
+#: Share of numbers of a column of numbers and placeholders.
+_MOSTLY = 0.95
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 #: Elements of HTML that have no end.
 _VOID = frozenset(
@@ -94,6 +96,8 @@ class _Table:
         if not self.test_file.is_file():
             self.train.to_csv(self.train_file, index=False)
             self.test.to_csv(self.test_file, index=False)
+        self.train = pd.read_csv(self.train_file, low_memory=False)
+        self.test = pd.read_csv(self.test_file, low_memory=False)
         self.columns = [name for name in frame.columns if name != "target"]
         self.texts = [
             name
@@ -302,8 +306,9 @@ def _odd_files(table: _Table) -> Iterator[tuple[str, Any, str]]:
     for row in range(len(emptied)):
         emptied.iat[row, emptied.columns.get_loc(table.columns[row])] = None
     yield "empty cells", emptied, "finite or refused"
-    if table.texts:
-        text = table.texts[0]
+    words = [name for name in table.texts if not _is_mostly_numbers(table.train[name])]
+    if words:
+        text = words[0]
         yield "unseen categories", plain.assign(**{text: "never seen"}), "finite"
         yield "digits in a text column", plain.assign(**{text: "12"}), "finite"
 
@@ -442,6 +447,12 @@ def _exported(table: _Table) -> str:
     return same(session.run(None, feed)[1], model.predict_proba(frame), "probabilities")
 
 
+def _is_mostly_numbers(values: Any) -> bool:
+    import pandas as pd
+
+    return bool(pd.to_numeric(values, errors="coerce").notna().mean() > _MOSTLY)
+
+
 def _rows_of(table: _Table, model: Any) -> Any:
     """Return the test rows as ``randkern fit`` reads them, with dates as days."""
     import pandas as pd
@@ -450,7 +461,9 @@ def _rows_of(table: _Table, model: Any) -> Any:
     for name in table.texts:
         if name in frame and not pd.api.types.is_numeric_dtype(frame[name]):
             dates = pd.to_datetime(frame[name], format="%Y-%m-%d", errors="coerce")
-            if dates.notna().all():
+            if _is_mostly_numbers(frame[name]):  # with placeholders, which are missing
+                frame[name] = pd.to_numeric(frame[name], errors="coerce")
+            elif dates.notna().all():
                 days = dates.to_numpy().astype("datetime64[ns]").astype(np.int64)
                 frame[name] = days / 86_400e9
     return frame
