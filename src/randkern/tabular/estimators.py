@@ -61,8 +61,10 @@ _FOLDED_FITS = 4
 # and the number of folds; the share of the remaining time that this may take.
 _LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
 _RELEARNING_SHARE = 0.8
-# Intervals are wider at rows that are farther from others than this share of the rows.
+# Intervals are wider at rows that are farther from others than this share of at most so
+# many rows.
 _USUAL_NOVELTY = 0.95
+_MOST_NOVEL = 500
 # The largest number of learned numbers per row with which residuals tell anything.
 _MOST_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
@@ -396,10 +398,13 @@ class TabularRegressor(RegressorMixin, Tabular):
                 self._folds = folds_of(len(first.fit.X))
         self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
-        learning.work.charge(_POWERS_TRIED * gram_seconds(len(rows), rows.shape[1]))
-        self._power = chosen_power(first.kernel, rows, sizes)
+        work, self._power = learning.work, 0.0
+        seconds = _POWERS_TRIED * gram_seconds(len(rows), rows.shape[1])
+        if work.stage("the widths of intervals", work.limit).fits(seconds):
+            work.charge(seconds)
+            self._power = chosen_power(first.kernel, rows, sizes)
         self._near = rows
-        self._novelty = self._novelty_of(rows, own=True)
+        self._novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True)
         local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
         self._local = np.where(local > 0, local, 1.0)
 

@@ -265,6 +265,10 @@ class LeaveOneOut:
     ):
         self.precision = precision
         self.hyper = Hyperparameters(kernel)
+        # The shape of a rational quadratic kernel is not learned.
+        self.free = np.ones(self.hyper.size, dtype=bool)
+        for (_, attribute), here in self.hyper._slices.items():
+            self.free[here] = attribute != "alpha"
         self.X, self.ties, self.allowed = X, ties, allowed
         self.weight = weight / weight.mean()
         self.codes, self.loss = Y, loss
@@ -274,11 +278,16 @@ class LeaveOneOut:
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
     def start(self, alpha: float) -> np.ndarray:
-        theta = np.bincount(self.ties, self.hyper.theta) / np.bincount(self.ties)
-        return np.append(theta, math.log(alpha))
+        sums = np.bincount(self.ties, self.hyper.theta[self.free])
+        return np.append(sums / np.bincount(self.ties), math.log(alpha))
 
     def kernel(self, theta: np.ndarray) -> Kernel:
-        return self.hyper.at(theta[self.ties]).kernel
+        return self._at(theta).kernel
+
+    def _at(self, theta: np.ndarray) -> Hyperparameters:
+        whole = self.hyper.theta.copy()
+        whole[self.free] = theta[self.ties]
+        return self.hyper.at(whole)
 
     def alpha(self, theta: np.ndarray) -> float:
         """Return the penalty, which includes the least one."""
@@ -289,7 +298,7 @@ class LeaveOneOut:
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
-        hyper = self.hyper.at(theta[self.ties])
+        hyper = self._at(theta)
         alpha, n = math.exp(theta[-1]), len(self.X)
         gram = np.array(hyper.kernel._gram(self.X, None))
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
@@ -314,7 +323,7 @@ class LeaveOneOut:
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
         by_alpha = alpha * float((M.diagonal() / self.weight).sum())
-        gradient = np.append(np.bincount(self.ties, slope), by_alpha)
+        gradient = np.append(np.bincount(self.ties, slope[self.free]), by_alpha)
         if self.origin is not None:
             away = theta[:-1] - self.origin
             value += self.precision / n * float(away @ away)
