@@ -68,6 +68,11 @@ def weighted_sum(model: Any) -> WeightedSum:
             "NystromFeatures, MetricLearner, TabularEncoder and StandardScaler, or "
             f"pipelines of these, got {type(model).__name__}."
         )
+    if hasattr(model, "cells_"):
+        raise ValueError(
+            f"{type(model).__name__} was fitted with features='local', whose cells "
+            "neither modules nor ONNX operators compute; use features='nystrom'."
+        )
     weights, constant = on_host(model._model_weights), on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T
     if isinstance(model, GaussianProcessRegressor):

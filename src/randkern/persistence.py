@@ -56,6 +56,7 @@ from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWa
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
 from randkern.models._gp_model import Reach
+from randkern.models.cells import Cells, CellTree
 from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.normal_equations import NormalEquations
 from randkern.nonlinearities import Nonlinearity
@@ -114,6 +115,7 @@ _PARTS = (
     *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
     *(ScatteringMedium, StudentT),
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
+    *(Cells, CellTree),
     *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
     *(TableFormat, TableSchema),
 )

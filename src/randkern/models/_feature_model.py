@@ -144,10 +144,10 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         """Draw the features of the resolved kernel; delete what an earlier fit kept."""
-        for name in ("coef_", "dual_coef_", "X_fit_"):
+        for name in ("coef_", "dual_coef_", "X_fit_", "cells_"):
             self.__dict__.pop(name, None)
         self.plan_ = None
-        if self.n_components is None:
+        if self.n_components is None or self.features == "local":
             return
         stream = stream.child("features")
         if self.features == "nystrom":
@@ -264,5 +264,10 @@ def has_components(estimator: FeatureModel) -> bool:
         raise AttributeError(
             "partial_fit needs random features, but n_components=None is the exact "
             "kernel, which keeps every row; set n_components, or use fit."
+        )
+    if estimator.features == "local":
+        raise AttributeError(
+            "partial_fit needs random features, but features='local' solves for the "
+            "rows of each cell at once; use fit."
         )
     return True

@@ -15,12 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import Rows
+from randkern._validation import Rows, check_count
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import MOST_EXACT_ROWS, FeatureModel
+from randkern.models._feature_model import (
+    MOST_EXACT_ROWS,
+    FeatureModel,
+    check_same_device,
+)
 from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
 from randkern.models.left_out import sample_left_out
@@ -47,6 +52,7 @@ class KernelRidge(IterativeRidge):
         **FeatureModel._parameter_constraints,
         # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
+        "features": [StrOptions({"random", "nystrom", "local"})],
         "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
@@ -115,7 +121,14 @@ class KernelRidge(IterativeRidge):
     ) -> None:
         """Solve for the weights of checked rows."""
         rows = self._shifted(rows)
-        if self._iterates(rows, limit):
+        if self._is_local:
+            if self.solver not in ("auto", "cholesky"):
+                raise ValueError(
+                    "features='local' factorises the system of each cell, got "
+                    f"solver={self.solver!r}; use solver='auto'."
+                )
+            self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
+        elif self._iterates(rows, limit):
             if self.plan_ is None:
                 self.X_fit_ = rows.whole().X
             solution, intercept = self._iterated(rows, limit, stream, report)
@@ -124,6 +137,35 @@ class KernelRidge(IterativeRidge):
             self._fit_dual(rows.whole(), limit)
         else:
             self._fit_directly(rows, limit)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether the exact kernel is fitted in cells."""
+        return self.features == "local" and self.n_components is not None
+
+    def _fit_cells(
+        self, rows: TrainingData, alphas: np.ndarray, limit: int, stream: Stream
+    ) -> Cells:
+        """Fit the exact kernel in cells of at most `n_components` rows."""
+        cell_rows = check_count("n_components", self.n_components)
+        weight = rows.targets()[1]
+        rows = rows.take(np.flatnonzero(ops_of(weight).to_host(weight) > 0))
+        self.cells_, left = fit_cells(
+            self.kernel_,
+            rows,
+            alphas,
+            cell_rows,
+            self.fit_intercept,
+            limit,
+            stream.child("cells"),
+        )
+        self.X_fit_ = rows.X
+        shift = np.array(self._shift)
+        self.intercept_ = shift if self._many_targets else float(shift[0])
+        self.solution_ = self.cells_.solution
+        numbers, sample, weight = self._sample_left_out(rows)
+        self._keep_left_out(sample.Y, sample.Y - left[numbers], weight)
+        return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
         """Return whether the direct system has an equation per row."""
@@ -385,13 +427,20 @@ class KernelRidge(IterativeRidge):
 
     def _values(self, X: Any) -> Any:
         check_is_fitted(self)
-        if not hasattr(self, "coef_") and not hasattr(self, "dual_coef_"):
+        solved = ("coef_", "dual_coef_", "cells_")
+        if not any(hasattr(self, name) for name in solved):
             raise ValueError(
                 "partial_fit was called with solve=False: call solve() before "
                 "predicting."
             )
         return super()._values(X)
 
+    def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
+        if not hasattr(self, "cells_"):
+            return super()._values_of(X, moved)
+        check_same_device(X, self.X_fit_)
+        return self._shaped(self.cells_.predict(self.X_fit_, X)) + self.intercept_
+
     def __sklearn_is_fitted__(self) -> bool:
-        fitted = ("coef_", "dual_coef_", "_statistics")
+        fitted = ("coef_", "dual_coef_", "cells_", "_statistics")
         return any(hasattr(self, name) for name in fitted)

@@ -61,9 +61,11 @@ class KernelRidgeRegressor(
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom"}, default="random"
+    features : {"random", "nystrom", "local"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
+        the exact kernel in overlapping cells of at most `n_components` rows, which
+        blend smoothly; time is linear in the number of rows.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -219,9 +221,11 @@ class KernelRidgeClassifier(
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom"}, default="random"
+    features : {"random", "nystrom", "local"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
+        the exact kernel in overlapping cells of at most `n_components` rows, which
+        blend smoothly; time is linear in the number of rows.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.

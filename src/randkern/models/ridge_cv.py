@@ -60,6 +60,7 @@ class _ChoosesAlpha(KernelRidge):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **FeatureModel._parameter_constraints,
+        "features": KernelRidge._parameter_constraints["features"],
         "fit_intercept": ["boolean"],
         "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
         "scoring": [StrOptions(set(get_scorer_names())), callable, None],
@@ -95,6 +96,9 @@ class _ChoosesAlpha(KernelRidge):
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
     ) -> None:
         """Choose the penalty, then solve for the weights."""
+        if self._is_local:
+            self._choose_in_cells(rows, limit, stream)
+            return
         whole = rows.whole()
         X, weight, ops = whole.X, whole.weight, ops_of(whole.X)
         if isinstance(self.cv, np.ndarray):  # has no truth value
@@ -147,6 +151,23 @@ class _ChoosesAlpha(KernelRidge):
             dual = ops.zeros((X.shape[0], used.n_targets), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
+
+    def _choose_in_cells(self, rows: TrainingData, limit: int, stream: Stream) -> None:
+        """Fit the exact kernel in cells, each with its own penalty."""
+        alphas = _checked_alphas(self.alphas)
+        if self.scoring is not None or self.cv is not None:
+            raise ValueError(
+                "features='local' chooses the penalty of each cell by the squared "
+                "error of leave-one-out predictions; leave scoring and cv at None."
+            )
+        cells = self._fit_cells(self._shifted(rows), alphas, limit, stream)
+        self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
+        self.cv_results_ = {
+            "param_alpha": alphas,
+            "mean_test_score": cells.scores,
+            "rank_test_score": rankdata(-cells.scores, method="min").astype(int),
+        }
+        self.best_score_ = cells.best_score
 
     def _solve_at_best(
         self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
@@ -433,9 +454,11 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom"}, default="random"
+    features : {"random", "nystrom", "local"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
+        the exact kernel in overlapping cells of at most `n_components` rows, which
+        blend smoothly, each with its own penalty; time is linear in the number of rows.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.
@@ -545,9 +568,11 @@ class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
         orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
         fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
         by kernel and number of columns.
-    features : {"random", "nystrom"}, default="random"
+    features : {"random", "nystrom", "local"}, default="random"
         ``"random"``: random features of the kernel; ``"nystrom"``: its values at
-        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky; ``"local"``:
+        the exact kernel in overlapping cells of at most `n_components` rows, which
+        blend smoothly, each with its own penalty; time is linear in the number of rows.
     fourier : {"pair", "offset"}, default="pair"
         For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
         ``"offset"``: cosines of D frequencies with random phases.

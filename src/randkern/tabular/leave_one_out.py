@@ -278,9 +278,8 @@ class LeaveOneOut:
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
     def start(self, alpha: float) -> np.ndarray:
-        theta = np.bincount(self.ties, self.hyper.theta[self.free])
-        theta /= np.bincount(self.ties)
-        return np.append(theta, math.log(alpha))
+        sums = np.bincount(self.ties, self.hyper.theta[self.free])
+        return np.append(sums / np.bincount(self.ties), math.log(alpha))
 
     def kernel(self, theta: np.ndarray) -> Kernel:
         return self._at(theta).kernel

@@ -39,15 +39,13 @@ class Options(DataOptions):
     """Options of the rehearsal."""
 
     only: tuple[str, ...] = option((), "Stages or data sets to run; default: all.")
-    time_limit: int = option(20, "Seconds of fits of tables.", quick=3)
+    time_limit: int = option(15, "Seconds of fits of tables.", quick=3)
     seconds: int = option(300, "Most seconds of a stage.", quick=120)
     memory_gb: int = option(10, "Most memory of a process of a stage, in gigabytes.")
     stream_rows: int = option(1_000_000, "Rows in Parquet files.", quick=100_000)
     cluster_rows: int = option(200_000, "Rows on two Dask workers.", quick=20_000)
     n_components: int = option(2_000, "Features of images.", quick=200)
-    components: str = option(
-        "100,1000", "Features in compare and tune.", quick="50,200"
-    )
+    components: str = option("100,500", "Features in compare and tune.", quick="50,200")
     sizes: tuple[int, ...] = option(
         _FULL_SIZES, "Rows of every estimator.", quick=_QUICK_SIZES
     )

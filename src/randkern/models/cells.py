@@ -1,0 +1,371 @@
+r"""Exact kernels in overlapping cells of rows.
+
+A binary tree divides rows at hyperplanes, until no cell has more than a given number.
+Near a hyperplane rows belong to both sides, and the weights of the sides change
+smoothly from 0 to 1 across this band: with :math:`s(u) = u^2 (3 - 2u)` and :math:`u`
+the position in the band, the right side gets :math:`s(u)` and the left one
+:math:`1 - s(u)`. The weight :math:`w_c(x)` of a cell is the product along its path, so
+that the weights are continuous, at least 0, and sum to 1. The prediction
+
+.. math:: f(x) = \sum_c w_c(x) f_c(x)
+
+is therefore as smooth as the fits :math:`f_c` to the rows of single cells. As these
+share no parameters, the prediction for a row by fits without it is the same mean of
+their leave-one-out predictions.
+
+A node of n rows gives :math:`\beta \sqrt{m/n}` of them to both sides, m being the
+number of rows of a cell. The total number of rows in all cells is then at most a
+multiple of n that does not depend on n, so that fits and predictions take time linear
+in the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from randkern._memory import check_memory
+from randkern._random import Stream
+from randkern._validation import Rows
+from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks, rows_within
+from randkern.data.training_data import ArrayRows
+from randkern.kernels import Kernel
+from randkern.kernels.draw import fit_plan
+from randkern.kernels.stationary import Stationary
+from randkern.models.alpha_search import squared_error
+from randkern.models.dual import exact_gram, solve_dual
+from randkern.models.memory import dual_search_bytes
+from randkern.models.ridge_path import DualPath
+from randkern.plan import evaluate
+from randkern.solvers import Solution
+
+# β, the share of the rows of a node of twice the size of a cell (times √2) that lie in
+# its band.
+OVERLAP = 0.25
+# Rows of a node from which its hyperplane is computed, and steps of power iteration.
+_DIRECTION_ROWS = 2000
+_POWER_STEPS = 20
+# Features that stand for the kernel's own distance if it has no lengthscale.
+_N_FEATURES = 256
+# Rows assigned to cells at a time by predictions, and the size of their kernel values.
+_PREDICTED_ROWS = 65_536
+_GRAM_BYTES = 64 * 10**6
+
+
+def scaled_rows(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:
+    """Return rows (n, e) whose Euclidean distances resemble those of the kernel.
+
+    Columns are divided by the lengthscales of the stationary kernels that read them.
+    Random features replace the rows of kernels without lengthscales, and sparse rows.
+    """
+    ops, parts = ops_of(X), []
+    for leaf in kernel.leaves():
+        if isinstance(leaf, Stationary) and not sp.issparse(X):
+            selected = ops.to_host(leaf._select(X))
+            parts.append(selected / leaf._lengthscale(selected.shape[1]))
+    if not parts:
+        plan = fit_plan(kernel, X, None, _N_FEATURES, stream)
+        parts = [ops.to_host(evaluate(plan, X))]
+    return np.ascontiguousarray(np.hstack(parts), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class CellTree:
+    """Hyperplanes that divide rows into overlapping cells.
+
+    Node 0 is the root. Rows with ``row @ directions[i] <= low[i]`` belong to the left
+    child of node i alone, those at or beyond ``high[i]`` to the right one alone. The
+    child ``~c`` is cell c.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (n_nodes, e)
+    low, high : ndarray of shape (n_nodes,)
+    children : ndarray of int of shape (n_nodes, 2)
+    n_cells : int
+    """
+
+    directions: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    children: np.ndarray
+    n_cells: int
+
+    @classmethod
+    def grow(
+        cls, rows: np.ndarray, cell_rows: int, overlap: float = OVERLAP
+    ) -> CellTree:
+        """Divide rows (n, e) into cells of at most `cell_rows`.
+
+        Cells of rows that no hyperplane separates, because they are equal, are larger.
+        """
+        directions: list[np.ndarray] = []
+        bands: list[tuple[float, float]] = []
+        children: list[list[int]] = []
+        n_cells = 0
+        # Each entry: the rows of a node, and where its number belongs.
+        pending: list[tuple[np.ndarray, int, int]] = [(np.arange(len(rows)), -1, 0)]
+        while pending:
+            members, parent, side = pending.pop()
+            split = None
+            if len(members) > cell_rows:
+                share = overlap * np.sqrt(cell_rows / len(members))
+                split = _split(rows[members], share)
+            if split is None:
+                number = ~n_cells
+                n_cells += 1
+            else:
+                number = len(directions)
+                direction, low, high = split
+                directions.append(direction)
+                bands.append((low, high))
+                children.append([0, 0])
+                position = rows[members] @ direction
+                pending.append((members[position > low], number, 1))
+                pending.append((members[position < high], number, 0))
+            if parent >= 0:
+                children[parent][side] = number
+        n_nodes = len(directions)
+        low_high = np.array(bands, dtype=float).reshape(n_nodes, 2)
+        return cls(
+            directions=np.array(directions).reshape(n_nodes, rows.shape[1]),
+            low=low_high[:, 0],
+            high=low_high[:, 1],
+            children=np.array(children, dtype=np.int64).reshape(n_nodes, 2),
+            n_cells=n_cells,
+        )
+
+    def cells(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield cells, the numbers of their rows, and the weights of the cell there.
+
+        Only cells that have any of these rows are yielded. The weights of the cells of
+        a row sum to 1.
+        """
+        everything = np.arange(len(rows)), np.ones(len(rows))
+        pending = [(0 if len(self.low) else ~0, *everything)]
+        while pending:
+            node, members, weight = pending.pop()
+            if not len(members):
+                continue
+            if node < 0:
+                yield ~node, members, weight
+                continue
+            low, high = self.low[node], self.high[node]
+            position = rows[members] @ self.directions[node]
+            u = np.clip((position - low) / (high - low), 0.0, 1.0)
+            share = u * u * (3.0 - 2.0 * u)
+            for child, part in zip(
+                self.children[node, ::-1], (share, 1.0 - share), strict=True
+            ):
+                inside = part > 0
+                pending.append((child, members[inside], (weight * part)[inside]))
+
+
+def _split(rows: np.ndarray, share: float) -> tuple[np.ndarray, float, float] | None:
+    """Return a hyperplane's normal, and the band around its median.
+
+    None if all rows are equal.
+    """
+    step = max(len(rows) // _DIRECTION_ROWS, 1)
+    sample = rows[::step]
+    direction = _principal_axis(sample - sample.mean(axis=0))
+    if direction is None:
+        direction = _principal_axis(rows - rows.mean(axis=0))
+    if direction is None:
+        return None
+    position = np.sort(rows @ direction)
+    n = len(position)
+    half = share / 2
+    low, high = np.quantile(position, (0.5 - half, 0.5 + half))
+    smallest, largest = position[0], position[-1]
+    # Both sides must lose rows, also where many rows have the same position.
+    if low < high and np.mean(position > low) < 0.9 and np.mean(position < high) < 0.9:
+        return direction, float(low), float(high)
+    steps = np.flatnonzero(np.diff(position) > 1e-12 * (largest - smallest))
+    if not len(steps):
+        return None
+    at = steps[np.argmin(abs(steps + 1 - n / 2))]
+    return direction, float(position[at]), float(position[at + 1])
+
+
+def _principal_axis(centred: np.ndarray) -> np.ndarray | None:
+    """Return the direction of the largest variance, None if there is no variance."""
+    sizes = np.einsum("ij,ij->i", centred, centred)
+    direction = centred[sizes.argmax()]
+    for _ in range(_POWER_STEPS):
+        size = np.linalg.norm(direction)
+        if not size > 0:
+            return None
+        direction = centred.T @ (centred @ (direction / size))
+    size = np.linalg.norm(direction)
+    return direction / size if size > 0 else None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Kernel ridge regressions of the rows of single cells, and their blend.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Resolved.
+    tree : CellTree
+    stream : Stream
+        Of the features that stand for the kernel's distance, see :func:`scaled_rows`.
+    rows : list of ndarray
+        For each cell, the numbers of its rows.
+    dual : list of ndarray of shape (n_rows_of_cell, k)
+    intercepts : ndarray of shape (n_cells, k)
+    alphas : ndarray of shape (n_cells,)
+        The penalty of each cell.
+    scores : ndarray of shape (n_alphas,)
+        Minus the mean squared error of leave-one-out predictions at each of the
+        penalties to choose from: the mean over cells, weighted by their rows.
+    best_score : float
+        The same at the penalty of each cell.
+    solution : Solution
+        The solution with the largest residual, without its value.
+    """
+
+    kernel: Kernel
+    tree: CellTree
+    stream: Stream
+    rows: list[np.ndarray]
+    dual: list[Any]
+    intercepts: np.ndarray
+    alphas: np.ndarray
+    scores: np.ndarray
+    best_score: float
+    solution: Solution
+
+    def predict(self, fitted: Rows, X: Rows) -> np.ndarray:
+        """Return predictions (m, k) for rows X, from the rows of the fit."""
+        ops = ops_of(X)
+        out = ops.zeros((X.shape[0], self.intercepts.shape[1]), X)
+        for block in row_blocks(X.shape[0], _PREDICTED_ROWS):
+            scaled = scaled_rows(self.kernel, X[block], self.stream)
+            for cell, members, weight in self.tree.cells(scaled):
+                known = ops.as_float64(ops.take(fitted, self.rows[cell]))
+                intercept = ops.float64_like(self.intercepts[cell], X)
+                step = rows_within(_GRAM_BYTES, 8 * known.shape[0])
+                for part in row_blocks(len(members), step):
+                    numbers = block.start + members[part]
+                    new = ops.as_float64(ops.take(X, numbers))
+                    values = self.kernel._gram(new, known) @ self.dual[cell] + intercept
+                    out[numbers] += ops.float64_like(weight[part, None], X) * values
+        return out
+
+
+def fit_cells(
+    kernel: Kernel,
+    rows: ArrayRows,
+    alphas: np.ndarray,
+    cell_rows: int,
+    fit_intercept: bool,
+    limit: int,
+    stream: Stream,
+) -> tuple[Cells, Any]:
+    """Fit the exact kernel to the rows of each cell.
+
+    With several penalties, each cell takes the one with the smallest mean squared
+    error of leave-one-out predictions.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved.
+    rows : ArrayRows
+        Rows of positive weight.
+    alphas : ndarray of shape (n_alphas,)
+    cell_rows : int
+        The largest number of rows of a cell.
+    fit_intercept : bool
+    limit : int
+        Bytes of memory.
+    stream : Stream
+
+    Returns
+    -------
+    Cells
+    array of shape (n, k)
+        Predictions for each row by a fit without it.
+    """
+    scaled = scaled_rows(kernel, rows.X, stream)
+    tree = CellTree.grow(scaled, cell_rows)
+    ops, k = ops_of(rows.Y), rows.n_targets
+    fits: dict[int, _CellFit] = {}
+    left_out = ops.zeros((rows.n_rows, k), rows.Y)
+    for cell, members, share in tree.cells(scaled):
+        _check_cell(len(members), k, len(alphas), limit)
+        fits[cell] = fit = _fit_cell(
+            kernel, rows.take(members), members, alphas, fit_intercept
+        )
+        left_out[members] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
+    ordered = [fits[cell] for cell in range(tree.n_cells)]
+    sizes = np.array([len(fit.rows) for fit in ordered])
+    worst = max((fit.solution for fit in ordered), key=lambda found: found.residual)
+    cells = Cells(
+        kernel,
+        tree,
+        stream,
+        rows=[fit.rows for fit in ordered],
+        dual=[fit.solution.value for fit in ordered],
+        intercepts=np.array([ops.to_host(fit.intercept) for fit in ordered]),
+        alphas=np.array([fit.alpha for fit in ordered]),
+        scores=np.average([fit.scores for fit in ordered], axis=0, weights=sizes),
+        best_score=float(
+            np.average([max(fit.scores) for fit in ordered], weights=sizes)
+        ),
+        solution=replace(worst, value=np.zeros((0, k))),
+    )
+    return cells, left_out
+
+
+def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> None:
+    needed = dual_search_bytes(n, k, n_alphas) if n_alphas > 1 else 16 * n**2
+    what = f"the exact {n} x {n} Gram matrix of a cell in float64"
+    check_memory(needed, limit, what, "Use fewer n_components, the rows of a cell")
+
+
+@dataclass(frozen=True)
+class _CellFit:
+    """A ridge regression of the rows of a cell."""
+
+    rows: np.ndarray
+    solution: Solution
+    intercept: Any
+    alpha: float
+    # Minus the mean squared error of leave-one-out predictions, (n_alphas,).
+    scores: np.ndarray
+    # Leave-one-out predictions, (n, k).
+    left_out: Any
+
+
+def _fit_cell(
+    kernel: Kernel,
+    rows: ArrayRows,
+    numbers: np.ndarray,
+    alphas: np.ndarray,
+    fit_intercept: bool,
+) -> _CellFit:
+    gram, alpha, scores = exact_gram(kernel, rows.X), float(alphas[0]), None
+    everything = np.arange(rows.n_rows)
+    if len(alphas) > 1:
+        copy = ops_of(gram).copy(gram)
+        path = DualPath.of(copy, rows.Y, rows.weight, alphas, fit_intercept)
+        predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
+        scores = squared_error(predictions, rows.Y, rows.weight)
+        alpha = float(alphas[np.nanargmax(scores)])
+    solution, intercept, residuals = solve_dual(
+        gram, rows.Y, rows.weight, alpha, fit_intercept, everything
+    )
+    left_out = rows.Y - residuals
+    if scores is None:
+        predictions = iter([(slice(0, rows.n_rows), left_out[None])])
+        scores = squared_error(predictions, rows.Y, rows.weight)
+    return _CellFit(numbers, solution, intercept, alpha, scores, left_out)
