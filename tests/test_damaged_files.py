@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import randkern as rk
-from _damage import DAMAGES, repacked
+from _damage import DAMAGES, repacked, sealed, with_other_array
 from randkern import _files
 from randkern.exceptions import CheckpointError, ModelFileError
 from randkern.solvers import PCG, SGD, Checkpoint
@@ -78,9 +78,68 @@ def test_a_damaged_model_is_read_as_it_was_or_refused(kind, path):
         except ModelFileError:
             refused += 1
         else:
-            if damage is not repacked:
-                np.testing.assert_array_equal(output(again), expected)
+            np.testing.assert_array_equal(output(again), expected)
     assert refused > 30
+
+
+FITTED = MODELS | {
+    "exact": lambda: rk.KernelRidgeRegressor(n_components=None).fit(X, Y),
+    "nystrom": lambda: rk.KernelRidgeRegressor(
+        n_components=10, features="nystrom", random_state=0
+    ).fit(X, Y),
+    "local": lambda: rk.KernelRidgeRegressor(n_components=None, features="local").fit(
+        X, Y
+    ),
+    "svc": lambda: rk.KernelSVC(n_components=None).fit(X, LABELS),
+    "svr": lambda: rk.KernelSVR(n_components=10, random_state=0).fit(X, Y[:, 0]),
+    "logistic": lambda: rk.KernelLogistic(n_components=10).fit(X, LABELS),
+    "process": lambda: rk.GaussianProcessRegressor(
+        n_components=None, optimizer=None
+    ).fit(X, Y[:, 0]),
+    "landmarks": lambda: rk.NystromFeatures(n_components=10, random_state=0).fit(X),
+    "metric": lambda: rk.MetricLearner(random_state=0).fit(X, Y[:, 0]),
+    "table": lambda: rk.TabularRegressor(random_state=0).fit(X, Y[:, 0]),
+}
+
+
+def crafted_models(kind, path, turns):
+    """Try files with other arrays: of valid ones, and under a header that fits them.
+
+    Returns the numbers of files of the second kind that were refused, and were not.
+    """
+    model = FITTED[kind]()
+    rk.save(model, path)
+    content, expected = path.read_bytes(), output(model)
+    rng = np.random.default_rng(len(kind))
+    refused = read = 0
+    for _ in range(turns):
+        crafted = with_other_array(content, rng)
+        path.write_bytes(crafted)
+        with pytest.raises(ModelFileError, match="not those that were saved together"):
+            rk.load(path)
+        path.write_bytes(sealed(crafted))
+        try:
+            again = rk.load(path)
+        except ModelFileError as error:
+            assert "cannot be read" in str(error)
+            refused += 1
+        else:  # an array that predictions do not read
+            np.testing.assert_array_equal(output(again), expected)
+            read += 1
+    return refused, read
+
+
+@pytest.mark.parametrize("kind", ["ridge", "exact", "nystrom", "svc", "process"])
+@pytest.mark.filterwarnings("ignore")
+def test_no_array_of_another_model_is_predicted_with(kind, path):
+    assert crafted_models(kind, path, 12)[0] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", sorted({*FITTED} - {"kernel", "skeleton", "optical"}))
+@pytest.mark.filterwarnings("ignore")
+def test_no_array_of_another_model_is_predicted_with_at_length(kind, path):
+    assert crafted_models(kind, path, 300)[0] > 0
 
 
 def interrupt(progress):
@@ -272,7 +331,7 @@ def test_arrays_of_objects_hold_no_more_than_is_written(path):
         again = {"__id__": node["__id__"]}
         node = node | {"__id__": number, "content": [node] + [again] * 9}
     table["content"] = [node]
-    path.write_bytes(archive(members | {"schema.json": json.dumps(schema)}))
+    path.write_bytes(sealed(archive(members | {"schema.json": json.dumps(schema)})))
     with pytest.raises(ModelFileError, match="the same sequence twice"):
         rk.load(path)
 

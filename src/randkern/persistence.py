@@ -49,6 +49,7 @@ from randkern._files import (
     special_kind,
 )
 from randkern._random import Stream
+from randkern._stored_arrays import check_arrays
 from randkern._validation import TableEncoder, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
@@ -322,7 +323,9 @@ def load(
                 "save it again",
             ):
                 _check_description(file, sizes, limit)
-                return _loaded(skops, file, path, allowed)
+                estimator = _loaded(skops, file, path, allowed)
+                check_arrays(estimator)
+                return estimator
         finally:
             _device.reset(before)
 
@@ -365,7 +368,8 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
     Only the description is compressed, to about a tenth: arrays of weights would
     hardly shrink.
     """
-    header = {"format": _FORMAT, "randkern": __version__, "estimator": estimator}
+    header: dict[str, Any] = {"format": _FORMAT, "randkern": __version__}
+    header["estimator"] = estimator
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
             if info.filename != _DESCRIPTION:
@@ -379,6 +383,8 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
         new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
+        # What belongs together: members of other models have other checksums.
+        header["members"] = _checksums(new)
         new.writestr(_MEMBER, json.dumps(header))
 
 
@@ -475,6 +481,10 @@ def _checked_version(
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_MEMBER))
+        members = _checksums(archive)
+    # Earlier versions wrote no checksums.
+    if header.get("members", members) != members:
+        raise ValueError("its members are not those that were saved together")
     form, writer = int(header["format"]), str(header["randkern"])
     if form != _FORMAT:
         advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
@@ -498,6 +508,15 @@ def _checked_version(
             stacklevel=3,
         )
     return writer
+
+
+def _checksums(archive: zipfile.ZipFile) -> dict[str, int]:
+    """Return the checksums of the members, except for the header."""
+    return {
+        info.filename: info.CRC
+        for info in archive.infolist()
+        if info.filename != _MEMBER
+    }
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:
