@@ -136,7 +136,9 @@ def test_no_array_of_another_model_is_predicted_with(kind, path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", sorted({*FITTED} - {"kernel", "skeleton", "optical"}))
+@pytest.mark.parametrize(
+    "kind", sorted({*FITTED} - {"kernel", "skeleton", "optical", "pipeline", "table"})
+)
 @pytest.mark.filterwarnings("ignore")
 def test_no_array_of_another_model_is_predicted_with_at_length(kind, path):
     assert crafted_models(kind, path, 300)[0] > 0

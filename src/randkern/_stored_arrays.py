@@ -24,7 +24,6 @@ from randkern.models._feature_model import FeatureModel
 from randkern.models._gp_evidence import RowPosterior, WeightPosterior
 from randkern.models.cells import Cells, CellTree
 from randkern.plan import Plan
-from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.model import ExactRidge, Member
 
 # The axis of targets, which arrays for a single target do not have, and that of the
@@ -41,12 +40,14 @@ class Layout:
 
     An axis is the path of an attribute with its length, or a name for a length that
     several arrays of an object share. `whole` arrays hold integers, all others finite
-    numbers. `or_other` allows a number for all, or a rule in place of an array.
+    numbers. `or_other` allows a number for all, or a rule in place of an array. What may
+    be unknown or unbounded need not be `finite`.
     """
 
     axes: tuple[str, ...]
     whole: bool = False
     or_other: bool = False
+    finite: bool = True
 
 
 LAYOUTS: dict[type, dict[str, Layout]] = {
@@ -58,10 +59,10 @@ LAYOUTS: dict[type, dict[str, Layout]] = {
         "support_": Layout(("support vectors",), whole=True),
         "support_coef_": Layout(("support vectors", TARGETS)),
         "margin_": Layout(("machines",)),
-        "temperature_": Layout(()),
+        "temperature_": Layout((), finite=False),
         "calibration_offset_": Layout((TARGETS,)),
-        "_left_out_sizes": Layout(("rows left out", "targets")),
-        "_left_out_weight": Layout(("rows left out",)),
+        "_left_out_sizes": Layout(("rows left out", "targets"), finite=False),
+        "_left_out_weight": Layout(("rows left out",), finite=False),
         "_triangle": Layout(("landmarks", "landmarks")),
     },
     Plan: {"factor": Layout(("n_components", "n_components"))},
@@ -89,22 +90,16 @@ LAYOUTS: dict[type, dict[str, Layout]] = {
         "fold_dual": Layout(("rows", "folds", "targets")),
         "fold_intercept": Layout(("folds", "targets")),
     },
-    Member: {"turn": Layout(("columns", "turned columns"))},
-    TabularEncoder: {
-        "_numbers": Layout(("columns of numbers",), whole=True),
-        "_spread": Layout(("columns of numbers",)),
-        "_range": Layout(("columns of numbers",)),
-        "_medians": Layout(("columns of numbers",)),
-    },
+    Member: {"turn": Layout(("encoded columns", "turned columns"))},
     MetricLearner: {
         "feature_importances_": Layout((COLUMNS,)),
         "_root": Layout((COLUMNS, DIRECTIONS)),
     },
     Stationary: {"lengthscale": Layout(("columns",), or_other=True)},
     StandardScaler: {
-        "mean_": Layout((COLUMNS,)),
-        "var_": Layout((COLUMNS,)),
-        "scale_": Layout((COLUMNS,)),
+        "mean_": Layout((COLUMNS,), finite=False),
+        "var_": Layout((COLUMNS,), finite=False),
+        "scale_": Layout((COLUMNS,), finite=False),
     },
 }
 
@@ -160,7 +155,7 @@ def _problem(part: Any, value: Any, layout: Layout, lengths: dict[str, int]) -> 
     for number, axis in enumerate(axes):
         if axis not in lengths:
             known = _length(part, axis)
-            here = shape[number] if number < len(shape) else None
+            here = shape[number] if number < len(shape) else -1
             lengths[axis] = here if known is None else known
         expected.append(lengths[axis])
     if shape != tuple(expected):
@@ -171,7 +166,9 @@ def _problem(part: Any, value: Any, layout: Layout, lengths: dict[str, int]) -> 
     if numbers.dtype.kind not in ("iu" if layout.whole else "fiub"):
         of = "integers" if layout.whole else "numbers"
         return f"has the type {numbers.dtype}, expected {of}"
-    return "" if np.isfinite(numbers).all() else "holds values that are not finite"
+    if layout.finite and not np.isfinite(numbers).all():
+        return "holds values that are not finite"
+    return ""
 
 
 def _has_axis(part: Any, axis: str) -> bool:
