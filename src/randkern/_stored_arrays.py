@@ -40,8 +40,8 @@ class Layout:
 
     An axis is the path of an attribute with its length, or a name for a length that
     several arrays of an object share. `whole` arrays hold integers, all others finite
-    numbers. `or_other` allows a number for all, or a rule in place of an array. What may
-    be unknown or unbounded need not be `finite`.
+    numbers. `or_other` allows a number for all, or a rule in place of an array.
+    What may be unknown or unbounded need not be `finite`.
     """
 
     axes: tuple[str, ...]
