@@ -165,17 +165,17 @@ class PrimalSearch:
         self.total = _added(parts)
 
     def solve(
-        self, alpha: float, left_out: np.ndarray
+        self, alpha: float, left_out: np.ndarray, copies: Any
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without one of them and its copies.
         """
         solution, intercept = self.total.solve(
             alpha, self.fit_intercept, overwrite=True
         )
         rows = self.rows.take(left_out)
-        left = self.total.left_out(self.plan, rows, solution, intercept)
+        left = self.total.left_out(self.plan, rows, solution, intercept, copies)
         return solution, intercept, left
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
@@ -265,14 +265,14 @@ class DualSearch:
             yield iter([(slice(0, len(test)), predictions)])
 
     def solve(
-        self, alpha: float, left_out: np.ndarray
+        self, alpha: float, left_out: np.ndarray, copies: Any
     ) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without one of them and its copies.
         """
         system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual(*system, left_out)
+        return solve_dual(*system, left_out, copies)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

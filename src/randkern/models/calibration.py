@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -18,6 +18,10 @@ from randkern.data.sharded import is_dask, lazily
 
 # Bounds of the logarithm of a temperature.
 _LEAST, _LARGEST = -7.0, 7.0
+# Standard errors by which mean probabilities must differ from the shares of classes for
+# offsets.
+_STANDARD_ERRORS = 1.0
+_NEWTON_STEPS = 5
 
 ROWS_IN_BATCHES = (
     "rows that come in batches, by partial_fit or as a stream that stochastic "
@@ -168,7 +172,9 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     k = 1, else (k,). Arguments are those of :func:`temperature_of`, and labels are
     smoothed in the same way (Platt 1999, "Probabilistic outputs for support vector
     machines"). At the minimum the mean probability of each class is its share of the
-    rows, smoothed.
+    rows, smoothed. Offsets are 0, so that the most probable class is that of the
+    largest logit, unless a mean probability then differs from that share by more than
+    its standard error.
     """
     to_host = ops_of(logits).to_host
     F, is_class = to_host(logits), to_host(of_class)
@@ -193,20 +199,57 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
         gradient = np.array([(error * F).sum(), *error.sum(axis=0)])
         return float(share @ (total - (target * values).sum(axis=1))), gradient
 
+    def minimised(offset_bounds: tuple[float | None, float | None]) -> Any:
+        return minimize(
+            loss,
+            np.array([1.0, *np.zeros(F.shape[1])]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[bounds] + [offset_bounds] * F.shape[1],
+            options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
+        )
+
     bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
-    start = np.array([1.0, *np.zeros(F.shape[1])])
-    best = minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[bounds] + [(None, None)] * F.shape[1],
-        options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
-    ).x
-    temperature, offset = size / best[0], best[1:]
+    best, plain = minimised((None, None)), minimised((0.0, 0.0))
+    if _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share):
+        scale, offset = best.x[0], best.x[1:]
+    else:
+        scale, offset = _refined(plain.x[0], bounds, F, target, share), plain.x[1:]
+    temperature = size / scale
     if k == 1:
         return temperature, float(offset[1] - offset[0])
     return temperature, offset - offset.mean()
+
+
+def _refined(
+    scale: float,
+    bounds: tuple[float, float],
+    F: np.ndarray,
+    target: np.ndarray,
+    share: np.ndarray,
+) -> float:
+    """Return the best scale of logits without offsets, by steps of Newton's method."""
+    for _ in range(_NEWTON_STEPS):
+        P = softmax(scale * F, axis=1)
+        slope = share @ ((P - target) * F).sum(axis=1)
+        curvature = share @ ((P * F**2).sum(axis=1) - (P * F).sum(axis=1) ** 2)
+        if not curvature > 0:
+            break
+        scale = float(np.clip(scale - slope / curvature, *bounds))
+    return scale
+
+
+def _differs(errors: np.ndarray, is_class: np.ndarray, share: np.ndarray) -> bool:
+    """Return whether weighted means of errors, (n, k), exceed their standard errors.
+
+    Rows are a sample of each class, so that errors vary within classes alone.
+    """
+    variance = np.zeros(errors.shape[1])
+    for members in is_class.astype(bool).T:
+        if members.any():
+            within = errors[members] - errors[members].mean(axis=0)
+            variance += share[members] ** 2 @ within**2
+    return bool((abs(share @ errors) > _STANDARD_ERRORS * np.sqrt(variance)).any())
 
 
 def log_probabilities_at(P: np.ndarray, temperature: float) -> np.ndarray:

@@ -173,9 +173,11 @@ class _ChoosesAlpha(KernelRidge):
         self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
     ) -> tuple[Solution, Any]:
         """Return weights and intercepts at the best penalty, for unscaled targets."""
-        numbers, sample, weight = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(self.alpha_, numbers)
-        self._keep_left_out(sample.Y, left * scale, weight)
+        sample = self._sample_left_out(rows)
+        solution, intercept, left = search.solve(
+            self.alpha_, sample.numbers, sample.copies
+        )
+        self._keep_left_out(sample.rows.Y, left * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
