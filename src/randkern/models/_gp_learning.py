@@ -22,7 +22,7 @@ could end in a constant. The evidence and the operations of learning, before and
     skillcraft, 500, ARD              −2975.7 →  −2974.8      6.9e10 → 8.5e10
     parkinsons, 500, ARD               3139.3 →   3049.7      2.5e11 → 4.1e11
 
-ARD is one lengthscale per column. The last rows are lower: L-BFGS-B starts without
+ARD is one lengthscale per column. The last row is lower: L-BFGS-B starts without
 the curvature between logarithms, of which the sample knows all. Coordinates in which
 that curvature is the identity would give it, but bounds of single logarithms are no
 bounds of single coordinates there, and L-BFGS-B takes no others.
