@@ -131,6 +131,10 @@ def dual_bytes(n: int, n_targets: int, like: Any = None) -> int:
 
 def feature_gram_bytes(plan: Plan, n: int, itemsize: int) -> int:
     """Memory for computing the matrix ΦΦᵀ of n rows, in addition to the matrix."""
+    if plan.factor is not None:  # all columns, of which a block is solved in float64
+        D = plan.n_components
+        solving = 3 * 8 * D * min(n, GRAM_TILE)
+        return plan.stored_bytes(itemsize) + n * D * itemsize + solving
     width = min(plan.n_components, GRAM_TILE)
     return plan.stored_bytes(itemsize) + 2 * n * width * itemsize
 
