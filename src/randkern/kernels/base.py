@@ -24,8 +24,8 @@ from randkern._validation import (
     check_positive,
     check_weights,
     column_names,
-    is_table,
     densify,
+    is_table,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
