@@ -394,3 +394,13 @@ def test_what_has_no_operators_says_so(table, tmp_path):
         rk.export_onnx(ridge, tmp_path / "model.onnx")
     with pytest.raises(ValueError, match="dtype must be"):
         rk.export_onnx(ridge, tmp_path / "model.onnx", dtype="float16")
+
+
+def test_texts_in_a_column_of_numbers_are_named(tmp_path):
+    days = pd.date_range("2024-01-01", periods=30)
+    rows = pd.DataFrame({"size": np.arange(30.0), "sold on": days})
+    model = make_pipeline(rk.TabularEncoder(), rk.KernelRidgeRegressor())
+    model.fit(rows, np.sin(rows["size"]))
+    texts = rows.astype({"sold on": str})
+    with pytest.raises(ValueError, match="column 'sold on' held numbers or dates"):
+        rk.export_onnx(model, tmp_path / "model.onnx", texts)

@@ -330,9 +330,13 @@ class KernelRidge(IterativeRidge):
         else:
             ops = ops_of(X)
             weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
+            # The sums over columns without the factor, solved with it once.
+            raw = self.plan_.raw
+            block = ops.as_float64(X) if raw is not self.plan_ else X
             for columns in row_blocks(len(weights), _FEATURE_BLOCK):
-                Z = evaluate(self.plan_, X, columns)
+                Z = evaluate(raw, block, columns)
                 weights[columns] = ops.as_float64(Z).T @ dual
+            weights = self.plan_.solve(weights)
         self._store(solution, weights, intercept)
 
     def _partial_fit_targets(

@@ -123,6 +123,14 @@ def _of_both(values: np.ndarray) -> np.ndarray:
     return ops_of(values).hstack([-values[:, None], values[:, None]])
 
 
+def smoothed_share(n: float, weight: Any = None) -> float:
+    """Return the share of each of n labels that is spread over all classes."""
+    if weight is not None:
+        weight = weight / weight.max()
+        n = float(weight.sum()) ** 2 / float((weight**2).sum())
+    return 1 / (n + 1)
+
+
 def temperature_of(
     logits: Any,
     of_class: Any,
@@ -148,11 +156,7 @@ def temperature_of(
         logits = ops.hstack([0.0 * logits, logits])
         of_class = ops.hstack([~of_class, of_class])
     chosen = (logits * of_class).sum(axis=1)
-    n_effective = float(n)
-    if weight is not None:
-        weight = weight / weight.max()
-        n_effective = float(weight.sum()) ** 2 / float((weight**2).sum())
-    target = chosen + (logits.mean(axis=1) - chosen) / (n_effective + 1)
+    target = chosen + smoothed_share(n, weight) * (logits.mean(axis=1) - chosen)
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
@@ -183,11 +187,10 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     if not n or not weight.any():
         return 1.0, 0.0 if k == 1 else np.zeros(k)
     weight = weight / weight.max()
-    n_effective = weight.sum() ** 2 / (weight**2).sum()
     share = weight / weight.sum()
     if k == 1:
         F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
-    target = is_class + (1 / F.shape[1] - is_class) / (n_effective + 1)
+    target = is_class + smoothed_share(n, weight) * (1 / F.shape[1] - is_class)
     # Of most rows: logits of some may be enormous, if a fit says nothing about them.
     size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
     F = F / size

@@ -201,14 +201,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
-        cache_bytes = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 0, per_feature
+        # The factor of the exact Gram matrix has a column of ones in a copy.
+        cache_bytes, spare = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
         )
         features = self._feature_matrix(rows, cache_bytes, constant=self.fit_intercept)
         loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
         report.begin(lambda flat: self._fitted(rows, features, flat))
-        used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
-        spare = limit - used - per_feature * features.n_components
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
         patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
@@ -391,8 +390,10 @@ class LogisticLoss:
         gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        # An intercept without a penalty may have no curvature left.
-        rounding = rounding + _ROUNDING * (1 - self.penalty) * float(gram[-1, -1])
+        # An intercept without a penalty may have no curvature left; if probabilities
+        # are 0 or 1 to the last digit, not even a share of it.
+        least = _ROUNDING * float(gram[-1, -1]) or 1.0 / self.unit
+        rounding = rounding + least * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
 
