@@ -263,7 +263,8 @@ class ArrayOps:
         """
         integers = self.xp.int64 if X.dtype.itemsize == 8 else self.xp.int32
         bits = self.xp.astype(X.view(integers), self.xp.int64)
-        bits = bits ^ (bits >> 32) ^ (bits >> 52)
+        # Masks make shifts of negative numbers logical.
+        bits = bits ^ ((bits >> 32) & 0xFFFFFFFF) ^ ((bits >> 52) & 0xFFF)
         hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)
         return self.to_host(hashes).view(np.uint64)
 

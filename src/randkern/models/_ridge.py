@@ -28,7 +28,7 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
-from randkern.models.left_out import LeftOut, sample_left_out
+from randkern.models.left_out import LeftOut, merge_copies, sample_left_out
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -297,8 +297,12 @@ class KernelRidge(IterativeRidge):
             D, advice = self.plan_.n_components, "Use fewer components than rows"
             what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
         check_memory(self._dual_bytes(rows), limit, what, advice)
+        # Leaving out all copies of a row is exact if they are one row.
+        merged = merge_copies(rows)
+        if merged is not None:
+            rows = merged.rows
         sample = self._sample_left_out(rows)
-        chosen = sample.numbers
+        n, chosen = rows.n_rows, sample.numbers
         left_out = np.arange(n - len(chosen), n)
         order = None
         if len(chosen) < n:
@@ -320,6 +324,8 @@ class KernelRidge(IterativeRidge):
         if order is not None:
             value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)
+        if merged is not None:
+            solution = replace(solution, value=merged.expanded(solution.value))
         self._store_dual(given.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:

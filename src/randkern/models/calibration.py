@@ -214,10 +214,11 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
 
     bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
     best, plain = minimised((None, None)), minimised((0.0, 0.0))
-    if _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share):
-        scale, offset = best.x[0], best.x[1:]
-    else:
-        scale, offset = _refined(plain.x[0], bounds, F, target, share), plain.x[1:]
+    has_offsets = _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share)
+    x = best.x if has_offsets else plain.x
+    free = np.array([bounds[0] < x[0] < bounds[1], *[has_offsets] * F.shape[1]])
+    refined = _refined(x, free, F, target, share)
+    scale, offset = float(np.clip(refined[0], *bounds)), refined[1:]
     temperature = size / scale
     if k == 1:
         return temperature, float(offset[1] - offset[0])
@@ -225,21 +226,34 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
 
 
 def _refined(
-    scale: float,
-    bounds: tuple[float, float],
+    x: np.ndarray,
+    free: np.ndarray,
     F: np.ndarray,
     target: np.ndarray,
     share: np.ndarray,
-) -> float:
-    """Return the best scale of logits without offsets, by steps of Newton's method."""
+) -> np.ndarray:
+    """Return the scale and offsets of logits after steps of Newton's method.
+
+    Only those that are `free` change. Equal offsets change nothing, so that the
+    Hessian is singular, and steps are the shortest ones.
+    """
     for _ in range(_NEWTON_STEPS):
-        P = softmax(scale * F, axis=1)
-        slope = share @ ((P - target) * F).sum(axis=1)
-        curvature = share @ ((P * F**2).sum(axis=1) - (P * F).sum(axis=1) ** 2)
-        if not curvature > 0:
-            break
-        scale = float(np.clip(scale - slope / curvature, *bounds))
-    return scale
+        P = softmax(x[0] * F + x[1:], axis=1)
+        mean = (P * F).sum(axis=1, keepdims=True)
+        error = share[:, None] * (P - target)
+        slope = np.append((error * F).sum(), error.sum(axis=0))
+        mixed = share @ (P * (F - mean))
+        offsets = np.diag(share @ P) - (share[:, None] * P).T @ P
+        curvature = np.block(
+            [
+                [share @ (P * (F - mean) ** 2).sum(axis=1), mixed],
+                [mixed[:, None], offsets],
+            ]
+        )
+        part = curvature[np.ix_(free, free)]
+        x = x.copy()
+        x[free] -= np.linalg.lstsq(part, slope[free], rcond=1e-12)[0]
+    return x
 
 
 def _differs(errors: np.ndarray, is_class: np.ndarray, share: np.ndarray) -> bool:

@@ -107,19 +107,65 @@ def sample_left_out(
     return LeftOut(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
 
 
+@dataclass(frozen=True)
+class MergedRows:
+    """Different rows, with the sums of the weights of their copies.
+
+    Attributes
+    ----------
+    rows : ArrayRows
+    group : ndarray of shape (n,)
+        For each of the given rows, the number of the row that it is a copy of.
+    share : ndarray of shape (n,)
+        Its share of the weight.
+    """
+
+    rows: ArrayRows
+    group: np.ndarray
+    share: np.ndarray
+
+    def expanded(self, weights: Any) -> Any:
+        """Return the weights (n, k) of all rows in a sum over the merged ones."""
+        ops = ops_of(weights)
+        share = ops.float64_like(self.share[:, None], weights)
+        return ops.take(weights, self.group) * share
+
+
+def merge_copies(rows: ArrayRows) -> MergedRows | None:
+    """Merge rows of equal entries and targets, or return None if all are different."""
+    if rows.n_rows == 0:
+        return None
+    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    if len(first) == rows.n_rows:
+        return None
+    ops = ops_of(rows.Y)
+    weight = np.ones(rows.n_rows)
+    if rows.weight is not None:
+        weight = ops.to_host(rows.weight)
+    total = np.bincount(group, weight)
+    merged = rows.take(first)
+    merged = ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
+    share = weight / np.where(total > 0, total, 1.0)[group]
+    return MergedRows(merged, group, share)
+
+
+def _hashes(rows: ArrayRows) -> np.ndarray:
+    return np.concatenate(
+        [
+            # Adding 0 makes −0 of dense rows the 0 that sparse rows have there.
+            row_hashes(block.X if sp.issparse(block.X) else block.X + 0.0, block.Y)
+            for block in rows.blocks(_HASHED_ROWS)
+        ]
+    )
+
+
 def _with_copies(rows: ArrayRows, weight: np.ndarray) -> np.ndarray:
     """Return the sum of the weights of the copies of a row, at the first of them.
 
     It is 0 at the others. Copies have equal entries and targets.
     """
     used = np.flatnonzero(weight > 0)
-    hashes = np.concatenate(
-        [
-            # Adding 0 makes −0 of dense rows the 0 that sparse rows have there.
-            row_hashes(block.X if sp.issparse(block.X) else block.X + 0.0, block.Y)
-            for block in rows.blocks(_HASHED_ROWS)
-        ]
-    )[used]
+    hashes = _hashes(rows)[used]
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     total = np.zeros(len(weight))
     total[used[first]] = np.bincount(group, weight[used])
