@@ -40,6 +40,8 @@ _COLUMNS_PER_PASS, _LEAST_PATIENCE = 25, 20
 _PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
 _VANISHING = 1e-100
+# Steps by smaller gradients, of which that at w = 0 is of order one, are Newton's.
+_UNDERFLOWING = 1e-70
 # Minus this replaces the logarithm of 0.
 _HUGE = 1e300
 # A rarer class starts with the intercept of this share of the rows.
@@ -270,12 +272,16 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             steepest = max(self.tol, rounding) * largest / unit
             return 0.5 * length**2 <= self.tol * value and left <= steepest
 
+        def is_done(value: float, slope: np.ndarray) -> bool:
+            # L-BFGS multiplies squares of gradients, which would underflow.
+            return reached(value, slope) or ops.largest(abs(slope)) < _UNDERFLOWING
+
         first = min(patience or most, most)
         flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, first, _PAIRS, tell)
         before = np.inf
         while patience and self.n_iter_ < most and not is_stopped:
             value, slope = scaled(flat)
-            if reached(value, slope) or ops.largest(abs(slope)) > before:
+            if is_done(value, slope) or ops.largest(abs(slope)) > before:
                 break
             before = _PROGRESS * ops.largest(abs(slope))
             flat, more = descend_whitened(
@@ -284,7 +290,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 flat,
                 min(patience, most - self.n_iter_),
                 _PAIRS,
-                lambda flat: tell(flat) or reached(*scaled(flat)),
+                lambda flat: tell(flat) or is_done(*scaled(flat)),
             )
             self.n_iter_ += more
         if is_stopped:
