@@ -339,6 +339,12 @@ class Units:
         out[self.are_signed] = np.arcsinh(numbers)
         return out
 
+    def change(
+        self, change: Callable[[np.ndarray], np.ndarray]
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a change of θ as one of the entries in these units."""
+        return lambda entries: self.of(change(self.theta(entries)))
+
     def objective(self, objective: Objective) -> Objective:
         """Return an objective of θ as one of the entries in these units."""
 

@@ -585,14 +585,7 @@ class GaussianProcess(FeatureModel):
         given = (self.bounds or {}) | held
         starts = starting_points(names, theta, level, rescaling, signed)
         limits = bounds(
-            names,
-            theta,
-            starts[0],
-            square,
-            spread,
-            self._scale_range,
-            given,
-            signed,
+            names, theta, starts[0], square, spread, self._scale_range, given, signed
         )
         low, high = np.transpose(limits)
         if np.all(low == high):
@@ -604,13 +597,8 @@ class GaussianProcess(FeatureModel):
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
             objective = with_priors(evidence, names, self.priors, signed)
-
-            def rescaled(entries: np.ndarray) -> np.ndarray:
-                theta = units.theta(entries)
-                return units.of(evidence.rescaled(rescaling, low, high, theta))
-
-            objective = units.objective(objective)
-            return Stage.of(evidence, objective, rescaled, is_sample)
+            rescaled = units.change(partial(evidence.rescaled, rescaling, low, high))
+            return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
         plan = self._learning_plan
         sampled = full = stage(sample, plan, False)

@@ -262,15 +262,14 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             is_stopped = report.step(next(steps), flat)
             return is_stopped
 
-        rounding = ops.precision(loss.features.dtype) ** 0.5
-
         def reached(value: float, slope: np.ndarray) -> bool:
             # The curvature is at least 1, that of the penalty. With an enormous C,
             # squares of scaled gradients underflow.
             left = ops.largest(abs(slope))
             length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
-            steepest = max(self.tol, rounding) * largest / unit
-            return 0.5 * length**2 <= self.tol * value and left <= steepest
+            share = max(self.tol, ops.precision(loss.features.dtype) ** 0.5)
+            is_small = left <= share * largest / unit
+            return is_small and 0.5 * length**2 <= self.tol * value
 
         def is_done(value: float, slope: np.ndarray) -> bool:
             # L-BFGS multiplies squares of gradients, which would underflow.
@@ -293,9 +292,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 lambda flat: tell(flat) or is_done(*scaled(flat)),
             )
             self.n_iter_ += more
-        if is_stopped:
-            return flat
-        if not reached(*scaled(flat)) and self.n_iter_ < most:
+        if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < most:
             left = most - self.n_iter_
             flat, more = descend(scaled, scaled.curvature, flat, reached, left, tell)
             self.n_iter_ += more
