@@ -283,18 +283,27 @@ def _pair(
 
 
 def starting_points(
-    names: list[str], theta: np.ndarray, level: float, rescaling: np.ndarray
+    names: list[str],
+    theta: np.ndarray,
+    level: float,
+    rescaling: np.ndarray,
+    signed: Collection[str] = (),
 ) -> list[np.ndarray]:
     """Return starts in the units of the targets, with several lengthscales.
 
     `level` is the mean square of the targets relative to their variance at θ. The
     share of the noise is that of θ; `rescaling` is the direction in θ that multiplies
-    the kernel by e.
+    the kernel by e. If it is 0, variances and squares of signed numbers are multiplied.
     """
     moved = theta.copy()
     if "noise" in names and level > 0:
         direction = rescaling.copy()
         direction[names.index("noise")] = 1.0
+        if not rescaling.any():
+            direction += _variances(names)
+            are_signed = np.array([name in signed for name in names])
+            numbers = np.sinh(theta[are_signed]) * math.sqrt(level)
+            moved[are_signed] = np.arcsinh(numbers)
         moved += math.log(level) * direction
     are_lengthscales = _lengthscales(names)
     factors = _LENGTHSCALES if are_lengthscales.any() else (1.0,)
@@ -303,6 +312,11 @@ def starting_points(
 
 def _lengthscales(names: list[str]) -> np.ndarray:
     return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
+
+
+def _variances(names: list[str]) -> np.ndarray:
+    ends = [name.rpartition("__")[2].partition("[")[0] for name in names]
+    return np.array([end == "variances" for end in ends], dtype=float)
 
 
 @dataclass(frozen=True)

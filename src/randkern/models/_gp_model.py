@@ -582,7 +582,7 @@ class GaussianProcess(FeatureModel):
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling)
+        starts = starting_points(names, theta, level, rescaling, signed)
         limits = bounds(
             names,
             theta,

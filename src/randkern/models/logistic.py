@@ -390,8 +390,10 @@ class LogisticLoss:
         gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        # An intercept without a penalty may have no curvature left.
-        rounding = rounding + _ROUNDING * (1 - self.penalty) * float(gram[-1, -1])
+        # An intercept without a penalty may have no curvature left; if probabilities
+        # are 0 or 1 to the last digit, not even a share of it.
+        least = _ROUNDING * float(gram[-1, -1]) or 1.0 / self.unit
+        rounding = rounding + least * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
 
