@@ -560,9 +560,7 @@ def test_targets_of_any_size_of_the_exact_kernel(scale, table):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_whose_features_are_kept_are_read_thrice(
-    solver, weighted, table, weight
-):
+def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, weight):
     """To check them and learn from them, for their features, and to leave some out."""
     X, y = table
     passes = []
