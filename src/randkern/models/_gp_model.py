@@ -43,6 +43,7 @@ from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_po
 from randkern.models._gp_learning import (
     FIRST_ROWS,
     Stage,
+    Units,
     bounds,
     learning_rows,
     maximise,
@@ -597,10 +598,18 @@ class GaussianProcess(FeatureModel):
         if np.all(low == high):
             return theta.clip(low, high)
 
+        are_signed = np.array([name in signed for name in names])
+        units = Units(are_signed, square**0.5 or 1.0)
+
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
             objective = with_priors(evidence, names, self.priors, signed)
-            rescaled = partial(evidence.rescaled, rescaling, low, high)
+
+            def rescaled(entries: np.ndarray) -> np.ndarray:
+                theta = units.theta(entries)
+                return units.of(evidence.rescaled(rescaling, low, high, theta))
+
+            objective = units.objective(objective)
             return Stage.of(evidence, objective, rescaled, is_sample)
 
         plan = self._learning_plan
@@ -609,16 +618,17 @@ class GaussianProcess(FeatureModel):
         has_lengthscales = any("lengthscale" in name for name in names)
         if few is not sample or (plan is not None and has_lengthscales):
             sampled = stage(few, None if has_lengthscales else plan, True)
-        return maximise(
+        entries = maximise(
             sampled,
             full,
             names,
-            starts,
-            limits,
+            [units.of(start) for start in starts],
+            list(zip(units.of(low), units.of(high), strict=True)),
             int(self.n_restarts_optimizer),
             stream,
-            report.step,
+            lambda index, entries: report.step(index, units.theta(entries)),
         )
+        return units.theta(entries)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_theta")

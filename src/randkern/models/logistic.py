@@ -390,9 +390,9 @@ class LogisticLoss:
         gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        # An intercept without a penalty may have no curvature left; if probabilities
-        # are 0 or 1 to the last digit, not even a share of it.
-        least = _ROUNDING * float(gram[-1, -1]) or 1.0 / self.unit
+        # An intercept without a penalty may have no curvature left: none at all if
+        # probabilities are 0 or 1 to the last digit. Gradients are of order one.
+        least = _ROUNDING * float(gram[-1, -1]) or 1.0
         rounding = rounding + least * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
