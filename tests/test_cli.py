@@ -163,7 +163,9 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
             "classification of 'rings' with 16 classes, because it has only 16 "
             "different whole numbers; --task regression changes it\n"
         ) in result.output
-        assert "test rows: 25% of the rows, seed 0; columns: 3 numeric" in result.output
+        assert (
+            "test rows: stratified 25% of the rows, seed 0; columns: 3" in result.output
+        )
     result = run(
         *(app, "compare", "--data", path, "--target", "rings", "--out", tmp_path),
         *("--kernels", "linear", "--n-components", "3", "--task", "regression"),

@@ -314,6 +314,53 @@ def _lengthscales(names: list[str]) -> np.ndarray:
     return np.array(["lengthscale" in name.rpartition("__")[2] for name in names])
 
 
+@dataclass(frozen=True)
+class Units:
+    """The entries of θ with signed numbers w in units of the targets.
+
+    They are asinh(w/unit) here and asinh(w) in θ. Learning would not cross 0 where it
+    is far away in asinh(w), and would end near 0 where slopes in it vanish.
+    """
+
+    are_signed: np.ndarray
+    unit: float
+
+    def of(self, theta: np.ndarray) -> np.ndarray:
+        """Return the entries in these units."""
+        return self._changed(theta, 1.0 / self.unit)
+
+    def theta(self, entries: np.ndarray) -> np.ndarray:
+        """Return θ."""
+        return self._changed(entries, self.unit)
+
+    def _changed(self, entries: np.ndarray, factor: float) -> np.ndarray:
+        numbers = factor * np.sinh(entries[self.are_signed])
+        out = entries.copy()
+        out[self.are_signed] = np.arcsinh(numbers)
+        return out
+
+    def change(
+        self, change: Callable[[np.ndarray], np.ndarray]
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a change of θ as one of the entries in these units."""
+        return lambda entries: self.of(change(self.theta(entries)))
+
+    def objective(self, objective: Objective) -> Objective:
+        """Return an objective of θ as one of the entries in these units."""
+
+        def of_entries(entries: np.ndarray, gradient: bool = True) -> Any:
+            value, slope = objective(self.theta(entries), gradient)
+            signed = entries[self.are_signed]
+            by_number = self.unit * np.cosh(signed)
+            slope = np.array(slope, dtype=float)
+            slope[self.are_signed] *= by_number / np.hypot(
+                1.0, self.unit * np.sinh(signed)
+            )
+            return value, slope
+
+        return of_entries
+
+
 def _variances(names: list[str]) -> np.ndarray:
     ends = [name.rpartition("__")[2].partition("[")[0] for name in names]
     return np.array([end == "variances" for end in ends], dtype=float)

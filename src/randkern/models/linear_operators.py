@@ -82,8 +82,9 @@ class FeatureOperator:
         targets = self._weighted(probed)
         out = ops.zeros((self.size, targets.shape[1]), self.feature_sum)
         for rows in row_blocks(sample.n_rows, self.features.block_rows):
-            Z = ops.as_float64(evaluate(self.plan, sample.X[rows]))
+            Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
             out += Z.T @ targets[rows]
+        out = self.plan.solve(out)
         if self.center:
             mean = self.feature_sum / self.weight_sum
             out -= mean[:, None] * targets.sum(axis=0)
