@@ -241,7 +241,7 @@ class ProbedRows:
     ) -> ProbedRows:
         """Draw rows and their probes.
 
-        These are ±1/√w_i, which makes SHS⁻¹, S = diag(√w_i), whose diagonal they
+        These are ±1/√w_i, which makes S H S⁻¹, S = diag(√w_i), whose diagonal they
         estimate, symmetric: no row hides the others.
         """
         left_out = sample_left_out(rows, labelled, generator)
