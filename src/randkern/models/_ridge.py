@@ -318,7 +318,6 @@ class KernelRidge(IterativeRidge):
             float(self.alpha),
             self.fit_intercept,
             left_out,
-            sample.copies,
         )
         self._keep_left_out(sample.rows.Y, left, sample.weight)
         if order is not None:

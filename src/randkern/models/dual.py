@@ -123,7 +123,6 @@ def solve_dual(
     alpha: float,
     fit_intercept: bool,
     left_out: np.ndarray,
-    copies: Any = 1.0,
 ) -> tuple[Solution, np.ndarray, Any]:
     """Return dual weights, (n, k), intercepts, (k,), and leave-one-out residuals.
 
@@ -131,21 +130,17 @@ def solve_dual(
     Gram matrix is read; it is **overwritten**.
 
     Residuals, (m, k), are those of the rows `left_out`, sorted numbers of rows of
-    positive weight; the last rows take the least work. `copies` are multiples of their
-    weights that are left out.
+    positive weight; the last rows take the least work.
     """
     system, state, solution = factorise_dual(
         gram, Y, sample_weight, alpha, fit_intercept
     )
     shift = alpha / system.unit
     diagonal = state.inverse_diagonal(left_out)
-    shifted = max(shift + state.jitter, np.finfo(float).tiny)
     if fit_intercept:  # √s is a null vector of the matrix, and has no leverage
+        shifted = max(shift + state.jitter, np.finfo(float).tiny)
         diagonal = diagonal - system.share[left_out] / shifted
-    # With the hat matrix H, the diagonal of (I − H)/α becomes that of (I − cH)/α.
-    diagonal = copies * diagonal + (1.0 - copies) / shifted
-    least = np.finfo(float).tiny + (copies > 1.0) * np.finfo(float).eps / shifted
-    scaled = system.root[left_out] * diagonal.clip(min=least)
+    scaled = system.root[left_out] * diagonal.clip(min=np.finfo(float).tiny)
     residuals = solution.value[left_out] / scaled[:, None]
     dual, intercept = system.weights_of(solution.value)
     return replace(solution, value=dual), intercept + system.target_mean, residuals

@@ -181,9 +181,7 @@ class _ChoosesAlpha(KernelRidge):
             alphas = np.array([self.alpha_])
             search = DualSearch(gram, rows, alphas, self.fit_intercept)
         sample = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(
-            self.alpha_, sample.numbers, sample.copies
-        )
+        solution, intercept, left = search.solve(self.alpha_, sample)
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
         self._keep_left_out(sample.rows.Y, left * scale, sample.weight)
