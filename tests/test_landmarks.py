@@ -298,7 +298,9 @@ def test_solving_never_takes_a_row_at_a_time(monkeypatch):
             rk.Gaussian(2.0), 0.1, 30, features="nystrom", solver=PCG(rank=3)
         )
         model.fit(given, y if given is rows else None).predict(rows)
-        assert 0 < max(solved) <= 12  # 4 rows for each eigenpair of the preconditioner
+        # 4 rows for each of 3 eigenpairs of the preconditioner, or a target and at
+        # most 16 probes.
+        assert 0 < max(solved) <= 17
         solved.clear()
 
 
