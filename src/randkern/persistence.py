@@ -46,10 +46,10 @@ from randkern._files import (
     atomic_write,
     check_archive,
     check_needed,
+    shortage,
     special_kind,
 )
 from randkern._random import Stream
-from randkern._stored_arrays import check_arrays
 from randkern._validation import TableEncoder, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
@@ -323,9 +323,7 @@ def load(
                 "save it again",
             ):
                 _check_description(file, sizes, limit)
-                estimator = _loaded(skops, file, path, allowed)
-                check_arrays(estimator)
-                return estimator
+                return _loaded(skops, file, path, allowed)
         finally:
             _device.reset(before)
 
@@ -343,6 +341,11 @@ def _reading(path: Any, problem: str, advice: str) -> Iterator[None]:
             "larger memory_limit to load."
         ) from error
     except READING_ERRORS as error:
+        if needed := shortage(error):
+            raise ModelFileError(
+                f"{path} could not be read ({type(error).__name__}: {error}), but may "
+                f"be intact: {needed}, and load it again."
+            ) from error
         raise ModelFileError(
             f"{path}{problem} ({type(error).__name__}: {error}); {advice}."
         ) from error
@@ -368,8 +371,6 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
     Only the description is compressed, to about a tenth: arrays of weights would
     hardly shrink.
     """
-    header: dict[str, Any] = {"format": _FORMAT, "randkern": __version__}
-    header["estimator"] = estimator
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
             if info.filename != _DESCRIPTION:
@@ -383,8 +384,13 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
         new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
-        # What belongs together: members of other models have other checksums.
-        header["members"] = _checksums(new)
+        header = {
+            "format": _FORMAT,
+            "randkern": __version__,
+            "estimator": estimator,
+            # Members of other models have other checksums.
+            "members": _checksums(new),
+        }
         new.writestr(_MEMBER, json.dumps(header))
 
 
