@@ -257,7 +257,7 @@ def _polished(
     part = features if len(used) == len(y) else features.part(used)
     start = np.sign(residual) * upper * np.where(near, 0.5, excess > 0)
     bounds = np.ones(len(used)), upper[used], gap, longest, start[used]
-    found = solve_box(part, *bounds, y[used], epsilon)
+    found = solve_box(part, *bounds, y[used], epsilon, -upper[used])
     better = combined(part, found.alpha[:, None])[0]
     after, _ = scores_of(features, better[None])
     return better if value(better, after[:, 0]) < value(w, scores[:, 0]) else w
