@@ -167,7 +167,7 @@ def test_function_that_returns_the_same_iterator_twice():
     iterator = iter([np.ones((3, 2))])
     rows = RowBlocks(lambda: iterator)
     list(rows)
-    with pytest.raises(ValueError, match="each pass starts anew"):
+    with pytest.raises(ValueError, match="every pass starts from the first row"):
         list(rows)
 
 
@@ -460,7 +460,7 @@ def test_parquet_reads_no_other_column(tmp_path, monkeypatch):
         ({"sample_weight": "w"}, "no column 'w'"),
         ({"columns": ["a", "z"]}, "no column 'z'"),
         ({"columns": ["a", "n"], "target": "n"}, "'n' is both the target and one of"),
-        ({"columns": []}, "no column is left for X"),
+        ({"columns": []}, "has no columns for X"),
         ({"block_rows": 0}, "block_rows must be a positive integer"),
     ],
 )
@@ -486,7 +486,7 @@ def test_parquet_damaged_files(tmp_path, parquet_file):
     damaged = tmp_path / "t.parquet"
     for wrong in (b"", b"a,b\n1,2\n", content[:-40], content[: len(content) // 2]):
         damaged.write_bytes(wrong)
-        with pytest.raises(DataFileError, match="not readable as Parquet"):
+        with pytest.raises(DataFileError, match="could not be read as Parquet"):
             RowBlocks.from_parquet(damaged)
 
 
@@ -497,7 +497,7 @@ def test_parquet_file_that_changes_between_passes(tmp_path):
     with pytest.raises(ValueError, match="gave 4 rows, but 5 were expected"):
         list(rows)
     path.write_bytes(b"PAR1")
-    with pytest.raises(DataFileError, match="not readable as Parquet"):
+    with pytest.raises(DataFileError, match="could not be read as Parquet"):
         list(rows)
 
 

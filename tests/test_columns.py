@@ -131,7 +131,7 @@ def test_dates_and_durations_are_no_targets(model, y):
     ("labels", "message"),
     [
         ([1, "a"], "y mixes values of the types int, str"),
-        ([("a", 1), ("b", 2)], "y holds tuples"),
+        ([("a", 1), ("b", 2)], "y contains tuples"),
     ],
 )
 @pytest.mark.parametrize(

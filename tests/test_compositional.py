@@ -783,7 +783,7 @@ def test_tables_of_extreme_numbers(numbers):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sk.TableToBases(None).fit([[0.0]]), r"where there are none give \[\]"),
+        (lambda: sk.TableToBases(None).fit([[0.0]]), r"use \[\] for no columns"),
         (lambda: sk.TableToBases("kind").fit([[0.0]]), "for one column give .'kind'"),
         (lambda: sk.TableToBases([], scale=0).fit([[0.0]]), "scale must be"),
         (lambda: sk.TableToBases().fit([[0.0]]).skeleton(depth=0), "depth must be"),
@@ -807,7 +807,7 @@ def test_table_to_circles():
     skeleton = to_bases.skeleton("relu", depth=2)
     assert skeleton.depth == 2
     assert skeleton.kernel(points_).shape == (3, 3)
-    with pytest.raises(ValueError, match="no column of the table"):
+    with pytest.raises(ValueError, match="not a column of the table"):
         sk.TableToBases(categorical=["colour"]).fit(X)
     with pytest.raises(ValueError, match="numbers must be"):
         sk.TableToBases(numbers="torus").fit(X)

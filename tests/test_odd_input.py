@@ -136,7 +136,7 @@ REFUSED = {
     ),
     "no lengthscale": (
         lambda: _ridge(kernel=rk.Gaussian(None)).fit(X, Y),
-        (ValueError, "has no lengthscale; give a number", "'scale'"),
+        (ValueError, "must be a positive number", "'scale'"),
     ),
     "nu": (
         lambda: rk.Matern(nu=1e300)(X),
@@ -233,7 +233,7 @@ REFUSED = {
     ),
     "blocks to features": (
         lambda: rk.RandomFeatures().fit(rk.RowBlocks.from_arrays(X)),
-        (TypeError, "RowBlocks are no array", "X of one of their blocks"),
+        (TypeError, "RowBlocks cannot be converted to an array", "X of one block"),
     ),
     "lazy": (
         lambda: _ridge().fit(pl.DataFrame(X).lazy(), Y),

@@ -85,7 +85,8 @@ def _panels_by_kernel(
             height = "scale"
             parts = {
                 f"{kernel}, {SYMBOLS[opens]} = {axis_number(value)}": (
-                    *(part, framed if framed.get(opens) == value else {}),
+                    part,
+                    framed if framed.get(opens) == value else {},
                 )
                 for value, part in own.groupby(opens)
             }

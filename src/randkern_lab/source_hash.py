@@ -22,7 +22,13 @@ _PACKAGES = ("randkern", "randkern_lab")
 #: Methods and attributes of experiments that only present results.
 _SHOWING = frozenset(
     {
-        *("tables", "figure", "figures", "write", "listed", "panels", "layout"),
+        "tables",
+        "figure",
+        "figures",
+        "write",
+        "listed",
+        "panels",
+        "layout",
         "skipped_by",
     }
 )

@@ -399,6 +399,8 @@ def normals(
     These are below 2^32.
     """
     out = np.empty(len(draws))
-    as_int = [np.asarray(each, dtype=np.int64) for each in (draws, positions, offsets)]
+    as_int = [
+        np.asarray(array, dtype=np.int64) for array in (draws, positions, offsets)
+    ]
     _normals(np.uint64(key), *as_int, out)
     return out

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import MOST_COMPONENTS, check_positive
+from randkern._validation import MAX_COMPONENTS, check_positive
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -34,7 +34,7 @@ from randkern.models.memory import dual_bytes
 
 # Full metrics are tried for at most this many columns, and at least this many rows per
 # column.
-_MOST_FULL = 500
+_MAX_FULL = 500
 _ROWS_PER_COLUMN = 5
 
 
@@ -129,7 +129,7 @@ class MetricLearner(
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
+        "n_components": [Interval(Integral, 1, MAX_COMPONENTS, closed="both"), None],
         "metric": [StrOptions({"auto", "diagonal", "full"})],
         "n_iterations": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -270,7 +270,7 @@ class MetricLearner(
         if self.metric != "auto":
             return [self.metric == "full"]
         return (
-            [False, True] if 1 < d <= min(_MOST_FULL, n / _ROWS_PER_COLUMN) else [False]
+            [False, True] if 1 < d <= min(_MAX_FULL, n / _ROWS_PER_COLUMN) else [False]
         )
 
     def _resolved(self, rows: ArrayRows, stream: Stream) -> Any:

@@ -180,7 +180,7 @@ class GradientRidge:
         rows = self.rows.take(numbers)
         weight = rows.targets()[1]
         ops, d = ops_of(rows.X), rows.X.shape[1]
-        total = ops.zeros((d, d) if full else (d,), rows.X)
+        total = ops.float64_zeros((d, d) if full else (d,), rows.X)
         for part, block in self.parts(rows):
             root = (weight[part] ** 0.5)[:, None]
             for gradient in self.gradients(weights, block):
@@ -226,7 +226,7 @@ def mean_products(
 ) -> np.ndarray:
     """Return the mean over rows of products of two fits' gradients, per column."""
     weight = rows.targets()[1]
-    total = ops_of(rows.X).zeros(rows.X.shape[1], rows.X)
+    total = ops_of(rows.X).float64_zeros(rows.X.shape[1], rows.X)
     for part, block in first[0].parts(rows):
         pairs = (ridge.gradients(weights, block) for ridge, weights in (first, second))
         for one, other in zip(*pairs, strict=True):

@@ -34,10 +34,10 @@ _FIRST_SPREADS = (4, 6, 8)
 _POWERS = (0.5, 1.0, 2.0)
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
-_MOST_SEARCHED = 10_000
-_MOST_DIFFERENTIATED = 20_000
+_MAX_SEARCHED = 10_000
+_MAX_DIFFERENTIATED = 20_000
 # Up to this many rows, all folds are held out in turn; above, only one.
-_MOST_FOLDED = 1000
+_MAX_FOLDED = 1000
 _FOLDS = 5
 # Steps of both kinds of metric before only the better one continues, and steps without
 # a gain before it stops.
@@ -45,8 +45,8 @@ _COMPARED = 2
 _PATIENCE = 2
 # Standard errors by which a fit (the best of many) must be better than the mean of the
 # targets, and by which a step must be better than standardised columns.
-_LEAST_SIGNAL = 3.0
-_LEAST_GAIN = 1.0
+_MIN_SIGNAL = 3.0
+_MIN_GAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
     With heavy-tailed squared losses no difference of means may be significant: if half
     of the variance is explained, it is enough that most rows improve.
     """
-    if _gain(losses, constant) > _LEAST_SIGNAL:
+    if _gain(losses, constant) > _MIN_SIGNAL:
         return True
     share = float((losses < constant).mean())
     signs = (2 * share - 1) * math.sqrt(len(losses))
-    return signs > _LEAST_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
+    return signs > _MIN_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,9 @@ class Search:
     def gradients(self, ridge: GradientRidge, weights: Any, full: bool) -> np.ndarray:
         """Return G of a fit in the standardised columns, or its diagonal."""
         numbers = np.arange(ridge.rows.n_rows)
-        if len(numbers) > _MOST_DIFFERENTIATED:
+        if len(numbers) > _MAX_DIFFERENTIATED:
             generator = self.stream.child("gradients").generator()
-            drawn = generator.choice(len(numbers), _MOST_DIFFERENTIATED, replace=False)
+            drawn = generator.choice(len(numbers), _MAX_DIFFERENTIATED, replace=False)
             numbers = np.sort(drawn)
         return ridge.outer_products(weights, numbers, full)
 
@@ -299,7 +299,7 @@ class Search:
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
         history = [trial.error / float(constant.mean()) for trial in path]
         kept = int(np.argmin(history))
-        if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
+        if _gain(path[kept].losses, path[0].losses) < _MIN_GAIN:
             kept = 0
         learned = _has_signal(path[kept].losses, constant)
         return Found(full, path[: kept + 1], squares, history, learned)
@@ -324,9 +324,9 @@ class Search:
 def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
     """Return the rows for the search, without those of weight 0."""
     numbers = np.arange(rows.n_rows)
-    if rows.n_rows > _MOST_SEARCHED:
+    if rows.n_rows > _MAX_SEARCHED:
         generator = stream.child("searched").generator()
-        numbers = np.sort(generator.choice(rows.n_rows, _MOST_SEARCHED, replace=False))
+        numbers = np.sort(generator.choice(rows.n_rows, _MAX_SEARCHED, replace=False))
     sample = rows.take(numbers)
     if sample.weight is None or bool((sample.weight > 0).all()):
         return sample
@@ -350,6 +350,6 @@ def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
     for train, held in folds.split(X, groups=groups):
         inverse = np.unique(groups[held], return_inverse=True)[1]
         splits.append(_Split(rows.take(train), rows.take(held), inverse))
-        if groups.max() >= _MOST_FOLDED:
+        if groups.max() >= _MAX_FOLDED:
             break
     return splits

@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import forget
 from randkern._random import Stream
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_components,
     check_count,
@@ -34,7 +35,7 @@ from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
-MOST_EXACT_ROWS = 20_000
+MAX_EXACT_ROWS = 20_000
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -43,12 +44,12 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     # dividing weights by the largest of each target brings them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
-    size = ops_of(weights).largest_sizes(weights)
+    size = ops_of(weights).column_max_abs(weights)
     size = size + (size == 0)
     precise = needs_float64(plan)
     like = ops.as_float64(X[:0]) if precise else X
     coef = ops.asarray(weights / size, like)
-    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
+    out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
     for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -63,8 +64,8 @@ def predict_by_rows(
     n_fit = X_fit.shape[0]
     # Kernels that are too large to be factorised are evaluated in the dtype of X.
     ops = ops_of(X)
-    precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
-    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
+    precise = X.dtype.itemsize == 8 or n_fit <= MAX_EXACT_ROWS
+    out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
     for rows in row_blocks(X.shape[0], float64_block_rows(n_fit, at_least=64)):
         part = ops.as_float64(X[rows]) if precise else X[rows]
         gram = kernel._gram(part, X_fit, precise=precise)
@@ -78,7 +79,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "n_components": [
-            Interval(Integral, 1, MOST_COMPONENTS, closed="both"),
+            Interval(Integral, 1, MAX_COMPONENTS, closed="both"),
             "array-like",
             None,
         ],
@@ -134,7 +135,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     ) -> None:
         """Resolve the kernel on X and draw its features."""
         names = getattr(self, "feature_names_in_", None)
-        kernel = self._given_kernel if kernel is None else kernel
+        kernel = self._kernel_or_default if kernel is None else kernel
         self.kernel_ = resolve_kernel(
             kernel, X, sample_weight, stream, names, self.table_encoder_
         )
@@ -144,8 +145,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         """Draw the features of the resolved kernel; delete what an earlier fit kept."""
-        for name in ("coef_", "dual_coef_", "X_fit_", "cells_"):
-            self.__dict__.pop(name, None)
+        forget(self, "coef_", "dual_coef_", "X_fit_", "cells_")
         self.plan_ = None
         if self.n_components is None or self.features == "local":
             return

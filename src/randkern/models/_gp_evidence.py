@@ -127,7 +127,7 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
-        left = kernel._diag(X) - ops.squared_norms(evaluate(plan, X))
+        left = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
         weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
     return ArrayRows(rows.X, rows.Y, weight)
 
@@ -281,7 +281,7 @@ class RowPosterior:
         right = root[:, None] * Y - below.T @ before
         size = size_of(weight, precisions)
         corner, _, more = _normal(own - below.T @ below, right, size, noise)
-        above = ops.zeros(below.shape, below)
+        above = ops.float64_zeros(below.shape, below)
         factor = ops.concatenate(
             [ops.hstack([self.factor, above]), ops.hstack([below.T, corner])]
         )

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, forget
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._validation import Rows, check_count
@@ -20,7 +20,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import (
-    MOST_EXACT_ROWS,
+    MAX_EXACT_ROWS,
     FeatureModel,
     check_same_device,
 )
@@ -40,7 +40,7 @@ from randkern.models.normal_equations import (
     normal_equations_of,
 )
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Solution
+from randkern.solvers import ITERATIVE, SGD, Checkpoint, IterativeSolver, Solution
 
 _FEATURE_BLOCK = 2048
 
@@ -53,7 +53,7 @@ class KernelRidge(IterativeRidge):
         # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "features": [StrOptions({"random", "nystrom", "local"})],
-        "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
+        "solver": [StrOptions({"auto", "cholesky", *ITERATIVE}), IterativeSolver],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
     }
@@ -227,13 +227,14 @@ class KernelRidge(IterativeRidge):
         if (self._dual_bytes if is_dual else self._primal_bytes)(rows) > limit:
             return True
         if self.plan_ is None:
-            return n > MOST_EXACT_ROWS
+            return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
         return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
     def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
         self.solution_ = solution
-        self.__dict__.update(self._fitted(weights, intercept))
+        for name, value in self._fitted(weights, intercept).items():
+            setattr(self, name, value)
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
@@ -249,7 +250,8 @@ class KernelRidge(IterativeRidge):
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier fit, except for those of `_draw`."""
-        for name in (
+        forget(
+            self,
             "_statistics",
             "_streaming",
             "solution_",
@@ -257,8 +259,7 @@ class KernelRidge(IterativeRidge):
             "calibration_offset_",
             "_left_out_sizes",
             "_left_out_weight",
-        ):
-            self.__dict__.pop(name, None)
+        )
 
     def _check_primal_memory(self, rows: TrainingData, limit: int) -> None:
         D = self._plan.n_components
@@ -307,7 +308,7 @@ class KernelRidge(IterativeRidge):
         order = None
         if len(chosen) < n:
             # Rows to be left out come last, where leaving them out is nearly free.
-            last = ops.zeros(n, rows.Y)
+            last = ops.float64_zeros(n, rows.Y)
             last[chosen] = 1.0
             order = ops.xp.argsort(last, stable=True)
             rows = rows.take(order)
@@ -334,7 +335,7 @@ class KernelRidge(IterativeRidge):
             self.X_fit_ = X
         else:
             ops = ops_of(X)
-            weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
+            weights = ops.float64_zeros((self.plan_.n_components, dual.shape[1]), X)
             # The sums over columns without the factor, solved with it once.
             raw = self.plan_.raw
             block = ops.as_float64(X) if raw is not self.plan_ else X
@@ -349,8 +350,9 @@ class KernelRidge(IterativeRidge):
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
-        if self.solver == "sgd" or isinstance(self.solver, SGD):
-            self._take_steps(rows)
+        solver = self._iterative_solver()
+        if isinstance(solver, SGD):
+            self._take_steps(rows, solver)
             return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
@@ -379,7 +381,7 @@ class KernelRidge(IterativeRidge):
         """Whether partial_fit has been called since the last fit."""
         return hasattr(self, "_statistics") or hasattr(self, "_streaming")
 
-    def _take_steps(self, rows: ArrayRows) -> None:
+    def _take_steps(self, rows: ArrayRows, solver: SGD) -> None:
         """Take steps of stochastic gradients on new rows."""
         if self.fit_intercept:
             raise ValueError(
@@ -391,13 +393,11 @@ class KernelRidge(IterativeRidge):
             stream = root_stream(self.random_state)
             self._draw(rows.X, rows.weight, stream)
             self._shift = (0.0,) * rows.n_targets
-            solver = self._iterative_solver()
-            assert isinstance(solver, SGD)
             self._streaming = StreamingFit(
                 self._plan, rows, float(self.alpha), stream.child("solver"), solver
             )
         self._streaming, solution = self._streaming.continued(rows)
-        intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)
+        intercept = ops_of(rows.Y).float64_zeros(rows.n_targets, rows.Y)
         self._store(solution, solution.value, intercept)
 
     @all_or_nothing

@@ -34,7 +34,7 @@ from randkern.data.reading import predicted_rows
 from randkern.data.sharded import is_dask, lazily
 
 # Up to this many different integers count as labels if they might also be targets.
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 
 
 class RealTargets:
@@ -239,7 +239,7 @@ class ClassLabels:
             return np.zeros(len(classes))
         ops = ops_of(X)
         position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
-        return ops.to_host(ops.bincount(position, weight, len(classes)))
+        return ops.to_host(ops.float64_bincount(position, weight, len(classes)))
 
     def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         return self._signs_of(X, self._checked(X, y), weight)
@@ -255,7 +255,7 @@ class ClassLabels:
         if len(self.classes_) == 2:
             signs = (2.0 * ops.as_float64(position) - 1.0)[:, None]
         else:
-            signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
+            signs = ops.float64_zeros((len(y), len(self.classes_)), y) - 1.0
             signs[ops.arange(len(y), y), position] = 1.0
         ops = ops_of(X)
         if self._class_weights is not None:
@@ -381,7 +381,7 @@ class TargetsOrLabels:
             discrete = type_of_target(host) in ("binary", "multiclass")
         if not discrete or host.dtype.kind in "mM":
             return None, RealTargets()._seen_in(X, y, weight)
-        if numeric and len(np.unique(host)) > _MOST_CLASSES:
+        if numeric and len(np.unique(host)) > _MAX_CLASSES:
             return None, n_outputs
         found = ClassLabels()._seen_in(X, y, weight)
         return found, n_outputs if numeric else str(host.dtype)
@@ -391,7 +391,7 @@ class TargetsOrLabels:
         dtypes = {dtype for _, dtype in seen if isinstance(dtype, str)}
         n_classes = len({label for each in labels for label in each.totals})
         self._labelled = len(labels) == len(seen) and (
-            bool(dtypes) or 2 <= n_classes <= _MOST_CLASSES
+            bool(dtypes) or 2 <= n_classes <= _MAX_CLASSES
         )
         if dtypes and not self._labelled:
             raise ValueError(

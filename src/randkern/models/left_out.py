@@ -33,7 +33,7 @@ _PROBE_VARIANCE = 0.01
 # ... unless that takes more probes.
 _MAX_PROBES = 16
 # Smaller weights, relative to the largest, are raised to this one in probes.
-_LEAST_WEIGHT = 1e-12
+_MIN_WEIGHT = 1e-12
 # Rows whose hashes are computed at a time.
 _HASHED_ROWS = 65_536
 # No residual is raised more than this many times the mean factor.
@@ -254,7 +254,7 @@ class ProbedRows:
         signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
         probes = ops_of(sample.Y).float64_like(signs, sample.Y)
         if sample.weight is not None:
-            relative = (sample.weight / weight_unit).clip(min=_LEAST_WEIGHT)
+            relative = (sample.weight / weight_unit).clip(min=_MIN_WEIGHT)
             probes = probes / relative[:, None] ** 0.5
         return cls(left_out, probes, rows.n_rows)
 

@@ -33,8 +33,8 @@ _GRAM_TILES = 6
 
 # Rows per block of features for products with few columns: in smaller blocks, the sums
 # of the second product cost more than they save.
-_LEAST_ROWS = 128
-_MOST_ROWS = 4096
+_MIN_ROWS = 128
+_MAX_ROWS = 4096
 # Rows of the smallest blocks, if memory is short.
 FEWEST_ROWS = 16
 # Blocks of columns of the kernel's values at landmarks, in float64, while features are
@@ -88,7 +88,7 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
     """
     thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
-    n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+    n_rows = min(_MAX_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_MIN_ROWS))
     sizes = []
     while n_rows > FEWEST_ROWS:
         sizes.append(n_rows)

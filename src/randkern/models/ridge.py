@@ -186,7 +186,7 @@ class KernelRidgeRegressor(
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
         ops = ops_of(Y)
-        share = ops.ones(len(Y), Y) if weight is None else weight
+        share = ops.float64_ones(len(Y), Y) if weight is None else weight
         share = share / share.sum()
         spread = share @ (Y - share @ Y) ** 2
         spread[spread == 0] = 1.0

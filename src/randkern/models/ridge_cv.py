@@ -16,6 +16,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from randkern._fitting import forget
 from randkern._memory import check_memory
 from randkern._random import Stream
 from randkern.backend.namespace import ops_of
@@ -90,8 +91,7 @@ class _ChoosesAlpha(KernelRidge):
 
     def _forget(self) -> None:
         super()._forget()
-        for name in ("alpha_", "best_score_", "cv_results_"):
-            self.__dict__.pop(name, None)
+        forget(self, "alpha_", "best_score_", "cv_results_")
 
     def _solve(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
@@ -149,7 +149,7 @@ class _ChoosesAlpha(KernelRidge):
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
-            dual = ops.zeros((X.shape[0], used.n_targets), X)
+            dual = ops.float64_zeros((X.shape[0], used.n_targets), X)
             dual[kept] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
@@ -391,7 +391,7 @@ def _on_host(array: Any) -> Any:
 
 def _scale_of(Y: Any) -> float:
     """Return a power of two near the largest target if its square overflows."""
-    sizes = ops_of(Y).to_host(ops_of(Y).largest_sizes(Y))
+    sizes = ops_of(Y).to_host(ops_of(Y).column_max_abs(Y))
     largest = float(sizes.max(initial=0.0))
     if (sizes[sizes > 0] < largest / SQUARABLE).any():
         raise ValueError(

@@ -412,11 +412,6 @@ def _process_values(
     return values, variances.clip(0.0) ** 0.5 * scale
 
 
-def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
-    """Return the probabilities of a Gaussian process under Laplace's approximation."""
-    return model._mean_probabilities(*_process_moments(model, X))
-
-
 def _scores(model: Any, inputs: list[Traced]) -> Any:
     """Return the decision function of a classifier, one column per class."""
     if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
@@ -436,7 +431,8 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
-        return _process_probabilities(model, _rows(inputs))
+        # Under Laplace's approximation.
+        return model._mean_probabilities(*_process_moments(model, _rows(inputs)))
     return _scores(model, inputs)
 
 

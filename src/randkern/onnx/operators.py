@@ -130,8 +130,10 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
         projection = factor.projection
         if isinstance(projection, Streamed):  # the same, with a stored matrix
             projection = Dense(
-                *(projection.stream, projection.n_draws),
-                *(projection.width, projection.law),
+                projection.stream,
+                projection.n_draws,
+                projection.width,
+                projection.law,
             )
         if isinstance(projection, SkeletonPaths):
             drawn, angle = skeleton_draws(projection, block), None

@@ -82,8 +82,8 @@ def with_lit_bits(X: Rows, n_lit: int) -> Rows:
     return np.hstack([X, ones])
 
 
-_MOST_SATURATED = 0.02
-_LEAST_MEAN = 1.0
+_MAX_SATURATED = 0.02
+_MIN_MEAN = 1.0
 
 
 class LightMeter:
@@ -114,10 +114,10 @@ class LightMeter:
         if not self._n:
             return
         share, mean = self._n_saturated / self._n, self._sum / self._n
-        if share > _MOST_SATURATED:
+        if share > _MAX_SATURATED:
             problem = f"{100 * share:.3g} % of the counts of {what} are saturated"
             advice = "shorten the exposure, lower the level"
-        elif mean < _LEAST_MEAN:
+        elif mean < _MIN_MEAN:
             problem = f"the mean count of {what} is {mean:.2g}, lost in rounding"
             advice = "lengthen the exposure, raise the level"
         else:
@@ -251,7 +251,7 @@ class ScatteringMedium:
 
 
 # Smallest share of the mirrors lit by the largest macro-pixels, for a better shape.
-_LEAST_SHARE = 0.95
+_MIN_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ class MirrorLayout:
         elongation = np.maximum(heights, widths) / np.maximum(
             np.minimum(heights, widths), 1
         )
-        large = areas >= _LEAST_SHARE * areas.max()
+        large = areas >= _MIN_SHARE * areas.max()
         best = int(np.argmin(np.where(large, elongation, np.inf)))
         return int(heights[best]), int(widths[best])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from randkern._random import root_stream
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_choice,
     check_count,
@@ -192,7 +192,7 @@ class SimulatedOPU(SharedDevice):
     ):
         super().__init__()
         self.n_components = check_count(
-            "n_components", n_components, at_most=MOST_COMPONENTS
+            "n_components", n_components, at_most=MAX_COMPONENTS
         )
         self.bits = check_count("bits", bits)
         if bits > 16:

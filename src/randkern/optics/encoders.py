@@ -18,7 +18,7 @@ from randkern._validation import Rows, check_choice, check_count, validate_numbe
 from randkern.data import row_blocks
 
 # Most entries that thresholds are learned from; beyond, evenly spaced rows are used.
-_MOST_ENTRIES = 2**24
+_MAX_ENTRIES = 2**24
 _OTSU_BINS = 256
 _BLOCK_ROWS = 1024
 
@@ -409,7 +409,7 @@ def _in_precision_of(X: Rows, threshold: Any) -> np.ndarray:
 
 def _sampled(X: Rows) -> Rows:
     """Return evenly spaced rows if there are very many entries, else all."""
-    most_rows = max(1, _MOST_ENTRIES // X.shape[1])
+    most_rows = max(1, _MAX_ENTRIES // X.shape[1])
     if X.shape[0] <= most_rows:
         return X
     return X[np.linspace(0, X.shape[0] - 1, most_rows, dtype=int)]

@@ -132,7 +132,7 @@ class KernelChoice:
 def capped(size: int, kernel: Any, n_columns: int) -> int:
     """Return `size`, or the number of features of an exact map if smaller."""
     (term,) = kernel.terms()
-    most = term.most_columns(n_columns)
+    most = term.exact_width(n_columns)
     return size if most is None else min(size, most)
 
 

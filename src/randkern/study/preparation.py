@@ -66,8 +66,14 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
-        *(X_train, y_train, X_test, y_test, dataset.task),
-        *(split, preprocessing, encoder),
+        X_train,
+        y_train,
+        X_test,
+        y_test,
+        dataset.task,
+        split,
+        preprocessing,
+        encoder,
     )
 
 

@@ -84,7 +84,10 @@ def cost_panel(
 ) -> Panel:
     """Return a panel of test error against training time, labelled with D."""
     return Panel(
-        *("train_seconds", "test_error", "method", styles),
+        "train_seconds",
+        "test_error",
+        "method",
+        styles,
         title=title,
         xlabel="seconds: features of the training rows, and fit",
         ticks=None,

@@ -207,7 +207,8 @@ class GaussianProcesses(Experiment):
     )
     panels = (
         Panel(
-            *("seconds", "rmse"),
+            "seconds",
+            "rmse",
             ylabel="test RMSE (standard deviations)",
             extra=_noise,
             **_COMMON,

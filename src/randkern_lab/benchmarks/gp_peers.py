@@ -62,10 +62,16 @@ class GPyTorchProcess:
         self.kernel.base_kernel.lengthscale = X.shape[1] ** 0.5
         self.kernel.outputscale = 1.0
         self.likelihood.noise = NOISE
+
+        def density() -> float:
+            mean, variance = self._moments(rows[held])
+            residual = targets[held].double().numpy() - mean
+            return negative_log_density(residual, variance)
+
         self.steps_, self.out_of_time_ = climb(
             torch.nn.ModuleList([self.model, self.likelihood]),
             loss,
-            lambda: self._density(rows[held], targets[held]),
+            density,
             rate=self.rate,
             every=self.every,
             budget=self.request["budget"],
@@ -127,10 +133,6 @@ class GPyTorchProcess:
             moments = [(law.mean, law.variance) for law in laws]
         mean, variance = map(self.torch.cat, zip(*moments, strict=True))
         return mean.double().numpy(), variance.double().numpy()
-
-    def _density(self, rows: Any, targets: Any) -> float:
-        mean, variance = self._moments(rows)
-        return negative_log_density(targets.double().numpy() - mean, variance)
 
 
 class FourierProcess(GPyTorchProcess):

@@ -155,7 +155,9 @@ class OnGPU(Experiment):
                 plan = self._plan(kernel, d, D, projection)
                 calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
         return self._timed(
-            *("features", calls, {"n": n, "d": d, "n_components": D}),
+            "features",
+            calls,
+            {"n": n, "d": d, "n_components": D},
             lambda value, seconds: {
                 "picoseconds_a_feature": 1e12 * value / (n * D),
                 "share_of_write_bound": seconds["write"] / value,
@@ -208,7 +210,9 @@ class OnGPU(Experiment):
         n, D = self.options.ridge_rows, self.options.ridge_components
         model, small = (
             KernelRidgeClassifier(
-                *(Gaussian((2.0 * 17 * X.shape[1]) ** 0.5), 1e-3, size),
+                Gaussian((2.0 * 17 * X.shape[1]) ** 0.5),
+                1e-3,
+                size,
                 solver=PCG(),
                 random_state=0,
             )

@@ -68,7 +68,10 @@ _landmarks = partial(_cholesky, features="nystrom")
 _LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
     name: Contender(
-        *(label or f"{name} + RidgeClassifier", colour, marker, dashes),
+        label or f"{name} + RidgeClassifier",
+        colour,
+        marker,
+        dashes,
         make=make,
         needs=tuple(needs),
         landmarks=name in ("landmarks", "Nystroem", "falkon"),

@@ -63,7 +63,8 @@ _MOST_KERNEL_ROWS = 20_000
 # Their modules, the beginnings of their names, and what they are asked.
 _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "hgb": (
-        *("sklearn.ensemble", "HistGradientBoosting"),
+        "sklearn.ensemble",
+        "HistGradientBoosting",
         {"categorical_features": "from_dtype"},
     ),
     "lightgbm": ("lightgbm", "LGBM", {"verbosity": -1}),
@@ -371,7 +372,10 @@ class Tables(Experiment):
     listed = (
         *(
             Pivot(
-                *(title, "table", "method", f"{{{measure}:{form}}}"),
+                title,
+                "table",
+                "method",
+                f"{{{measure}:{form}}}",
                 headings={name: style.label for name, style in METHODS.items()},
                 records=partial(_having, measure=measure),
                 where={"kind": kind} if kind else {},

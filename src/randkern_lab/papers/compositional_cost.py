@@ -104,14 +104,18 @@ class CompositionalCost(Experiment):
     listed = (
         Pivot(
             "seconds to draw (of processor time), by side of the image",
-            *("side", "method", "{seconds:.3f} ({cpu_seconds:.3f})"),
+            "side",
+            "method",
+            "{seconds:.3f} ({cpu_seconds:.3f})",
             label=str,
             where=_DRAW,
         ),
         Pivot(
             "D = {n_components:,}: ns per entry of the feature matrix (of processor "
             "time; pixels read, factors per feature)",
-            *("side", "method", _cell),
+            "side",
+            "method",
+            _cell,
             label=str,
             where=_EVALUATE,
             each="n_components",
@@ -119,17 +123,33 @@ class CompositionalCost(Experiment):
     )
     panels = (
         Panel(
-            *(_SIDE, "cpu_nanoseconds", "method", METHODS),
-            *("evaluating, D = {n_components:,}", "", "processor ns per entry"),
+            _SIDE,
+            "cpu_nanoseconds",
+            "method",
+            METHODS,
+            "evaluating, D = {n_components:,}",
+            "",
+            "processor ns per entry",
             where=_LARGEST,
         ),
         Panel(
-            *(_SIDE, "nanoseconds", "method", METHODS, "drawing", "", "ns per draw"),
+            _SIDE,
+            "nanoseconds",
+            "method",
+            METHODS,
+            "drawing",
+            "",
+            "ns per draw",
             where=_DRAW,
         ),
         Panel(
-            *(_SIDE, "pixels", "method", METHODS),
-            *("what grows", "", "different pixels read"),
+            _SIDE,
+            "pixels",
+            "method",
+            METHODS,
+            "what grows",
+            "",
+            "different pixels read",
             where=_LARGEST,
         ),
     )
@@ -188,7 +208,8 @@ class CompositionalCost(Experiment):
         if method not in _SKELETONS:
             X = embed(X)
         features = randkern.RandomFeatures(
-            *(self._kernel(method, side, merged=True), size),
+            self._kernel(method, side, merged=True),
+            size,
             projection=FOURIER.get(method, "auto"),
             random_state=self.options.seed,
         )

@@ -167,25 +167,34 @@ class CompositionalStructure(Experiment):
     listed = (
         Pivot(
             "{data}, {n_train:,} training rows: test error in % (s of fit)",
-            *(("n_components", "n_train"), "curve"),
+            ("n_components", "n_train"),
+            "curve",
             "{test_error:.2p} ({fit_seconds:.1f})",
             where={"measure": "features"},
         ),
         Pivot(
             "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
-            *("n_train", "{curve}, {regime}", "test_error"),
+            "n_train",
+            "{curve}, {regime}",
+            "test_error",
             records=growing,
             each="loss",
         ),
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve", CURVES, "{data}: ridge"),
+            "n_components",
+            "test_error",
+            "curve",
+            CURVES,
+            "{data}: ridge",
             where={"measure": "features"},
             log="x",
         ),
         Panel(
-            *("n_train", "test_error", ("curve", "regime")),
+            "n_train",
+            "test_error",
+            ("curve", "regime"),
             {
                 (curve, regime): Style(
                     f"{curve}, {regime}", CURVES[curve].colour, *marker_and_dashes
@@ -204,7 +213,8 @@ class CompositionalStructure(Experiment):
     def prepare(self) -> Case:
         options = self.options
         self.images = images = load_circle_images(
-            *(options.data, options.data_dir),
+            options.data,
+            options.data_dir,
             n_train=max(options.n, *options.growth),
             n_test=options.n_test,
             seed=options.seed,

@@ -146,7 +146,10 @@ class CompositionalTables(Experiment):
     listed = (
         Pivot(
             "test error in %, means over {arguments[repeats]} splits",
-            *(("data", "n_components"), "method", "{test_error:.1p}", METHODS),
+            ("data", "n_components"),
+            "method",
+            "{test_error:.1p}",
+            METHODS,
             records="means",
         ),
         Pivot(
@@ -154,7 +157,8 @@ class CompositionalTables(Experiment):
                 f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
                 "% interval)"
             ),
-            *(("data", "n_components"), "method"),
+            ("data", "n_components"),
+            "method",
             "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
             METHODS,
             records="differences",

@@ -141,12 +141,16 @@ class FourierSVM(Experiment):
         Pivot(
             "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
             "fit (test accuracy)",
-            *("n_train", "method", "{cpu_seconds:.2f} ({accuracy:.4f})"),
+            "n_train",
+            "method",
+            "{cpu_seconds:.2f} ({accuracy:.4f})",
             **_ROWS,
         ),
         Pivot(
             "{dataset}, soft margins, {n_train:,} rows: test accuracy",
-            *("n_components", "{kernel}, {map}", _ACCURACY),
+            "n_components",
+            "{kernel}, {map}",
+            _ACCURACY,
             **_SOFT,
         ),
         Listing(
@@ -168,7 +172,10 @@ class FourierSVM(Experiment):
         Panel("n_train", "cpu_seconds", "method", METHODS, "{dataset}", **_ROWS),
         Panel("n_train", _ACCURACY, "method", METHODS, "{dataset}", **_ROWS),
         Panel(
-            *("n_components", _ACCURACY, ("kernel", "map"), _MAPS),
+            "n_components",
+            _ACCURACY,
+            ("kernel", "map"),
+            _MAPS,
             "{dataset}: features",
             **_SOFT,
         ),
@@ -256,8 +263,10 @@ class FourierSVM(Experiment):
             return _scored(SVC(C=task.penalty, gamma=gamma, cache_size=1000), task, n)
         model = make_classifier(
             KERNELS[case.get("kernel") or case["method"]]("scale"),
-            *(task.penalty, case["n_components"]),
-            *(case.get("fourier"), case.get("seed", 0)),
+            task.penalty,
+            case["n_components"],
+            case.get("fourier"),
+            case.get("seed", 0),
         )
         if case["measure"] == "certificate":
             return _certificate(model, task)

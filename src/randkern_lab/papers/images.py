@@ -110,10 +110,14 @@ def load_binary_images(
     known = ("mnist", "fashion-mnist")
     family = next((f for f in known if dataset.name.startswith(f)), "")
     return Images(
-        *(dataset.name, dataset.image_shape),
-        *(binarizer.transform(whole.X_train), whole.y_train),
-        *(binarizer.transform(whole.X_test), whole.y_test),
-        *(family, float(threshold)),
+        dataset.name,
+        dataset.image_shape,
+        binarizer.transform(whole.X_train),
+        whole.y_train,
+        binarizer.transform(whole.X_test),
+        whole.y_test,
+        family,
+        float(threshold),
     )
 
 

@@ -114,7 +114,9 @@ class KitchenSinks(Experiment):
         Pivot(
             "root mean square error against the exact process, {arguments[repeats]} "
             "draws each",
-            *("n_components", "{transform}: {what}", _SQUARE),
+            "n_components",
+            "{transform}: {what}",
+            _SQUARE,
             records=squares,
         ),
         Listing(
@@ -135,7 +137,10 @@ class KitchenSinks(Experiment):
             for convention, transform in _TRANSFORMS.items()
         ),
         Panel(
-            *("n_components", _SQUARE, ("convention", "what"), _STYLES),
+            "n_components",
+            _SQUARE,
+            ("convention", "what"),
+            _STYLES,
             "against the exact process",
             records=squares,
         ),
@@ -210,7 +215,9 @@ class KitchenSinks(Experiment):
 
     def _process(self, size: int | None, seed: int, optimizer: Any = None) -> Any:
         return randkern.GaussianProcessRegressor(
-            *(self.kernel, self.options.noise, size),
+            self.kernel,
+            self.options.noise,
+            size,
             optimizer=optimizer,
             projection="dense",
             random_state=seed,

@@ -80,11 +80,13 @@ CURVES: Mapping[str, tuple[str, str, Style]] = {
     ),
     "device-4": ("optical:4", "", Style("device, m = 4, our bias", "red", "^", *_OUR)),
     "device-2-own": (
-        *("optical:2", "real_opu_2"),
+        "optical:2",
+        "real_opu_2",
         Style("device, m = 2, no bias", "blue", "x", ":"),
     ),
     "device-4-own": (
-        *("optical:4", "real_opu_4"),
+        "optical:4",
+        "real_opu_4",
         Style("device, m = 4, no bias", "red", "+", ":"),
     ),
 }
@@ -176,12 +178,18 @@ class OpticalRidge(Experiment):
         Pivot(
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
             "{rule}",
-            *("n_components", "curve", "test_error", tuple(CURVES)),
+            "n_components",
+            "curve",
+            "test_error",
+            tuple(CURVES),
             each="rule",
         ),
         Pivot(
             "seconds of fit, features included",
-            *("n_components", "curve", "fit_seconds", tuple(CURVES)),
+            "n_components",
+            "curve",
+            "fit_seconds",
+            tuple(CURVES),
         ),
         Listing(
             "test error in %, published on Fashion-MNIST, and the difference in points",
@@ -193,7 +201,9 @@ class OpticalRidge(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve"),
+            "n_components",
+            "test_error",
+            "curve",
             {curve: style for curve, (*_, style) in CURVES.items()},
             "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
             where={"rule": itemgetter(0)},
@@ -271,7 +281,9 @@ class OpticalRidge(Experiment):
         self, kernel: Any, alpha: float, case: Case, X: Any, y: Any, X_test: Any
     ) -> Case:
         model = randkern.KernelRidgeClassifier(
-            *(kernel, alpha, case["n_components"]),
+            kernel,
+            alpha,
+            case["n_components"],
             solver=PCG(tol=_TOL, max_iter=2000) if case["rule"] == "solved" else "auto",
             fit_intercept=True,
             memory_limit=self.options.memory_limit,

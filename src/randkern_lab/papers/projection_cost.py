@@ -113,14 +113,20 @@ class ProjectionCost(Experiment):
         Pivot(
             f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
             "{published[0][batch]:,} rows, published)",
-            *("n_components", "method", f"{{{quantity}:number}}"),
+            "n_components",
+            "method",
+            f"{{{quantity}:number}}",
             records=partial(counted, quantity=quantity),
         )
         for quantity in _QUANTITIES
     )
     panels = tuple(
         Panel(
-            *("n_components", "cost", "method", _STYLES, title),
+            "n_components",
+            "cost",
+            "method",
+            _STYLES,
+            title,
             ylabel=f"{quantity} for 1,000 rows",
             ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
             records=partial(costs, quantity=quantity),

@@ -58,7 +58,8 @@ METHODS: Mapping[str, tuple[str | None, str | None, Style]] = {
     "linear": ("linear", "linear", Style("linear", "grey")),
     "fourier": ("rbf_fourier", "rbf_kernel_limit", Style("Fourier", "black")),
     "optical-2": (
-        *("simulated_optical", "simulated_optical_kernel_limit"),
+        "simulated_optical",
+        "simulated_optical_kernel_limit",
         Style("optical, m = 2", "blue"),
     ),
     "optical-4": (None, None, Style("optical, m = 4", "red")),
@@ -178,7 +179,8 @@ class TransferLearning(Experiment):
         """Load and standardise features, hold out rows, choose the threshold."""
         options = self.options
         self.data = load_features(
-            *(options.layer, options.data_dir),
+            options.layer,
+            options.data_dir,
             network=options.network,
             scratch=options.scratch,
             quick=options.quick,
@@ -310,7 +312,9 @@ class TransferLearning(Experiment):
         self, kernel: Any, size: Any, alpha: float, X: Any, y: Any, X_test: Any
     ) -> Case:
         model = randkern.KernelRidgeClassifier(
-            *(kernel, alpha, size),
+            kernel,
+            alpha,
+            size,
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,

@@ -31,8 +31,22 @@ _CHANGING = ("fit_transform", "partial_fit", "solve", "fit")
 NAMED_ERRORS = (ValueError, TypeError, ImportError, MemoryError, NotImplementedError)
 #: What a message may name besides the class and its parameters.
 _WORDS = (
-    *("X", "y", "rows", "row", "labels", "classes", "targets", "column", "columns"),
-    *("Dask", "RowBlocks", "dask", "array", "DataFrame", "exact kernel", "blocks"),
+    "X",
+    "y",
+    "rows",
+    "row",
+    "labels",
+    "classes",
+    "targets",
+    "column",
+    "columns",
+    "Dask",
+    "RowBlocks",
+    "dask",
+    "array",
+    "DataFrame",
+    "exact kernel",
+    "blocks",
 )
 # Attributes of which a fit has one or the other: of random features, and of rows.
 _OF_FEATURES, _OF_ROWS = ("coef_", "precision_factor_"), ("dual_coef_",)

@@ -28,7 +28,8 @@ def cases(
     """Return the estimators at all sizes whose work, n·D·min(n, D), is at most that."""
     found = []
     for name, cls in estimators().items():
-        columns = widths if _has_components(cls) else [None]
+        has_components = "n_components" in cls._get_param_names()
+        columns = widths if has_components else [None]
         for n in sizes:
             for width in columns:
                 if (width or 1) * n * min(n, width or 1) <= most_work:
@@ -74,10 +75,6 @@ def estimator(request: dict[str, Any]) -> dict[str, Any]:
         steps.take(f"{size}: fit", fitted, may_refuse=True)
         steps.take(f"{size}: documented names", answered)
     return {"records": steps.records}
-
-
-def _has_components(cls: type) -> bool:
-    return "n_components" in cls._get_param_names()  # type: ignore[attr-defined]
 
 
 def _arguments(cls: Any, width: int, request: dict[str, Any]) -> dict[str, Any]:

@@ -178,8 +178,16 @@ def fit(request: dict[str, Any]) -> dict[str, Any]:
     def fitted() -> str:
         limit = request["time_limit"]
         ran = succeeded(
-            *("fit", table.train_file, "--target", "target", "--test", table.test_file),
-            *("--time-limit", limit, "--out", table.path("fit")),
+            "fit",
+            table.train_file,
+            "--target",
+            "target",
+            "--test",
+            table.test_file,
+            "--time-limit",
+            limit,
+            "--out",
+            table.path("fit"),
         )
         # What predictions say of rows that belong together is read by `predict`.
         table.path("warnings.txt").write_text(ran.errors, encoding="utf-8")
