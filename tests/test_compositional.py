@@ -588,7 +588,7 @@ def test_compare_has_compositional_kernels():
     kernel = choice.build(2.0).resolve(CIRCLE_ROWS)
     assert kernel.skeleton.depth == 3
     assert repr(kernel.skeleton.graph.bases[0]) == "gaussian(0.5)"
-    with pytest.raises(ValueError, match="must be whole"):
+    with pytest.raises(ValueError, match="must be an integer"):
         parse_kernel("compositional:1.5")
 
 

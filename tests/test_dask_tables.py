@@ -156,7 +156,7 @@ def test_results_of_several_columns(frame, table):
     targets = np.column_stack([frame["y"], frame["a"]])
     both = rk.KernelRidgeRegressor(**OPTIONS).fit(rows, targets)
     np.testing.assert_allclose(both.predict(lazy).compute(), both.predict(rows))
-    with pytest.raises(ValueError, match="fit a model for each"):
+    with pytest.raises(ValueError, match="fit one model per target"):
         both.predict_interval(lazy)
     features = rk.RandomFeatures(**OPTIONS).fit(lazy)
     Z = features.transform(lazy)

@@ -256,3 +256,45 @@ def test_small_private_functions_are_used_more_than_once():
         and uses[node.name] == calls[node.name] == 1
     }
     check_exceptions(violations, SMALL_FUNCTIONS, "inline functions that are used once")
+
+
+# -- scikit-learn ------------------------------------------------------------------
+
+
+def private_imports(tree: ast.AST) -> list[int]:
+    """Lines that import what is private in scikit-learn."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("sklearn")
+        and any(
+            part.startswith("_") or part == "externals"
+            for alias in node.names
+            for part in [*(node.module or "").split("."), alias.name]
+        )
+    ]
+
+
+PRIVATE_IMPORTS = {
+    "randkern/_sklearn.py",
+    "randkern/backend/torch_ops.py",  # the namespace of tensors, which imports PyTorch
+    # Files that others were changing when this test was written.
+    "randkern/_validation.py",
+    "randkern/models/_gp_model.py",
+    "randkern/models/gaussian_process.py",
+    "randkern/models/gaussian_process_classifier.py",
+    "randkern/models/logistic.py",
+    "randkern/models/svc.py",
+    "randkern/models/svr.py",
+    "randkern/tabular/base.py",
+    "randkern/tabular/encoder.py",
+    "randkern/tabular/estimators.py",
+    "randkern/tabular/learning.py",
+    "randkern/tabular/model.py",
+}
+
+
+def test_one_file_imports_what_is_private_in_scikit_learn():
+    violations = {name_of(path) for path in ALL_FILES if private_imports(TREES[path])}
+    check_exceptions(violations, PRIVATE_IMPORTS, "import it from randkern._sklearn")

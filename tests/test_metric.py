@@ -328,7 +328,7 @@ def test_tensors():
 
 def test_streams_of_labels_and_numbers_are_refused():
     blocks = [(X[:120], Y[:120]), (X[120:], np.where(Y[120:] > 0, "a", "b"))]
-    with pytest.raises(ValueError, match="make all blocks alike"):
+    with pytest.raises(ValueError, match="use the same"):
         learner().fit(rk.RowBlocks(blocks))
     with pytest.raises(ValueError, match="needs all rows in memory"):
         learner(n_components=None).fit(rk.RowBlocks([(X, Y)]))

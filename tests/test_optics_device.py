@@ -366,7 +366,7 @@ def test_before_the_first_row():
     for use in (device.matrix, lambda: device.gain, lambda: device.layout):
         with pytest.raises(ValueError, match=r"call calibrate\(X\)"):
             use()
-    with pytest.raises(ValueError, match="frame must not be negative"):
+    with pytest.raises(ValueError, match="frame must be a non-negative integer"):
         device.transform([[1]], frame=-1)
 
 

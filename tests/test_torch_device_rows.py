@@ -205,11 +205,11 @@ def test_what_takes_no_parts(table):
     with pytest.raises(TypeError, match="array_api_dispatch=True"):
         fit().fit(rows, y)
     with dispatch():
-        with pytest.raises(ValueError, match=r"'pcg' on Dask and on several devices"):
+        with pytest.raises(ValueError, match=r"needs all rows in one process"):
             fit(solver=SGD()).fit(rows, y)
         with pytest.raises(ValueError, match="exact kernel"):
             fit(n_components=None).fit(rows, y)
-        with pytest.raises(ValueError, match="rows in one place"):
+        with pytest.raises(ValueError, match="all rows in one process"):
             fit(solver=PCG(validation_fraction=0.1)).fit(rows, y)
         with pytest.raises(ValueError, match="inconsistent"):
             fit().fit(rows, y[:-1])
@@ -217,7 +217,7 @@ def test_what_takes_no_parts(table):
             fit().fit(rows)
         with pytest.raises(MemoryLimitError):
             fit(solver="cholesky", memory_limit=1000).fit(rows, y)
-        with pytest.raises(ValueError, match="on rows in memory"):
+        with pytest.raises(ValueError, match="all rows in memory"):
             rk.KernelRidgeRegressorCV().fit(rows, y)
         with pytest.raises(TypeError, match="DeviceRows cannot be converted"):
             rk.RandomFeatures().fit(rows)

@@ -189,7 +189,7 @@ def test_states_of_other_draws_are_refused():
     whole.load_state_dict(state)
     for options in ({"random_state": 1}, {"projection": "dense"}):
         other = layer(**options)
-        with pytest.raises(ValueError, match="another draw of random features"):
+        with pytest.raises(ValueError, match="other random features"):
             other.load_state_dict(state)
 
 

@@ -18,8 +18,8 @@ import scipy.optimize
 import scipy.sparse as sp
 import scipy.special
 from scipy.linalg.lapack import dpotri, dpstrf, dtpqrt
-from sklearn.externals.array_api_compat import numpy as array_namespace
 
+from randkern._sklearn import numpy_namespace
 from randkern.backend import (
     counter,
     cpu,
@@ -348,7 +348,7 @@ def _solved(algebra, factor, right, *args, **kwargs):
 class NumpyAlgebra(ArrayAlgebra):
     """LAPACK, on one thread where that takes little time."""
 
-    xp = array_namespace
+    xp = numpy_namespace
 
     def column_products(self, X, Y):
         """Return Σ_i x_ij y_ij for every column j."""
@@ -364,7 +364,10 @@ class NumpyAlgebra(ArrayAlgebra):
         """
         matrix = np.require(matrix, float, ["C", "W"])
         if not factorise_upper(matrix):
-            raise np.linalg.LinAlgError("the matrix is not positive to rounding.")
+            raise np.linalg.LinAlgError(
+                "the matrix is not positive definite in floating point; increase the "
+                "penalty."
+            )
         for start in range(0, len(matrix), _ROWS):
             block = matrix[start : start + _ROWS, : start + _ROWS]
             block[:] = np.triu(block, start)
@@ -430,7 +433,9 @@ class NumpyAlgebra(ArrayAlgebra):
         # The transpose is Fortran-ordered, so that nothing is copied.
         factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
         if info < 0:
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+            raise np.linalg.LinAlgError(
+                "the Gram matrix has values that are not finite; scale the input down."
+            )
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))
         for start in range(0, len(gram), _ROWS):  # avoids a third matrix
@@ -484,7 +489,7 @@ _MAPPED_ROWS = 32
 class NumpyOps(ArrayOps):
     """NumPy's primitives, and loops compiled by Numba."""
 
-    xp, special = array_namespace, scipy.special
+    xp, special = numpy_namespace, scipy.special
     algebra = NumpyAlgebra()
     duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
     sparse = sparse_phases

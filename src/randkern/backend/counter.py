@@ -248,7 +248,7 @@ def random_matrix(
     if law not in LAWS:
         raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
     if not 0 <= key < 2**64:
-        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
+        raise ValueError(f"key must be between 0 and 2**64 - 1, got {key}.")
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}.")
     if row_start < 0 or col_start < 0 or col_stop > 2**34:

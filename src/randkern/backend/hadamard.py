@@ -174,8 +174,8 @@ class StructuredRows:
             items = first + start, first + stop, rows_per_item
             bias_column = d if self.bias else None
             scratch = _scratch(parts, program.n_vectors, bias_column, X.dtype)
-            given = parts, items, kind, rows, draws, results
-            compute_features(*given, tuple(program), scratch)
+            settings = parts, items, kind, rows, draws, results
+            compute_features(*settings, tuple(program), scratch)
 
         stages = 3 * p * p.bit_length() * rows_per_item * len(parts)
         tile_bytes = program.n_vectors * CACHE_LINE * len(parts)

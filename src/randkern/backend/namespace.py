@@ -43,5 +43,5 @@ def empty_on(device: str, dtype: Any) -> Any:
         devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"device={device!r} cannot be used ({reason}); there are {devices}."
+            f"device={device!r} cannot be used ({reason}); expected one of {devices}."
         ) from error

@@ -204,7 +204,7 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
     check_out(out, (n, m))
     if Y.shape[1] != d:
         raise ValueError(
-            f"X and Y must have as many columns, got {d} and {Y.shape[1]}."
+            f"X and Y must have the same number of columns, got {d} and {Y.shape[1]}."
         )
     if out.size == 0:
         return

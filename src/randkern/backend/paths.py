@@ -204,7 +204,7 @@ def _sort(packed, n):
 def _merge(tables, packed, n):
     """Sort symbols and merge equal ones in place; return how many remain."""
     _sort(packed, n)
-    kept = 0
+    selected = 0
     i = 0
     while i < n:
         symbol = packed[i] >> 32
@@ -218,9 +218,9 @@ def _merge(tables, packed, n):
         if merging == CYCLE:
             exponent %= tables.modulus[symbol]
         if exponent != 0:
-            packed[kept] = (symbol << 32) + exponent + _ZERO
-            kept += 1
-    return kept
+            packed[selected] = (symbol << 32) + exponent + _ZERO
+            selected += 1
+    return selected
 
 
 @_compiled

@@ -110,7 +110,10 @@ class TorchAlgebra(ArrayAlgebra):
     def lower_factor(self, matrix):
         factor, info = torch.linalg.cholesky_ex(matrix.T)
         if int(info):
-            raise np.linalg.LinAlgError("the matrix is not positive definite.")
+            raise np.linalg.LinAlgError(
+                "the matrix is not positive definite in floating point; increase the "
+                "penalty."
+            )
         return factor
 
     def factor_solve(self, factor, right):
@@ -164,7 +167,9 @@ class TorchAlgebra(ArrayAlgebra):
         left = gram.diagonal().clone()
         pivots = torch.zeros(n, dtype=torch.int64, device=gram.device)
         if not bool(torch.isfinite(left).all()):
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+            raise np.linalg.LinAlgError(
+                "the Gram matrix has values that are not finite; scale the input down."
+            )
         least = n * _EPS * float(left.max())
         for rank in range(n):
             pivot = left.argmax()

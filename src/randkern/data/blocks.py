@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
-from sklearn.utils.validation import _num_samples
 
 from randkern._extras import import_extra
+from randkern._sklearn import num_samples
 from randkern._validation import check_count, is_tensor
 from randkern.data.training_data import ArraySource
 from randkern.exceptions import DataFileError, RowsChangedError
@@ -47,7 +47,7 @@ class RowBlock:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return _num_samples(self.X)
+        return num_samples(self.X)
 
 
 class RowBlocks:
@@ -491,7 +491,7 @@ def checked_length(block: RowBlock, where: str) -> int:
         if part is None and name != "X":
             continue
         try:
-            lengths[name] = _num_samples(part)
+            lengths[name] = num_samples(part)
         except TypeError:
             raise TypeError(
                 f"{name} of {where} is a {type(part).__name__}, expected an array "

@@ -445,17 +445,17 @@ def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
     """Apply functions to a partition; return arrays on the host."""
     (device, keep), steps, function, args = shared
 
-    def made() -> Any:
-        here = rows if device is None else rows.on(device, keep)
-        made = _changed(here, _unpickled(steps))
-        return placed(function(made, *args), np.empty(0))
+    def created() -> Any:
+        current = rows if device is None else rows.on(device, keep)
+        created = _changed(current, _unpickled(steps))
+        return placed(function(created, *args), np.empty(0))
 
-    return on_one_thread(made)
+    return on_one_thread(created)
 
 
 def _changed(made: Any, steps: tuple[_Step, ...]) -> Any:
-    for change, given in steps:
-        made = change(made, *given)
+    for change, settings in steps:
+        made = change(made, *settings)
     return made
 
 

@@ -48,7 +48,7 @@ class TrainingData:
     like : array
         An array of the dtype of the rows, on the device of their sums.
     in_memory : bool
-        Whether all rows are a single array of this process: see :meth:`whole`.
+        Whether all rows are a single array of this process: see :meth:`as_arrays`.
     in_one_place : bool
         Whether this process reads the rows itself, so that it can shuffle them.
     """
@@ -65,7 +65,7 @@ class TrainingData:
         """The dtype of the rows."""
         return self.like.dtype
 
-    def whole(self) -> ArrayRows:
+    def as_arrays(self) -> ArrayRows:
         """Return the rows as arrays, for data in memory."""
         raise ValueError(
             f"{type(self).__name__} are not in memory; use `blocks` or `reduce`."
@@ -169,7 +169,7 @@ class ArrayRows(TrainingData):
         """The numbers of the rows."""
         return slice(self.start, self.start + self.n_rows)
 
-    def whole(self) -> ArrayRows:
+    def as_arrays(self) -> ArrayRows:
         return self
 
     def _made(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:

@@ -90,7 +90,7 @@ class _Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     full: bool  # or diagonal
@@ -229,16 +229,16 @@ class Search:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
             outer = [self.gradients(*fit, full) for fit in source.fits]
             for power in _POWERS:
-                found = self.trial([_root(G, power) for G in outer], spread, alpha)
-                if best is None or found.error < best.error:
-                    best = replace(found, source=number, power=power)
+                result = self.trial([_root(G, power) for G in outer], spread, alpha)
+                if best is None or result.error < best.error:
+                    best = replace(result, source=number, power=power)
 
         def at(spread: int) -> _Trial:
             if spread == best.spread:
                 return best
             roots = [ridge.mapped.root for ridge, _ in best.fits]
-            found = self.trial(roots, spread, best.alpha)
-            return replace(found, source=best.source, power=best.power)
+            result = self.trial(roots, spread, best.alpha)
+            return replace(result, source=best.source, power=best.power)
 
         return _descend(at, best.spread, len(_SPREADS))
 
@@ -247,21 +247,21 @@ class Search:
         """The same search with the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, rows: TrainingData, found: Found) -> np.ndarray:
+    def replay(self, rows: TrainingData, result: SearchResult) -> np.ndarray:
         """Return the metric of the same steps on all rows."""
-        metric, last = self.standardised.root, found.path[0]
-        for trial in found.path[1:]:
+        metric, last = self.standardised.root, result.path[0]
+        for trial in result.path[1:]:
             search, like = self, last
-            if trial.source and found.squares is not None:
-                search, like = self.of_squares, found.squares
+            if trial.source and result.squares is not None:
+                search, like = self.of_squares, result.squares
             ridge = search.ridge(rows, metric, like.spread)
             weights, _ = ridge.solve(self.penalty(like.alpha))
-            metric = _root(self.gradients(ridge, weights, found.full), trial.power)
+            metric = _root(self.gradients(ridge, weights, result.full), trial.power)
             last = trial
         return self.ridge(rows, metric, last.spread).mapped.root
 
     def importances(
-        self, rows: ArrayRows, root: np.ndarray, found: Found
+        self, rows: ArrayRows, root: np.ndarray, result: SearchResult
     ) -> np.ndarray:
         """Return the mean squares of gradients along standardised columns.
 
@@ -273,12 +273,12 @@ class Search:
         fits = []
         for number, half in enumerate(np.array_split(order, 2)):
             ridge = self.fit(rows.take(np.sort(half)), mapped, f"half {number}")
-            fits.append((ridge, ridge.solve(self.penalty(found.path[-1].alpha))[0]))
+            fits.append((ridge, ridge.solve(self.penalty(result.path[-1].alpha))[0]))
         return mean_products(fits[0], fits[1], rows).clip(0.0) * (mapped.scale > 0)
 
     def best(
         self, kinds: Sequence[bool], labelled: bool, n_iterations: int
-    ) -> Found | None:
+    ) -> SearchResult | None:
         """Return the steps of the better kind of metric, None if nothing was learned.
 
         `kinds` are the kinds to try: True is full, False diagonal.
@@ -298,11 +298,11 @@ class Search:
         self.advance(path, squares, full, n_iterations - n_first)
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
         history = [trial.error / float(constant.mean()) for trial in path]
-        kept = int(np.argmin(history))
-        if _gain(path[kept].losses, path[0].losses) < _MIN_GAIN:
-            kept = 0
-        learned = _has_signal(path[kept].losses, constant)
-        return Found(full, path[: kept + 1], squares, history, learned)
+        n_steps_taken = int(np.argmin(history))
+        if _gain(path[n_steps_taken].losses, path[0].losses) < _MIN_GAIN:
+            n_steps_taken = 0
+        learned = _has_signal(path[n_steps_taken].losses, constant)
+        return SearchResult(full, path[: n_steps_taken + 1], squares, history, learned)
 
     def advance(
         self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
@@ -332,7 +332,7 @@ def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
         return sample
     if not bool((sample.weight > 0).any()):
         raise ValueError(
-            "no sampled row has a weight above zero: leave out rows without weight."
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
     return sample.take(ops_of(sample.weight).flatnonzero(sample.weight))
 

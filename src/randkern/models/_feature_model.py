@@ -7,11 +7,11 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import forget
 from randkern._random import Stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
     MAX_COMPONENTS,
     Rows,
@@ -109,7 +109,10 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _plan(self) -> Plan:
         """The plan of the random features."""
         if self.plan_ is None:
-            raise AttributeError("there is no plan: the exact kernel was fitted")
+            raise AttributeError(
+                "a model of the exact kernel (n_components=None) has no plan_; set "
+                "n_components to fit features."
+            )
         return self.plan_
 
     # Whether fits on features need only sums over rows and a sample of them, so that
@@ -184,7 +187,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         if self.plan_ is not None:
             plan = self.plan_.with_constant if constant else self.plan_
             return FeatureMatrix(rows, plan, cache_bytes, precise)
-        X = rows.whole().X
+        X = rows.as_arrays().X
         return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
 
     @property
@@ -203,11 +206,13 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """Return fitted values, (n,) or (n, k), of rows of any kind."""
         check_is_fitted(self)
         moved = isinstance(X, (DeviceBlocks, DeviceRows))
-        made = mapped_rows(
+        values = mapped_rows(
             self._values, X, lambda rows: self._values_of(rows, moved), self._n_outputs
         )
         # For shards, on the device of the model, not of the first shard.
-        return placed(made, self._model_weights) if isinstance(X, DeviceRows) else made
+        return (
+            placed(values, self._model_weights) if isinstance(X, DeviceRows) else values
+        )
 
     @property
     def _model_weights(self) -> Any:
@@ -235,7 +240,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         out += ops.float64_like(self.intercept_, out)
         if not ops.is_finite(out):
             raise ValueError(
-                "predictions overflow: rows of X lie too far beyond those of the fit "
+                "predictions overflow: rows of X are too far from those of the fit "
                 "for this kernel; scale the input down."
             )
         return out
@@ -249,11 +254,11 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
 def check_same_device(X: Rows, weights: Any) -> None:
     """Raise unless rows and the weights of the model are on the same device."""
-    here, there = place_of(X), place_of(weights)
-    if here != there:
+    expected, actual = place_of(weights), place_of(X)
+    if expected != actual:
         raise ValueError(
-            f"the model was fitted on {there}, but got X on {here}; pass X as it was "
-            "passed to fit."
+            f"the model was fitted on {expected}, but got X on {actual}; pass X as it "
+            "was passed to fit."
         )
 
 
@@ -261,12 +266,12 @@ def has_components(estimator: FeatureModel) -> bool:
     """Return whether rows can be added later: the exact kernel stores every row."""
     if estimator.n_components is None:
         raise AttributeError(
-            "partial_fit needs random features, but n_components=None is the exact "
-            "kernel, which keeps every row; set n_components, or use fit."
+            "partial_fit needs random features, got the exact kernel "
+            "(n_components=None), which stores all rows; set n_components, or use fit."
         )
     if estimator.features == "local":
         raise AttributeError(
-            "partial_fit needs random features, but features='local' solves for the "
-            "rows of each cell at once; use fit."
+            "partial_fit needs random features, got features='local'; use "
+            "features='random', or fit."
         )
     return True

@@ -116,7 +116,7 @@ def learning_rows(
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
-    if rows.in_memory and (weight := rows.whole().weight) is not None:
+    if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
         usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
         most = most or most_learning_rows(plan.n_components)

@@ -9,12 +9,12 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing, forget
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -124,17 +124,17 @@ class KernelRidge(IterativeRidge):
         if self._is_local:
             if self.solver not in ("auto", "cholesky"):
                 raise ValueError(
-                    "features='local' factorises the system of each cell, got "
+                    "features='local' supports solver='auto' and 'cholesky', got "
                     f"solver={self.solver!r}; use solver='auto'."
                 )
             self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
         elif self._iterates(rows, limit):
             if self.plan_ is None:
-                self.X_fit_ = rows.whole().X
+                self.X_fit_ = rows.as_arrays().X
             solution, intercept = self._iterated(rows, limit, stream, report)
             self._store(solution, solution.value, intercept)
         elif self._is_dual(rows):
-            self._fit_dual(rows.whole(), limit)
+            self._fit_dual(rows.as_arrays(), limit)
         else:
             self._fit_directly(rows, limit)
 
@@ -149,7 +149,7 @@ class KernelRidge(IterativeRidge):
         """Fit the exact kernel in cells of at most `n_components` rows."""
         cell_rows = check_count("n_components", self.n_components)
         everything = np.arange(rows.n_rows)
-        rows = rows.whole() if rows.in_memory else rows.take(everything)
+        rows = rows.as_arrays() if rows.in_memory else rows.take(everything)
         if rows.weight is not None:
             weight = ops_of(rows.Y).to_host(rows.weight)
             rows = rows.take(np.flatnonzero(weight > 0))
@@ -184,12 +184,12 @@ class KernelRidge(IterativeRidge):
             return rows
         if self.fit_intercept:
             rows, self._shift = rows.near_zero()
-        elif (found := rows.survey()).are_far:
-            mean = found.target_mean[np.argmax(np.abs(found.target_mean))]
+        elif (statistics := rows.survey()).are_far:
+            mean = statistics.target_mean[np.argmax(np.abs(statistics.target_mean))]
             warnings.warn(
-                f"the mean of y, {mean:.3g}, is many times its standard deviation, and "
-                "the penalty pulls predictions towards 0: pass fit_intercept=True, or "
-                "subtract the mean.",
+                f"the mean of y, {mean:.3g}, is many times its standard deviation, "
+                "and the penalty shrinks predictions towards 0; use "
+                "fit_intercept=True, or subtract the mean.",
                 UserWarning,
                 stacklevel=7,  # the call of fit, within two decorators
             )
@@ -244,9 +244,9 @@ class KernelRidge(IterativeRidge):
         return needed + feature_gram_bytes(self.plan_, rows.n_rows, itemsize)
 
     def _primal_bytes(self, rows: TrainingData) -> int:
-        here = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
+        n_rows = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
         itemsize, k = rows.dtype.itemsize, rows.n_targets
-        return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
+        return normal_equations_bytes(self._plan, n_rows, k, itemsize, rows.like)
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier fit, except for those of `_draw`."""
@@ -289,7 +289,7 @@ class KernelRidge(IterativeRidge):
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
-        given, ops, n = rows, ops_of(rows.Y), rows.n_rows
+        original, ops, n = rows, ops_of(rows.Y), rows.n_rows
         what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
         advice = (
             "Use solver='pcg', or random features (for instance n_components=10_000)"
@@ -326,7 +326,7 @@ class KernelRidge(IterativeRidge):
             solution = replace(solution, value=value)
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
-        self._store_dual(given.X, solution, intercept)
+        self._store_dual(original.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Store the weights of rows, or the equivalent weights of features."""
@@ -385,8 +385,8 @@ class KernelRidge(IterativeRidge):
         """Take steps of stochastic gradients on new rows."""
         if self.fit_intercept:
             raise ValueError(
-                "partial_fit with solver='sgd' fits no intercept: set "
-                "fit_intercept=False, or use another solver."
+                "partial_fit with solver='sgd' cannot fit an intercept; use "
+                "fit_intercept=False, or another solver."
             )
         if not hasattr(self, "_streaming"):
             self._forget()
@@ -412,7 +412,7 @@ class KernelRidge(IterativeRidge):
         self
         """
         if not self._has_begun:
-            raise ValueError("there is nothing to solve: call partial_fit first.")
+            raise ValueError("there is nothing to solve; call partial_fit first.")
         if hasattr(self, "_streaming"):
             return self  # the weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
@@ -443,7 +443,7 @@ class KernelRidge(IterativeRidge):
         solved = ("coef_", "dual_coef_", "cells_")
         if not any(hasattr(self, name) for name in solved):
             raise ValueError(
-                "partial_fit was called with solve=False: call solve() before "
+                "partial_fit was called with solve=False; call solve() before "
                 "predicting."
             )
         return super()._values(X)

@@ -55,11 +55,11 @@ def scored(
     """
     weighted = {} if weight is None else {"sample_weight": weight}
     predictor = _Predictor() if classes is None else _LabelPredictor(classes)
-    scores = [scorer(predictor, each, y, **weighted) for each in values]
+    scores = [scorer(predictor, item, y, **weighted) for item in values]
     if not all(isinstance(score, Real) for score in scores):
         raise ValueError(
-            f"scoring must return a number, got {scores[0]!r}; give a scorer, as "
-            "sklearn.metrics.make_scorer makes it of a metric."
+            f"scoring must return a number, got {scores[0]!r}; pass a scorer, for "
+            "instance from sklearn.metrics.make_scorer."
         )
     return np.array(scores, dtype=float)
 

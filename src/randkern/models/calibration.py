@@ -165,8 +165,8 @@ def temperature_of(
         return mean + optimism * scale
 
     # The loss is convex in the inverse of the single parameter.
-    found = minimize_scalar(loss, bounds=(_MIN_LOG, _MAX_LOG), method="bounded")
-    return math.exp(found.x)
+    result = minimize_scalar(loss, bounds=(_MIN_LOG, _MAX_LOG), method="bounded")
+    return math.exp(result.x)
 
 
 def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, Any]:
@@ -279,8 +279,8 @@ def check_coverage(coverage: Any) -> float:
     """Return a coverage of intervals; raise unless it is between 0 and 1."""
     if not (isinstance(coverage, Real) and 0 < float(coverage) < 1):
         raise ValueError(
-            f"coverage must be a number between 0 and 1, got {coverage!r}; "
-            "for instance 0.9."
+            f"coverage must be a number between 0 and 1, got {coverage!r}; use for "
+            "instance 0.9."
         )
     return float(coverage)
 
@@ -369,8 +369,8 @@ class LeaveOneOutIntervals:
         if is_dask(X):
             if self._n_outputs is not None:
                 raise ValueError(
-                    "intervals of Dask collections are of models with one target, got "
-                    f"{self._n_outputs}; fit a model for each."
+                    "predict_interval of Dask collections supports a single target, "
+                    f"got {self._n_outputs}; fit one model per target."
                 )
             bounds, arguments = ["lower", "upper"], {"coverage": coverage}
             return lazily(

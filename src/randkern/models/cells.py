@@ -314,7 +314,7 @@ def fit_cells(
         left_out[members] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     ordered = [fits[cell] for cell in range(tree.n_cells)]
     sizes = np.array([len(fit.rows) for fit in ordered])
-    worst = max((fit.solution for fit in ordered), key=lambda found: found.residual)
+    worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
     cells = Cells(
         kernel,
         tree,

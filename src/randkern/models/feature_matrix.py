@@ -155,14 +155,14 @@ class FeatureMatrix:
         targets = ops.float64_zeros((n_cached, self.n_targets), like)
         for block in self.computed(self.rows):
             stop = min(block.rows.stop, n_cached)
-            here, n = slice(block.rows.start, stop), stop - block.rows.start
+            part, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
-                self._gemm.quantize(block.values[:n, :D], values[here], scales[here])
+                self._gemm.quantize(block.values[:n, :D], values[part], scales[part])
             else:
-                values[here, :D] = block.values[:n, :D]
-            targets[here] = block.Y[:n]
+                values[part, :D] = block.values[:n, :D]
+            targets[part] = block.Y[:n]
             if block.weight is not None:
-                weights[here] = block.weight[:n]
+                weights[part] = block.weight[:n]
             # A pass over all rows goes to its end, where a stream is checked.
             if stop == n_cached < self.n_rows:
                 break

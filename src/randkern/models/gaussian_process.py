@@ -383,7 +383,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._posterior = by_rows
         else:
             if self.correction == "fitc":
-                rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
+                rows = fitc_rows(
+                    rows.as_arrays(), self.kernel_, self._plan, self.noise_
+                )
                 unit = rows.survey().weight_unit
             sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
             self._posterior = FeaturePosterior.of(sums, self.noise_)

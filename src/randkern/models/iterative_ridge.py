@@ -194,7 +194,7 @@ class IterativeRidge(FeatureModel):
             if solver.takes == "batches":
                 system = self._batch_system(rows, limit, stream, solver)
             elif self.plan_ is None:
-                in_memory = rows.whole()
+                in_memory = rows.as_arrays()
                 system = self._dual_system(in_memory, limit, stream, solver, checkpoint)
             else:
                 system = self._primal_system(rows, limit, stream, solver)

@@ -396,8 +396,8 @@ def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
             "rows."
         )
     largest = max(float(values[0]), np.finfo(float).tiny)
-    kept = values > _SMALLEST_SHARE * largest
-    return values[kept], vectors[:, kept]
+    significant = values > _SMALLEST_SHARE * largest
+    return values[significant], vectors[:, significant]
 
 
 def _orthonormalised(basis: Any) -> Any:

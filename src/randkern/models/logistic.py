@@ -234,7 +234,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
-        found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
+        found = {
+            "X_fit_": rows.as_arrays().X[numbers],
+            "dual_coef_": self._shaped(dual),
+        }
         return found | {"intercept_": intercept}
 
     def _minimise(

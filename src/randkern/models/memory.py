@@ -114,11 +114,11 @@ def normal_equations_bytes(
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
     # In addition to a block of features, while it is computed and while it is summed.
-    made = min(rows, _MADE_ROWS) * D * itemsize
+    recomputed = min(rows, _MADE_ROWS) * D * itemsize
     if plan.factor is not None:
-        made = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
+        recomputed = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
-    beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
+    beside = max(recomputed, tiles + 8 * min(rows, CROSS_ROWS) * D)
     targets = 8 * n_targets * (n_rows + 2 * D)
     solving = 8 * D**2 + cholesky_bytes(D, like)
     block = rows * D * itemsize + beside
@@ -316,11 +316,11 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, here = plan.n_components, min(n, SUMMED_ROWS)
+        D, current = plan.n_components, min(n, SUMMED_ROWS)
         block = feature_block_rows(plan, 8)
         needed = 8 * D**2 * (1 + copies)
-        needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
-        needed += 8 * D * min(here, block)
+        needed += normal_equations_bytes(plan, current, rows.n_targets, 8)
+        needed += 8 * D * min(current, block)
         if learned:
             # n × n matrices if there are fewer rows than features, otherwise D × D; in
             # addition features, their gradients, and derivatives in phases.

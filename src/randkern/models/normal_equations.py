@@ -124,13 +124,15 @@ class NormalEquations:
         """
         gram, ops = self.gram, ops_of(self.gram)
         diagonal = ops.copy(gram.diagonal())
-        kept = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
+        original = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
         before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
 
         def undo() -> None:
             vars(self).update(vars(before))
             for rows in row_blocks(len(gram), _COLUMNS):
-                gram[rows, rows.start :] = ops.xp.triu(kept[rows, rows.start :], k=1)
+                gram[rows, rows.start :] = ops.xp.triu(
+                    original[rows, rows.start :], k=1
+                )
             ops.algebra.add_to_diagonal(gram, diagonal)
             mirror_upper(gram)
 

@@ -168,7 +168,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
                 "KernelSVR is fitted to NumPy arrays in memory, got "
                 f"{type(X).__name__}; use randkern.KernelRidgeRegressor for others."
             )
-        self._solve(given.whole(), stream)
+        self._solve(given.as_arrays(), stream)
         report.end()
         return self
 

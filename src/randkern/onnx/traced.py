@@ -201,8 +201,8 @@ class Traced(NDArrayOperatorsMixin):
         return out
 
     def __setitem__(self, key: Any, value: Traced) -> None:
-        whole = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
-        if key != whole:
+        complete = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
+        if key != complete:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
@@ -554,8 +554,8 @@ class TracedOps(ArrayOps):
         columns = []
         for j, values in enumerate(categories):
             n = len(values)
-            found = (X[:, [j]] == values.astype(float)).astype(float)
-            columns.append(found @ (np.arange(n) - float(n))[:, None] + float(n))
+            one_hot = (X[:, [j]] == values.astype(float)).astype(float)
+            columns.append(one_hot @ (np.arange(n) - float(n))[:, None] + float(n))
         return self.xp.concat(columns, axis=1).astype(np.int64)
 
     def modulus_in_place(self, real: Any, imaginary: Any, power: float) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
+from randkern._sklearn import Interval
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,

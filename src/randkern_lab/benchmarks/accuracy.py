@@ -132,7 +132,7 @@ class Accuracy(Experiment):
             "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
             "deviation over seeds of an error",
             records=_described,
-            each="family",
+            per="family",
         ),
     )
     panels = (
@@ -172,7 +172,7 @@ class Accuracy(Experiment):
             log="x",
             bars="ratio_se",
             records=_described,
-            each="kernel",
+            per="kernel",
         ),
     )
     layout: ClassVar = {

@@ -115,5 +115,5 @@ def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
     rows = saved_rows(request["folder"], request["n_train"])
     contender, few = experiment.contenders[request["method"]], warm_up_rows(rows.y)
     trial = warm_trial(contender, request, rows, misclassified, few)
-    found: dict[str, Any] = experiment.record(*trial)
-    return found
+    result: dict[str, Any] = experiment.record(*trial)
+    return result

@@ -151,5 +151,5 @@ class Machines(ClassifierExperiment):
             yield {"method": method, "n_components": None, "n_train": n}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        found = super().conclude(results)
-        return {"arguments": found["arguments"] | {"C": self.options.penalty}}
+        result = super().conclude(results)
+        return {"arguments": result["arguments"] | {"C": self.options.penalty}}

@@ -87,8 +87,8 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
         if method == "catboost":
             options = {**options, "cat_features": texts}
         ending = "Regressor" if regression else "Classifier"
-        made = getattr(import_module(module), name + ending)
-        model = made(random_state=seed, **options)
+        created = getattr(import_module(module), name + ending)
+        model = created(random_state=seed, **options)
         return (
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
@@ -127,8 +127,8 @@ class _XRFM:
         rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
         torch.manual_seed(self.seed)
         metric = "mse" if self.regression else "brier"
-        made = import_module("xrfm").xRFM
-        self.model = made(device=torch.device("cpu"), tuning_metric=metric)
+        created = import_module("xrfm").xRFM
+        self.model = created(device=torch.device("cpu"), tuning_metric=metric)
         self.model.fit(rows, wanted, held, held_wanted)
         return self
 
@@ -238,8 +238,8 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
         raise ValueError(f"{request['table']} has no fold {fold} beside others.")
     if request["rows"] is not None and (~test).sum() > request["rows"]:
         train = generator.choice(np.flatnonzero(~test), request["rows"], replace=False)
-        kept = np.sort(np.concatenate([train, np.flatnonzero(test)]))
-        X, y, test = X.iloc[kept], y.iloc[kept], test[kept]
+        selected = np.sort(np.concatenate([train, np.flatnonzero(test)]))
+        X, y, test = X.iloc[selected], y.iloc[selected], test[selected]
     return X, y.to_numpy(), test
 
 
@@ -300,15 +300,15 @@ def _having(results: Mapping[str, Any], measure: str) -> list[Any]:
 
 def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the methods of each ranking."""
-    for name, found in results["ranks"].items():
-        for method, rank in found["ranks"].items():
+    for name, result in results["ranks"].items():
+        for method, rank in result["ranks"].items():
             yield {
-                **found,
+                **result,
                 "ranking": name,
                 "label": METHODS[method].label,
-                "first": METHODS[found["first"]].label,
+                "first": METHODS[result["first"]].label,
                 "rank": rank,
-                "wins": found["first_as_good"].get(method),
+                "wins": result["first_as_good"].get(method),
             }
 
 
@@ -390,7 +390,7 @@ class Tables(Experiment):
             "that differ by less than {critical_difference:.2f} may be equal (Nemenyi, "
             "5 %)",
             records=_ranked,
-            each="ranking",
+            per="ranking",
         ),
     )
     panels = (
@@ -407,13 +407,13 @@ class Tables(Experiment):
         known_names("method", self.options.methods, METHODS)
         self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
-        found = []
+        result = []
         for name in self.paths:
             X, y, _ = read_table(self._request(name, 0))
             self.kinds[name] = kind = kind_of(y)
             n, d = X.shape
-            found.append({"name": name, "kind": kind, "n": n, "n_columns": d})
-        return found
+            result.append({"name": name, "kind": kind, "n": n, "n_columns": d})
+        return result
 
     def cases(self) -> Iterator[Case]:
         methods = [m for m in METHODS if m in self.options.methods]
@@ -443,4 +443,4 @@ class Tables(Experiment):
                 ("classification", "log_loss"),
             )
         }
-        return {"ranks": {name: found for name, found in ranks.items() if found}}
+        return {"ranks": {name: result for name, result in ranks.items() if result}}

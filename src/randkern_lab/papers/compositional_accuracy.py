@@ -370,7 +370,7 @@ def _gains(records: list[Case], sizes: list[int]) -> Iterator[Case]:
         named = {"kernel": kernel, "n_components": size}
         first, second = (of(records, **named, method=m) for m in ("skeleton", without))
         pairs = paired(first, second, "mean_error")
-        found = mean_interval([np.log(a / b) for a, b in pairs])
-        ratio, low, high = (float(np.exp(value)) for value in found)
+        result = mean_interval([np.log(a / b) for a, b in pairs])
+        ratio, low, high = (float(np.exp(value)) for value in result)
         named = {"kernel": kernel, "gain": gain, "n_components": size}
         yield named | {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}

@@ -118,7 +118,7 @@ class CompositionalCost(Experiment):
             _cell,
             label=str,
             where=_EVALUATE,
-            each="n_components",
+            per="n_components",
         ),
     )
     panels = (
@@ -191,7 +191,7 @@ class CompositionalCost(Experiment):
             randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
             for i in range(self.options.repeats)
         ]
-        took = _least([partial(each.fit_transform, row) for each in maps])
+        took = _least([partial(item.fit_transform, row) for item in maps])
         return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
     def _evaluate(self, case: Case) -> dict[str, Any]:

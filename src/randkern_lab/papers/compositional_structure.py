@@ -178,7 +178,7 @@ class CompositionalStructure(Experiment):
             "{curve}, {regime}",
             "test_error",
             records=growing,
-            each="loss",
+            per="loss",
         ),
     )
     panels = (
@@ -204,7 +204,7 @@ class CompositionalStructure(Experiment):
             },
             "{loss}: D as a function of n",
             records=growing,
-            each="loss",
+            per="loss",
             log="x",
         ),
     )
@@ -286,8 +286,8 @@ class CompositionalStructure(Experiment):
     def _draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
         """Return features of training and test rows, or the kernel's own for None."""
         if size is None:
-            whole = self._factor(curve)
-            return whole._replace(Z=whole.Z[:n, :n], Z_test=whole.Z_test[:, :n])
+            factor = self._factor(curve)
+            return factor._replace(Z=factor.Z[:n, :n], Z_test=factor.Z_test[:, :n])
         watch = Stopwatch()
         features = randkern.RandomFeatures(
             self.kernels[curve], size, random_state=seed
@@ -357,10 +357,10 @@ class CompositionalStructure(Experiment):
                 f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
                 "Gaussian kernel; penalties by validation, at every D and n"
             )
-        for found in results["growth_slopes"]:
+        for result in results["growth_slopes"]:
             yield Fitted(
-                f"{_where(found)}: the error falls as n^{found['slope']:.3f} from n = "
-                f"{found['least_n']:,} to {found['most_n']:,}"
+                f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
+                f"n = {result['least_n']:,} to {result['most_n']:,}"
             )
         largest = {_where(gap): gap for gap in results["growth_gaps"]}
         for where, gap in largest.items():
@@ -380,8 +380,8 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
         return randkern.KernelRidgeClassifier(
             randkern.Linear(), alpha=penalty, n_components=size, fit_intercept=True
         )
-    made = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
-    return made(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
+    model = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
+    return model(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
 def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
@@ -405,9 +405,9 @@ def order(records: list[Case]) -> list[str]:
     return list(last.sort_values(kind="stable").index) if len(common) else []
 
 
-def _where(found: Case) -> str:
-    regime = _REGIMES[found["ratio"]][0]
-    return f"{found['data']}, {found['curve']}, {found['loss']}, {regime}"
+def _where(result: Case) -> str:
+    regime = _REGIMES[result["ratio"]][0]
+    return f"{result['data']}, {result['curve']}, {result['loss']}, {regime}"
 
 
 def _growth_slopes(growth: list[Case]) -> Iterator[Case]:

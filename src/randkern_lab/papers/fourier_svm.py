@@ -47,7 +47,9 @@ METHODS = {
     "cauchy": Contender("Cauchy", "green", "^", make=randkern.Cauchy),
     "SVC": Contender("scikit-learn's SVC", "black", "X", "--"),
 }
-KERNELS = {name: each.make for name, each in METHODS.items() if each.make is not None}
+KERNELS = {
+    name: method.make for name, method in METHODS.items() if method.make is not None
+}
 FOURIER = ("pair", "offset")
 _MAPS = {
     (kernel, fourier): Style(
@@ -321,8 +323,8 @@ def generate(
     f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * np.cos(X[:, 3])
     if clear == 0:
         f = f + 0.3 * rng.standard_normal(n)
-    kept = np.flatnonzero(np.abs(f) > clear)[:n]
-    return X[kept].astype(np.float32), (f[kept] > 0).astype(np.int64)
+    selected = np.flatnonzero(np.abs(f) > clear)[:n]
+    return X[selected].astype(np.float32), (f[selected] > 0).astype(np.int64)
 
 
 def _scored(model: Any, task: Task, n: int) -> Case:
@@ -337,14 +339,14 @@ def _scored(model: Any, task: Task, n: int) -> Case:
 
 def _certificate(model: Any, task: Task) -> Case:
     """Return the error that a fit raises, and what its certificate proves."""
-    found: Case = dict.fromkeys(("error", "least", "sum", "support", "residual"))
+    result: Case = dict.fromkeys(("error", "least", "sum", "support", "residual"))
     try:
         model.fit(task.X, task.y)
     except NotSeparableError as error:
-        found["error"] = type(error).__name__
+        result["error"] = type(error).__name__
         if error.certificate is not None:
             a = np.asarray(error.certificate)
-            found |= {"least": float(a.min()), "sum": float(a.sum())}
-            found["support"] = int(np.count_nonzero(a > 1e-6 * a.max()))
-            found["residual"] = error.residual and float(error.residual)
-    return found
+            result |= {"least": float(a.min()), "sum": float(a.sum())}
+            result["support"] = int(np.count_nonzero(a > 1e-6 * a.max()))
+            result["residual"] = error.residual and float(error.residual)
+    return result

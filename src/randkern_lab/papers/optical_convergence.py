@@ -252,14 +252,14 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
     exact = randkern.Optical(degree)(X)[0, 1:]
     spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)
-    found = []
+    result = []
     at_once = max(1, _COLUMNS // size)
     for position, first in enumerate(range(0, draws, at_once)):
         n = min(at_once, draws - first)
         Z = optical_features(X, degree, n * size, seed=1000 * seed + position)
         products = (Z[0] * Z[1:]).reshape(len(PAIRS), n, size).mean(axis=2)
-        found.append((products - exact[:, None]) / spread[:, None])
-    deviations = np.concatenate(found, axis=1)
+        result.append((products - exact[:, None]) / spread[:, None])
+    deviations = np.concatenate(result, axis=1)
     for (i, pair), t in product(enumerate(PAIRS), _DEVIATIONS):
         yield {
             "pair": pair,

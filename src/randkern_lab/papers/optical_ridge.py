@@ -182,7 +182,7 @@ class OpticalRidge(Experiment):
             "curve",
             "test_error",
             tuple(CURVES),
-            each="rule",
+            per="rule",
         ),
         Pivot(
             "seconds of fit, features included",
@@ -263,8 +263,8 @@ class OpticalRidge(Experiment):
             stored = self._acquired(int(setting.value or 0))
             train, test = (stored.blocks(part, size, kernel.degree) for part in (0, 1))
             tests = [block.X for block in test]
-            given = randkern.Linear(), setting.alpha, case, train, None, tests
-            return self._trial(*given) | {"described": stored.described}
+            settings = randkern.Linear(), setting.alpha, case, train, None, tests
+            return self._trial(*settings) | {"described": stored.described}
         if size is None:
             rows = some_rows(len(X), self.options.exact_rows, case["seed"])
             X, y = X[rows], y[rows]
@@ -310,7 +310,7 @@ class OpticalRidge(Experiment):
         described = [r.pop("described") for r in records if "described" in r]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
-            "device": list({each["bias"]: each for each in described}.values()),
+            "device": list({item["bias"]: item for item in described}.values()),
             "overtaking": {
                 kind: _overtaking(*(_errors(records, curve) for curve in pair))
                 for kind, pair in _PAIRS.items()
@@ -351,12 +351,12 @@ def _case(curve: str, size: int | None, seed: int, rule: str = "solved") -> Case
 
 def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | None:
     """Return the smallest D from which degree 4 has a smaller error at every D."""
-    found = None
+    result = None
     for size in sorted((low.keys() & high.keys()) - {None}, reverse=True):
         if high[size] >= low[size]:
             break
-        found = size
-    return found
+        result = size
+    return result
 
 
 def _device_loss(records: list[Case]) -> list[Case]:
@@ -374,10 +374,10 @@ def _published() -> list[Case]:
     """Return the published test errors on Fashion-MNIST, by D and exact."""
     curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
     rows = published_rows("fashion-mnist-features")
-    found = []
+    result = []
     for row in (*rows, *published_rows("fashion-mnist-kernels")):
         name = row.get("features") or row["kernel"]
         if name in curve_of:
             named = {"curve": curve_of[name], "n_components": row.get("n_components")}
-            found.append(named | {"test_error": 1 - row["test_accuracy"]})
-    return found
+            result.append(named | {"test_error": 1 - row["test_accuracy"]})
+    return result

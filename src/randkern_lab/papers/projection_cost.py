@@ -99,8 +99,8 @@ def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
     ours = of(results["records"], growth=False)
     sizes = {r["n_components"] for r in ours}
     measured = any(r[quantity] for r in ours if r["method"] != "device")
-    found = costs(results, quantity) if measured else []
-    return [r for r in found if r["n_components"] in sizes]
+    result = costs(results, quantity) if measured else []
+    return [r for r in result if r["n_components"] in sizes]
 
 
 class ProjectionCost(Experiment):
@@ -286,16 +286,16 @@ def _published(batch: int) -> list[Case]:
     """Return the P100's and the device's records for the batch nearest to ours."""
     rows = published_rows("projection-cost-p100")
     nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
-    found = []
+    result = []
     for row in of(rows, batch=nearest):
         if row["gpu_seconds"]:
             size = row["n_components"]
             place = {"n_components": size, "columns": size, "batch": nearest}
             cost = {"seconds": row["gpu_seconds"], "joules": row["gpu_joules"]}
             model = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
-            found.append({"method": "P100", **place, **cost})
-            found.append({"method": "device", **place, **model})
-    return found
+            result.append({"method": "P100", **place, **cost})
+            result.append({"method": "device", **place, **model})
+    return result
 
 
 def _crossings(records: list[Case]) -> list[Case]:
@@ -310,8 +310,8 @@ def _crossings(records: list[Case]) -> list[Case]:
             if r[quantity]
         )
         if ratios:
-            found = {"quantity": quantity, "n_components": crossing(ratios)}
-            crossings.append(named | found)
+            result = {"quantity": quantity, "n_components": crossing(ratios)}
+            crossings.append(named | result)
     return crossings
 
 
