@@ -171,7 +171,7 @@ def test_function_that_returns_the_same_iterator_twice():
         list(rows)
 
 
-def test_number_of_rows_given():
+def test_n_rows_is_checked():
     items = [np.ones((3, 2)), np.ones((3, 2))]
     assert RowBlocks(items, n_rows=6).n_rows == 6
     assert len(list(RowBlocks(items, n_rows=6))) == 2
@@ -180,7 +180,7 @@ def test_number_of_rows_given():
             list(RowBlocks(items, n_rows=wrong))
 
 
-def test_a_pass_given_up_counts_nothing():
+def test_an_unfinished_pass_counts_no_rows():
     rows = RowBlocks([np.ones((3, 2)), np.ones((3, 2))])
     next(iter(rows))
     assert rows.n_rows is None

@@ -160,7 +160,7 @@ MANY_CONSTANTS = {
     "randkern/tabular/estimators.py",
     "randkern/tabular/model.py",
     "randkern/tabular/search.py",
-    # To do.
+    # Thresholds of one method each, which its docstrings explain; to be grouped.
     "randkern/metric/search.py",
     "randkern/models/memory.py",
     "randkern/solvers/sgd.py",

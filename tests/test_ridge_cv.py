@@ -575,7 +575,7 @@ def test_one_decomposition_for_the_whole_grid(
 
 
 @pytest.mark.parametrize("cv", [None, 4])
-def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch, cv):
+def test_cached_features_are_computed_once_and_others_again(monkeypatch, cv):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
     kept, made = [], []

@@ -507,7 +507,7 @@ def test_truncated_and_strided_skeletons_are_copied():
     np.testing.assert_array_equal(strided.graph.columns, expected)
 
 
-def test_layers_of_a_generator_are_kept():
+def test_layers_from_a_generator_are_stored():
     layers = [sk.Conv(2), sk.Dense()]
     skeleton = sk.convolutional((3, 3), (layer for layer in layers))
     assert repr(skeleton) == repr(sk.convolutional((3, 3), layers))

@@ -209,7 +209,7 @@ def test_an_intercept_may_be_given_up_between_batches(rng):
 
 @pytest.mark.parametrize("n_components", [60, None])
 @pytest.mark.parametrize("process", [False, True])
-def test_rounding_limits_are_told_on_features_as_on_the_kernel(
+def test_rounding_limits_are_reported_on_features_as_on_the_kernel(
     process, n_components, rng
 ):
     """Rows that repeat, a penalty or a noise of 1e-14: predictions are 1 to 5 % off."""

@@ -560,7 +560,9 @@ def test_targets_of_any_size_of_the_exact_kernel(scale, table):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, weight):
+def test_rows_whose_features_are_cached_are_read_three_times(
+    solver, weighted, table, weight
+):
     """To check them and learn from them, for their features, and to leave some out."""
     X, y = table
     passes = []
@@ -583,14 +585,14 @@ def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, w
     assert len(passes) == 3
 
 
-def test_targets_that_are_not_kept(table, monkeypatch):
+def test_targets_that_are_not_cached(table, monkeypatch):
     monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 0)
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver="pcg", random_state=0)
     assert_alike(*fit_both(model, *table), 1e-5)
 
 
 @pytest.mark.parametrize("limit", ["200kB", "350kB", "2MB"])
-def test_any_share_of_the_features_is_kept(limit, table, weight):
+def test_any_share_of_the_features_is_cached(limit, table, weight):
     model = rk.KernelRidgeRegressor(
         KERNEL, 0.1, 120, solver=PCG(rank=5), fit_intercept=True, memory_limit=limit,
         random_state=0,

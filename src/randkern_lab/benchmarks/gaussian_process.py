@@ -176,7 +176,7 @@ _COMMON: dict[str, Any] = {
     "xlabel": "seconds to learn and predict",
     **{"log": "x", "ticks": None},
     "records": _described,
-    "each": "dataset",
+    "per": "dataset",
 }
 
 

@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 NOISE = 0.1
 _BATCH = 1024
 # Held out for stopping: one row in ten, at most 2,000.
-_HELD_SHARE, _MOST_HELD = 10, 2000
+_HELD_SHARE, _MAX_HELD = 10, 2000
 # Evaluations of the density there without improvement after which learning ends.
 _PATIENCE = 5
 
@@ -55,7 +55,7 @@ class GPyTorchProcess:
         torch = self.torch
         torch.manual_seed(self.request["seed"])
         rows, targets = self._tensor(X), self._tensor(y)
-        n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
+        n_held = min(max(len(rows) // _HELD_SHARE, 1), _MAX_HELD)
         held, selected = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
         self.likelihood = self.gpytorch.likelihoods.GaussianLikelihood()
         loss = self.prepare(rows[selected], targets[selected])

@@ -52,10 +52,10 @@ _TYPES = {".csv", ".csv.gz", ".parquet"}
 _BUNDLED = ("diabetes", "breast_cancer", "wine")
 _TEST_SHARE = 0.2
 # Numeric targets with more distinct values are regression targets.
-_MOST_CLASSES = 20
-_LEAST_PROBABILITY = 1e-15
+_MAX_CLASSES = 20
+_MIN_PROBABILITY = 1e-15
 # These methods need n × n numbers, so they are skipped beyond.
-_MOST_KERNEL_ROWS = 20_000
+_MAX_KERNEL_ROWS = 20_000
 
 
 # -- methods --------------------------------------------------------------------------
@@ -93,8 +93,8 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
     if method in ("svm", "kernel-ridge"):
-        if n > _MOST_KERNEL_ROWS:
-            raise ValueError(f"{n} rows are more than {_MOST_KERNEL_ROWS}")
+        if n > _MAX_KERNEL_ROWS:
+            raise ValueError(f"{n} rows are more than {_MAX_KERNEL_ROWS}")
         if method == "kernel-ridge" and not regression:
             raise ValueError("scikit-learn's kernel ridge has no classifier")
         machine = SVR() if regression else SVC()
@@ -173,9 +173,9 @@ def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
         low, high = model.predict_interval(X_test, 0.9).T
         coverage = float(np.mean((low <= y_test) & (y_test <= high)))
     if not regression and hasattr(model, "predict_proba"):
-        P = np.full((len(y_test), len(classes)), _LEAST_PROBABILITY)
+        P = np.full((len(y_test), len(classes)), _MIN_PROBABILITY)
         P[:, model.classes_] = model.predict_proba(X_test)
-        chosen = P[np.arange(len(y_test)), y_test].clip(_LEAST_PROBABILITY, 1)
+        chosen = P[np.arange(len(y_test)), y_test].clip(_MIN_PROBABILITY, 1)
         log_loss = float(-np.log(chosen).mean())
     return {
         **{"n_train": len(X), "n_test": len(X_test), "n_columns": X.shape[1]},
@@ -247,7 +247,7 @@ def kind_of(y: np.ndarray) -> str:
     """Infer ``"regression"`` or ``"classification"`` from the targets."""
     if y.dtype.kind not in "fiu":
         return "classification"
-    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MOST_CLASSES
+    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MAX_CLASSES
     return "regression" if is_real else "classification"
 
 

@@ -161,7 +161,7 @@ def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
 _MEAN_ERROR = Quantity(
     "mean_error", ".5f", "mean |error|, Gram matrix of {dataset[n_images]} images"
 )
-_MEDIANS: Mapping[str, Any] = {"records": "medians", "each": "kernel"}
+_MEDIANS: Mapping[str, Any] = {"records": "medians", "per": "kernel"}
 
 
 class CompositionalAccuracy(Experiment):

@@ -52,7 +52,7 @@ METHODS = {
 }
 _SKELETONS = ("deep", "gaussian")
 _CHANNELS = 3
-_LEAST_ROWS = 64
+_MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class CompositionalCost(Experiment):
             raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
         # The same total number of pixels as the images of the smallest side.
         rows = self.options.rows * min(self.options.sides) ** 2 // side**2
-        rows = max(_LEAST_ROWS, min(rows, 10**8 // size))
+        rows = max(_MIN_ROWS, min(rows, 10**8 // size))
         X: Any = _images(rows, side, self.options.seed)
         if method not in _SKELETONS:
             X = embed(X)
@@ -215,7 +215,7 @@ class CompositionalCost(Experiment):
         )
         plan = features.fit(X[:1]).plan_
         out = np.zeros((len(X), size), dtype=np.float32)
-        evaluate(plan, X[:_LEAST_ROWS], out=out[:_LEAST_ROWS])  # draws, compiles
+        evaluate(plan, X[:_MIN_ROWS], out=out[:_MIN_ROWS])  # draws, compiles
         took = _least([partial(evaluate, plan, X, out=out)] * self.options.repeats)
         return {
             "rows": len(X),

@@ -100,7 +100,7 @@ _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data'
 _ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
 _COMPILED = 20  # features drawn before any are timed
-_LEAST_ROWS = 30  # a fifth of them choose the penalty
+_MIN_ROWS = 30  # a fifth of them choose the penalty
 _JITTER = 1e-9
 
 Matrix = NDArray[Any]
@@ -117,7 +117,7 @@ class Options(DataOptions):
         4000,
         "Training rows of the features, and most of the kernels.",
         quick=240,
-        least=_LEAST_ROWS,
+        least=_MIN_ROWS,
     )
     n_test: int = option(4000, "Test rows.", quick=200)
     n_components: tuple[int, ...] = option(
@@ -127,7 +127,7 @@ class Options(DataOptions):
         (500, 1000, 2000, 4000, 8000, 16_000, 50_000),
         "Training rows of the growth.",
         quick=(120, 240),
-        least=_LEAST_ROWS,
+        least=_MIN_ROWS,
     )
     seeds: int = option(5, "Draws of the features of the growth.", quick=1)
 

@@ -129,8 +129,8 @@ def _certificates(results: Mapping[str, Any]) -> list[Case]:
     return [{**r, "error": r["error"] or "none: separable"} for r in records]
 
 
-_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "each": "dataset"}
-_SOFT: Mapping[str, Any] = {"records": by_map, "each": "dataset"}
+_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "per": "dataset"}
+_SOFT: Mapping[str, Any] = {"records": by_map, "per": "dataset"}
 
 
 class FourierSVM(Experiment):

@@ -59,7 +59,7 @@ _STYLES = {
 }
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 # Shortest total time of a measurement, since energy counters are coarse.
-_LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
+_MIN_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 # Seconds, joules if they are known, and repeats.
 Cost = tuple[float, float | None, int]
 
@@ -170,7 +170,7 @@ class ProjectionCost(Experiment):
             self._check(case)
             rng = np.random.default_rng(self.options.seed)
             X = rng.random((batch, case["columns"]), dtype=np.float32)
-            least = _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
+            least = _QUICK_SECONDS if self.options.quick else _MIN_SECONDS
             if method == "gpu":
                 cost = timed(_on_gpu(self.torch, X, size), self.gpu, least)
             else:

@@ -41,7 +41,7 @@ _COVERAGE = 0.9
 #: Most rows of the files with something special.
 _FEW_ROWS = 1_000
 #: Most categories of a column that gradient boosting takes.
-_MOST_LEVELS = 250
+_MAX_LEVELS = 250
 #: Share of numbers of a column of numbers and placeholders.
 _MOSTLY = 0.95
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -139,7 +139,7 @@ class _Table:
 
         frame = rows[self.columns].copy()
         for name in self.texts:
-            levels = self.train[name].value_counts().index[:_MOST_LEVELS].astype(str)
+            levels = self.train[name].value_counts().index[:_MAX_LEVELS].astype(str)
             values = frame[name].astype(str)
             frame[name] = pd.Categorical(values, categories=levels)
         return frame
