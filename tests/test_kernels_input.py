@@ -164,7 +164,7 @@ def test_algebra_of_kernels_only(wrong):
     for kernel in (rk.Sum(rk.Linear(), wrong), rk.Product(wrong, rk.Linear())):
         with pytest.raises(ValueError, match="k[12] of .* must be a kernel"):
             kernel(X)
-    with pytest.raises(ValueError, match="kernel must be a kernel"):
+    with pytest.raises(ValueError, match="kernel (of Scaled )?must be a kernel"):
         rk.Scaled(wrong, 2.0)(X)
 
 

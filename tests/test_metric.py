@@ -307,8 +307,8 @@ def test_a_pass_sees_blocks_only():
     rows = rng.normal(size=(600, 3))
     y = np.sin(2 * rows[:, 0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("randkern.metric.search._MOST_SEARCHED", 100)
-        patch.setattr("randkern.metric.search._MOST_DIFFERENTIATED", 120)
+        patch.setattr("randkern.metric.search._MAX_SEARCHED", 100)
+        patch.setattr("randkern.metric.search._MAX_DIFFERENTIATED", 120)
         patch.setattr(StandardisedMap, "__call__", watched)
         learner(n_components=30, n_iterations=1, metric="diagonal").fit(cut(rows, y))
     assert max(seen) == 150

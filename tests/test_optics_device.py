@@ -389,7 +389,7 @@ def test_mirrors(n_bits):
 
 
 def test_mirrors_refuse_other_rows():
-    with pytest.raises(ValueError, match="for 4 bits, got 3"):
+    with pytest.raises(ValueError, match="expects 4 bits, got 3"):
         MirrorLayout(4).frame([0, 1, 0])
     with pytest.raises(ValueError, match="n_bits must be positive"):
         MirrorLayout(0)

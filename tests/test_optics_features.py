@@ -220,7 +220,7 @@ def test_forms_of_rows(X, convert):
     ("options", "message"),
     [
         ({"degree": 0}, "degree"),
-        ({"bias": 0.5}, "must be an integer.*whole number"),
+        ({"bias": 0.5}, "must be an integer"),
         ({"bias": -1}, "bias"),
         ({"n_calibration": 0}, "n_calibration"),
     ],
@@ -315,7 +315,7 @@ def test_count_helpers_refuse():
         count_blocks(counts, scale=1.0, degree=-1)
     with pytest.raises(ValueError, match="one number per row"):
         mean_count_per_bit(counts, [1, 2, 3])
-    with pytest.raises(ValueError, match="no row has a lit bit"):
+    with pytest.raises(ValueError, match="no row has a bit that is 1"):
         mean_count_per_bit(counts, [0, 0])
     with pytest.raises(ValueError, match="sees no light"):
         mean_count_per_bit(0 * counts, [1, 2])

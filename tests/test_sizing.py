@@ -129,7 +129,7 @@ def test_wrong_relative_error(wrong):
 @pytest.mark.parametrize("call", [rk.suggest_n_components, rk.effective_dimension])
 def test_wrong_arguments(call):
     for kernel in (3, "rbf", rk.Gaussian):
-        with pytest.raises(ValueError, match="kernel must be a kernel"):
+        with pytest.raises(ValueError, match="kernel (of Scaled )?must be a kernel"):
             call(kernel, X)
     for max_rows in (0, -1, 2.5, "all"):
         with pytest.raises(ValueError, match="max_rows must be a positive integer"):

@@ -308,10 +308,10 @@ def test_blocks_of_other_widths_are_located(table):
 def test_blocks_with_other_numbers_of_targets(table):
     X, y = table
     blocks = rk.RowBlocks([(X, y), (X, y[:, 0])])
-    with pytest.raises(ValueError, match=r"shapes \(n, 2\) and \(n,\); .*same number"):
+    with pytest.raises(ValueError, match=r"shapes, \(n, 2\) and \(n,\); .*same number"):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
     blocks = rk.RowBlocks([(X, y[:, 0]), (X, y[:, :1])])
-    with pytest.raises(ValueError, match=r"shapes \(n, 1\) and \(n,\);"):
+    with pytest.raises(ValueError, match=r"shapes, \(n, 1\) and \(n,\);"):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
 
 
@@ -673,7 +673,9 @@ def test_a_sparse_block_among_dense_ones(first, table):
     if first == "dense":
         parts = [X[:100], sp.csr_array(X[100:])]
     blocks = rk.RowBlocks([(parts[0], y[:100]), (parts[1], y[100:])])
-    with pytest.raises(ValueError, match="block 1, from row 100 on: X is a .* alike"):
+    with pytest.raises(
+        ValueError, match="block 1, from row 100 on: X is a .* same kind"
+    ):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
     model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
     np.testing.assert_allclose(

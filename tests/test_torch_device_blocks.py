@@ -213,7 +213,7 @@ def test_no_rows_are_copied_to_the_host(device, name, table, monkeypatch):
 
 
 def test_a_sample_is_that_of_arrays(monkeypatch, rng):
-    monkeypatch.setattr(_row_sample, "_LEAST_SAMPLE", 40)
+    monkeypatch.setattr(_row_sample, "_MIN_SAMPLE", 40)
     monkeypatch.setattr(_row_sample, "_SAMPLE_BYTES", 0)
     X, weight = rng.normal(size=(N, 3)), rng.uniform(size=N) - 0.3
     weight = weight.clip(0.0)

@@ -215,7 +215,7 @@ def test_bad_arguments():
         FeatureMap(rk.Gaussian("scale"), 2)
     with pytest.raises(ValueError, match="one number per term"):
         FeatureMap(rk.Gaussian() + rk.Linear(), 2)
-    with pytest.raises(ValueError, match="kernel must be a kernel"):
+    with pytest.raises(ValueError, match="kernel (of Scaled )?must be a kernel"):
         FeatureMap("rbf", 2)
     layer = FeatureMap(rk.Gaussian(), 2, 6)
     with pytest.raises(ValueError, match="expected in_features=2"):
