@@ -72,6 +72,10 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # there are no iterations
 
+    @property
+    def _chooses_kernel(self) -> bool:  # type: ignore[override]
+        return self.kernel is None
+
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
         """Not available: the penalty is chosen on all rows at once.
@@ -143,6 +147,8 @@ class _ChoosesAlpha(KernelRidge):
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
+        if self._chooses_kernel:
+            self._check_features(X, weight, stream)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):

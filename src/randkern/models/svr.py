@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVR
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
@@ -17,18 +19,15 @@ from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
 from randkern._validation import is_tensor
+from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
+from randkern.models._libsvm import fit_margin
 from randkern.models._svm_dual import solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import (
-    FeatureMatrix,
-    GramFactor,
-    combined,
-    scores_of,
-)
+from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
 from randkern.models.memory import newton_bytes
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
@@ -39,14 +38,16 @@ _NEAR, _MOST_FREE, _GAP = 1e-3, 1000, 1e-12
 class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     """Support vector regression on random features, or on the exact kernel.
 
-    With rows z_i of features and the mean ȳ of the targets it minimises
+    With rows z_i of features it minimises
 
-        ½‖w‖² + C Σ_i s_i max(0, |y_i − ȳ − w·z_i| − ε).
+        ½‖w‖² + C Σ_i s_i max(0, |y_i − b − w·z_i| − ε).
 
-    Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate
-    descent in the dual); the features of the exact kernel are a factor of its Gram
-    matrix. If `max_iter` passes are too few, Newton's method continues from there to
+    On features, the intercept b is the mean of the targets, and w is found by
+    scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate descent in
+    the dual); if `max_iter` passes are too few, Newton's method continues from there to
     the optimum, unless memory is short or more than 1,000 residuals are close to ±ε.
+    For the exact kernel b is optimal as well, and LIBSVM solves for both, as in
+    :class:`~sklearn.svm.SVR`.
 
     Parameters
     ----------
@@ -60,9 +61,11 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
-        Stop at this size of the projected gradient, relative to that at the start.
+        On features, stop at this size of the projected gradient, relative to that at
+        the start; for the exact kernel, at this duality gap, relative to the objective.
     max_iter : int, default=1000
-        Maximum number of passes over all rows; a warning is issued if they are too few.
+        Maximum number of passes over all rows; a warning is issued if they
+        leave a relative duality gap above `tol`.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -84,11 +87,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     ----------
     coef_ : ndarray of shape (D,)
         Weights of the features.
-    dual_coef_ : ndarray of shape (r,)
-        Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
-        of its Gram matrix.
+    dual_coef_ : ndarray of shape (n_support,)
+        Weights of the support vectors ``X_fit_``, for the exact kernel.
     intercept_ : float
-        ȳ.
+        b.
     n_iter_ : int
     kernel_, plan_
         The kernel with numbers in place of rules that depend on data, and the plan of
@@ -196,10 +198,37 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             f"{n} x {width} features in float64",
             "Use fewer components, or random features",
         )
+        y, weight = rows.Y[:, 0], rows.weight
+        mean = float(np.average(y, weights=weight))
+        upper = self.C * (np.ones(n) if weight is None else weight)
+        if self.plan_ is None:
+            self._solve_exactly(rows.X, y - mean, upper)
+            self.intercept_ += mean
+            return
         # LIBLINEAR takes all features at once.
         features = self._feature_matrix(rows, sys.maxsize, precise=True)
-        y, weight = rows.Y[:, 0], rows.weight
-        self.intercept_ = float(np.average(y, weights=weight))
+        seed = int(stream.child("solver").generator().integers(2**31))
+        coef = self._descend(features, y - mean, weight, seed)
+        # Where LIBLINEAR has converged, Newton's method would double the time.
+        has_converged = self.n_iter_ < self.max_iter
+        fits = 8 * n * width + newton_bytes(n, width) <= limit
+        gap = np.inf if has_converged or not fits else _GAP
+        coef, reached = _polished(features, y - mean, upper, self.epsilon, gap, coef)
+        self.coef_ = coef[:width]
+        self.intercept_ = mean
+        if not has_converged and reached > self.tol:
+            warnings.warn(
+                f"max_iter={self.max_iter} passes of LIBLINEAR came no nearer than a "
+                f"duality gap of {reached:.2g} of the objective, above tol={self.tol:g}"
+                "; raise max_iter or tol, or lower C.",
+                ConvergenceWarning,
+                stacklevel=5,  # the call of fit, within two decorators
+            )
+
+    def _descend(
+        self, features: FeatureMatrix, y: np.ndarray, weight: Any, seed: int
+    ) -> np.ndarray:
+        """Return the weights that coordinate descent reaches."""
         solver = LinearSVR(
             epsilon=self.epsilon,
             tol=self.tol,
@@ -207,21 +236,31 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             fit_intercept=False,
             max_iter=int(self.max_iter),
             dual=True,
-            random_state=int(stream.child("solver").generator().integers(2**31)),
-        ).fit(features.cached, y - self.intercept_, weight)
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            # The duality gap decides, after Newton's method.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solver.fit(features.cached, y, weight)
         self.n_iter_ = int(np.max(solver.n_iter_))
-        upper = self.C * (np.ones(n) if weight is None else weight)
-        # Where LIBLINEAR has converged, Newton's method would double the time.
-        fits = 8 * n * width + newton_bytes(n, width) <= limit
-        gap = _GAP if fits and self.n_iter_ >= self.max_iter else np.inf
-        given = y - self.intercept_, upper, self.epsilon, gap
-        coef = _polished(features, *given, solver.coef_)
-        if not isinstance(features, GramFactor):
-            self.coef_ = coef[:width]
-            return
-        numbers, dual = features.rows_of(coef[None])
-        self.X_fit_ = rows.X[numbers]
-        self.dual_coef_ = dual[:, 0]
+        return solver.coef_
+
+    def _solve_exactly(self, X: Any, y: np.ndarray, upper: np.ndarray) -> None:
+        """Solve for dual variables on the exact Gram matrix, and an intercept."""
+        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        # LIBSVM stops at an absolute violation: targets are divided by their size.
+        unit = float(abs(y[upper > 0]).max(initial=0.0)) or 1.0
+        found = fit_margin(
+            gram,
+            y / unit,
+            upper / unit,
+            self.tol,
+            int(self.max_iter),
+            self.epsilon / unit,
+        )
+        support = np.flatnonzero(found.dual)
+        self.X_fit_, self.dual_coef_ = X[support], unit * found.dual[support]
+        self.intercept_, self.n_iter_ = unit * found.intercept, found.n_iter
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -237,11 +276,12 @@ def _polished(
     epsilon: float,
     gap: float,
     w: np.ndarray,
-) -> np.ndarray:
-    """Return weights nearer to the optimum, or those given if there are none.
+) -> tuple[np.ndarray, float]:
+    """Return weights nearer to the optimum, or `w` if there are none, and their gap.
 
-    They are the optimum to rounding if the given weights tell which dual variables are
-    within their bounds, or if the duality gap is to be at most `gap`.
+    The gap is relative, and infinite if it is not known. The weights are the optimum to
+    rounding if `w` tells which dual variables are within their bounds, or if the gap is
+    to be at most `gap`.
     """
 
     def value(w: np.ndarray, scores: np.ndarray) -> float:
@@ -252,7 +292,7 @@ def _polished(
     excess = abs(residual) - epsilon
     near = abs(excess) < _NEAR * abs(y).max(initial=0.0)
     if near.sum() > _MOST_FREE or not longest:
-        return w
+        return w, np.inf if longest else 0.0
     used = np.flatnonzero(upper)
     part = features if len(used) == len(y) else features.part(used)
     start = np.sign(residual) * upper * np.where(near, 0.5, excess > 0)
@@ -260,4 +300,9 @@ def _polished(
     found = solve_box(part, *bounds, y[used], epsilon)
     better = combined(part, found.alpha[:, None])[0]
     after, _ = scores_of(features, better[None])
-    return better if value(better, after[:, 0]) < value(w, scores[:, 0]) else w
+    before, reached = value(w, scores[:, 0]), value(better, after[:, 0])
+    if reached < before:
+        return better, found.gap
+    # The dual value is at most the optimum, whichever weights it belongs to.
+    dual = (1 - found.gap) * reached
+    return w, (before - dual) / (before or 1.0)
