@@ -112,7 +112,11 @@ def test_temperature_is_the_best_for_decisions_left_out(
         target[np.arange(60), y] += n_effective / (n_effective + 1)
         return -np.average((P * target).sum(axis=1), weights=w)
 
-    best = minimize(loss, np.zeros(classes), tol=1e-12).x
+    free = classes if np.any(fitted.calibration_offset_) else 1
+    best = np.zeros(classes)
+    best[:free] = minimize(
+        lambda x: loss(np.append(x, np.zeros(classes - free))), best[:free], tol=1e-12
+    ).x
     assert np.log(fitted.temperature_) == pytest.approx(best[0], abs=1e-3)
     offsets = fitted.calibration_offset_
     offsets = offsets[1:] - offsets[0] if classes == 3 else [offsets]
@@ -347,7 +351,7 @@ def test_rare_classes_have_their_rate(solver):
 def test_calibration_of_weights_and_of_nothing():
     rng = np.random.default_rng(9)
     logits = rng.normal(size=(300, 3))
-    of_class = np.eye(3, dtype=bool)[rng.integers(3, size=300)]
+    of_class = np.eye(3, dtype=bool)[rng.choice(3, 300, p=[0.6, 0.3, 0.1])]
     weight = rng.uniform(size=300)
     temperature, offset = calibrate(logits, of_class, weight)
     P = softmax(logits / temperature + offset, axis=1)
@@ -414,3 +418,36 @@ def test_quantiles_count_weights():
     same = conformal_quantile(sizes, 0.9, np.full(400, 0.1))
     np.testing.assert_array_equal(same, conformal_quantile(sizes, 0.9))
     assert np.isinf(conformal_quantile(sizes, 0.9, np.zeros(400))).all()
+
+
+def test_offsets_are_zero_where_they_change_nothing():
+    """The most probable class is then the predicted one, as scikit-learn checks."""
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(200, 1))
+    positive = rng.random((200, 1)) < expit(2 * half)
+    logits, of_class = np.vstack([half, -half]), np.vstack([positive, ~positive])
+    assert calibrate(logits, of_class)[1] == 0.0
+    assert abs(calibrate(logits - 1.5, of_class)[1]) > 0.5
+
+
+@pytest.mark.parametrize("n_components", [20, 200, None])
+def test_weights_count_copies(n_components):
+    """Copies are left out together: a row of weight w is w rows."""
+    rng = np.random.default_rng(1)
+    X, y = data(rng, 80, 2)
+    weight = rng.integers(0, 4, size=80)
+    model = rk.KernelRidgeClassifier(KERNEL, 0.1, n_components, random_state=0)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(
+        weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-5
+    )
+    real = X[:, 0] + rng.normal(size=80)
+    model = rk.KernelRidgeRegressor(KERNEL, 0.1, n_components, random_state=0)
+    weighted = clone(model).fit(X, real, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(real, weight))
+    np.testing.assert_allclose(
+        np.sort(weighted._left_out_sizes, axis=0),
+        np.sort(repeated._left_out_sizes, axis=0),
+        rtol=1e-5,
+    )

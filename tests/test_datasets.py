@@ -16,8 +16,8 @@ import pytest
 from sklearn import datasets as sklearn_datasets
 
 from randkern import TabularEncoder
+from randkern.data.dates import dates_as_days
 from randkern.datasets import DATASET_NAMES, Dataset, fetch_openml, load_dataset
-from randkern.datasets.dates import dates_as_days
 from randkern.datasets.frames import (
     dataset_from_frame,
     infer_task,

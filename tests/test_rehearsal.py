@@ -42,7 +42,15 @@ def _measure(rehearsal, case):
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if case["stage"] != "estimator"],
+    [
+        # The larger tables, the stream and the cluster take minutes.
+        pytest.param(
+            case,
+            marks=[] if case["data"] == "generated/prices" else pytest.mark.nightly,
+        )
+        for case in CASES
+        if case["stage"] != "estimator"
+    ],
     ids=lambda case: f"{case['data']}-{case['stage']}",
 )
 def test_every_step_is_right_or_named(rehearsal, case):

@@ -298,8 +298,8 @@ def test_factors_of_kernels_learn_as_the_kernels_do(loss):
     linear = compositional_structure._model(loss, 0.1, Z).fit(Z, y)
     model, intercept = {
         "ridge": (rk.KernelRidgeClassifier, {"fit_intercept": True}),
-        "svc": (rk.KernelSVC, {}),
-        "logistic": (rk.KernelLogistic, {}),
+        "svc": (rk.KernelSVC, {"fit_intercept": False}),
+        "logistic": (rk.KernelLogistic, {"fit_intercept": False}),
     }[loss]
     exact = model(made.kernels["deep"], 0.1, None, **intercept).fit(X, y)
     expected = exact.decision_function(images.X_test)

@@ -560,8 +560,8 @@ def test_targets_of_any_size_of_the_exact_kernel(scale, table):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_whose_features_are_kept_are_read_twice(solver, weighted, table, weight):
-    """Once to check them and learn from them, and once to make their features."""
+def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, weight):
+    """To check them and learn from them, for their features, and to leave some out."""
     X, y = table
     passes = []
 
@@ -580,7 +580,7 @@ def test_rows_whose_features_are_kept_are_read_twice(solver, weighted, table, we
         model.fit(X, y, sample_weight=weight if weighted else None),
         1e-5,
     )
-    assert len(passes) == 2
+    assert len(passes) == 3
 
 
 def test_targets_that_are_not_kept(table, monkeypatch):

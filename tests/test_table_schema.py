@@ -60,6 +60,7 @@ def fitted(tmp_path_factory):
     )
     assert result.exit_code == 0, result.output
     assert "'?', '-' in 2 rows, which is read as missing" in result.output
+    assert "column 'day' holds dates. Rows held out at random lie" in result.output
     # Rows of which `z` and `grade` look like numbers.
     rows = digits.drop(columns="price").iloc[10:16].reset_index(drop=True)
     rows.to_csv(folder / "rows.csv", index=False)
@@ -86,10 +87,39 @@ def test_texts_of_digits_are_the_categories_of_the_fit(fitted):
         day=(pd.to_datetime(rows["day"]) - pd.Timestamp(0)) / pd.Timedelta("1D"),
     )
     np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
+    # Dates as pandas reads them, with parse_dates and without.
+    for day in (rows["day"], pd.to_datetime(rows["day"])):
+        np.testing.assert_allclose(model.predict(X.assign(day=day)), expected)
+    odd = X.assign(day=["yesterday", *rows["day"][1:]])
+    with pytest.raises(ValueError, match="'day' holds dates .* row 0 holds 'yest"):
+        model.predict(odd)
     for at in range(len(rows)):
         rows.iloc[[at]].to_csv(folder / "one.csv", index=False)
         one = predicted(folder, folder / "one.csv")
         np.testing.assert_allclose(one, expected[[at]], rtol=1e-9)
+
+
+def test_columns_are_shown_as_they_were_read(fitted):
+    folder, _ = fitted
+    output = run("info", folder / "model.skops").output
+    assert "6 columns, as they were read" in output and "--categorical" in output
+    lines = [line.split(maxsplit=1) for line in output.splitlines()]
+    assert ["grade", "number, 1.3% missing (also '?', '-')"] in lines
+    for name, kind in (("z", "category"), ("day", "date"), ("flag", "boolean")):
+        assert [name, kind] in lines
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "2 (&#39;?&#39;, &#39;-&#39;)" in page and "--categorical" in page
+    assert "<td>date</td>" in page and "2024-01-01 / 2024-03-15 / 2024-05-29" in page
+
+
+def test_durations_are_numbers(tmp_path):
+    days = np.arange(40.0)
+    table = pd.DataFrame({"wait": pd.to_timedelta(days, unit="D"), "y": days % 3})
+    table.to_parquet(tmp_path / "waits.parquet")
+    data = load_dataset(tmp_path / "waits.parquet", target="y")
+    assert data.schema.kinds["wait"] == "number" and data.schema.dates == []
+    np.testing.assert_array_equal(data.X_train["wait"], days)
+    np.testing.assert_array_equal(data.schema.apply(table)["wait"], days)
 
 
 @pytest.mark.parametrize("kind", ["reversed", "jsonl", "numbers", "texts", "tsv"])

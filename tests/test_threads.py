@@ -70,11 +70,7 @@ MODELS = {
     ),
     "ridge-classes": (rk.KernelRidgeClassifier(KERNEL, 0.1, **OPTIONS), True, {"cpu"}),
     "svc": (rk.KernelSVC(KERNEL, **OPTIONS), True, {"cpu", "descent", "skinny_gemm"}),
-    "svc-exact": (
-        rk.KernelSVC(KERNEL, n_components=None),
-        True,
-        {"descent", "array_ops", "skinny_gemm"},
-    ),
+    "svc-exact": (rk.KernelSVC(KERNEL, n_components=None), True, {"array_ops"}),
     "logistic": (rk.KernelLogistic(KERNEL, **OPTIONS), True, {"cpu", "skinny_gemm"}),
     "process": (
         rk.GaussianProcessRegressor(KERNEL, 0.1, **OPTIONS),

@@ -170,7 +170,8 @@ def test_auto_chooses_as_for_arrays(n_components, short, rng):
 #: Of the targets: their moments and the largest.
 SURVEY = ("of", "_of_block")
 ITERATIONS = ("normalised", "orthonormal", "squared_sizes")
-#: What a fit copies to the host: k numbers or k × k, and eigenvalues.
+#: What a fit copies to the host: k numbers or k × k, and eigenvalues, where k is the
+#: number of targets, 2, and of up to 16 probes of rows that are left out.
 COPIES = {
     "cholesky": set(),
     "dual": set(),
@@ -191,7 +192,7 @@ def test_what_a_fit_copies_to_the_host(name, fit_intercept, monkeypatch, rng):
     model = rk.KernelRidgeRegressor(
         **SOLVERS[name], fit_intercept=fit_intercept, random_state=0
     )
-    with dispatch(), no_host_copies(monkeypatch, most=15) as copied:
+    with dispatch(), no_host_copies(monkeypatch, most=18) as copied:
         model.fit(X, Y, weight)
         # Targets far from 0 are shifted if there is an intercept, and warned of if not.
         assert set(copied) == COPIES[name] | set(SURVEY)
@@ -206,7 +207,7 @@ def test_what_a_classifier_copies_to_the_host(monkeypatch, rng):
     model = rk.KernelRidgeClassifier(n_components=20, random_state=0)
     with dispatch(), no_host_copies(monkeypatch) as copied:
         got = model.fit(X, labels).predict(X)
-    assert copied == []
+    assert set(copied) <= set(SURVEY), "shares of the classes"
     assert float((got == labels).double().mean()) > 0.8
 
 
@@ -447,11 +448,11 @@ def test_direct_fits_of_tensors_keep_to_their_budget(rng):
         assert peak_bytes(lambda: model.fit(X, y)) < 1.1 * needed
 
 
-def test_blocks_that_pytorch_keeps_are_free(monkeypatch):
+def test_the_memory_limit_is_half_of_a_device(monkeypatch):
+    """It does not depend on what is free: the same rows take the same path."""
     device = SimpleNamespace(type="cuda")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 70)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 30)
+    properties = SimpleNamespace(total_memory=1000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     limit = ops_of(torch.empty(0)).memory_limit
-    assert limit(SimpleNamespace(device=device)) == (100 + 70 - 30) // 2
+    assert limit(SimpleNamespace(device=device)) == 500
     assert limit(torch.empty(0)) is None

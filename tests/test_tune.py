@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 
 import randkern as rk
 from randkern.datasets import Dataset
+from randkern.datasets.schema import TableFormat
 from randkern.study.fits import test_error
 from randkern.study.kernel_choices import parse_kernel
 from randkern.study.preparation import prepare
@@ -424,6 +426,7 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "target": None,
         "task": None,
         "test": None,
+        "format": json.loads(json.dumps(asdict(TableFormat()))),
     }
     assert len(results["records"]) == 3 * 4
     # The best stands beside what any kernel should beat, with all scores.

@@ -274,7 +274,7 @@ class NystromFeatures(_FeatureTransformer):
     landmarks_ : array or CSR matrix of shape (n_features_out, n_features_in)
         In float64.
     plan_ : Plan
-        The map, which holds the landmarks.
+        The map, which holds the landmarks and T: D² numbers, also in files.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 

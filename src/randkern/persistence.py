@@ -196,10 +196,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     -----
     Random features are stored as the seed of their draw, so that the file has the
     size of the weights, whatever the size of the projection. Models trained by
-    `partial_fit` store their normal equations, of D² numbers, and exact kernels
-    their training rows. After a round trip on the same machine, predictions are
-    identical to the last bit. Tensors of a model that was fitted on a device are
-    stored as arrays marked as tensors.
+    `partial_fit` store their normal equations, of D² numbers, Nyström features their
+    landmarks and a factor, of D² numbers too, and exact kernels their training rows.
+    After a round trip on the same machine, predictions are identical to the last bit.
+    Tensors of a model that was fitted on a device are stored as arrays marked as
+    tensors.
 
     Examples
     --------

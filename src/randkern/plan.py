@@ -12,7 +12,7 @@ factors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -113,6 +113,15 @@ class Plan:
             factor = ops_of(factor).zeros((D + 1, D + 1), self.factor)
             factor[:D, :D], factor[D, D] = self.factor, 1.0
         return Plan((*self.groups, ones), self.n_features_in, factor)
+
+    def column_blocks(self, most: int) -> Iterator[slice]:
+        """Yield slices of at most `most` columns, which cover all of them once.
+
+        With a factor there is one slice, of all columns: a column of features then
+        depends on all columns of the groups before it.
+        """
+        D = self.n_components
+        return row_blocks(D, D if self.factor is not None else most)
 
     def solve(self, values: Any, transposed: bool = False) -> Any:
         """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""

@@ -257,12 +257,14 @@ class ArrayOps:
         return X / sizes[:, None]
 
     def row_hashes(self, X, multipliers):
-        """Return Σ_j b_ij m_j modulo 2⁶⁴ for the bits b_ij of X, uint64 on the host.
+        """Return Σ_j b_ij m_j modulo 2⁶⁴ for mixed bits b_ij of X, uint64 on the host.
 
         X may hold numbers of 4 or 8 bytes, and the multipliers are int64.
         """
         integers = self.xp.int64 if X.dtype.itemsize == 8 else self.xp.int32
         bits = self.xp.astype(X.view(integers), self.xp.int64)
+        # Masks make shifts of negative numbers logical.
+        bits = bits ^ ((bits >> 32) & 0xFFFFFFFF) ^ ((bits >> 52) & 0xFFF)
         hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)
         return self.to_host(hashes).view(np.uint64)
 

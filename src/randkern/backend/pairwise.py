@@ -69,11 +69,14 @@ def row_squares(X):
 
 
 def row_hashes(X, multipliers):
-    """Return Σ_j b_ij m_j modulo 2⁶⁴ for the bits b_ij of X, uint64."""
+    """Return Σ_j b_ij m_j modulo 2⁶⁴ for mixed bits b_ij of X, uint64."""
     values = X.data if sp.issparse(X) else X
     integers = np.int64 if values.dtype.itemsize == 8 else np.int32
     # Sums of unsigned integers wrap around.
     bits = values.view(integers).astype(np.int64, copy=False).view(np.uint64)
+    # The leading bits also at the end: those of small whole numbers end in zeros, which
+    # products would preserve.
+    bits = bits ^ (bits >> np.uint64(32)) ^ (bits >> np.uint64(52))
     multipliers = multipliers.view(np.uint64)
     if sp.issparse(X):
         return sp.csr_array((bits, X.indices, X.indptr), shape=X.shape) @ multipliers

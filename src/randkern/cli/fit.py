@@ -3,13 +3,13 @@
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from randkern._extras import import_extra
+from randkern.exceptions import DeadlineWarning
 
 from . import options
 from .console import output, titled_table
@@ -21,10 +21,11 @@ _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
 _LEAST = 10
-# Share of the time that remains after reading that the evaluated model gets, with a
-# refit and without. The refit, which does not search for a kernel, gets what this model
-# and the report leave. Both get at least a share of the limit.
-_JUDGED_SHARES, _LEAST_SHARE = {True: 0.5, False: 0.85}, 0.2
+# Shares of the time limit: of the evaluated model, with a refit and without, and of the
+# refit, which does not search for a kernel; the rest is for reading and the report.
+# They do not depend on a clock: the same data and seed give the same model. Fits of
+# less than a second would be cut short for nothing.
+_JUDGED_SHARES, _REFIT_SHARE, _LEAST_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
 
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
@@ -66,9 +67,9 @@ def command(
     Prints what was tried and how well the model predicts rows that were held out;
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
-    began = perf_counter()
     _check_extras()
     from ..report import contents, fitted_rows, panels, render
+    from ..study.measure import Measurement
     from ..tabular import TabularClassifier, TabularRegressor
 
     console = output()
@@ -82,15 +83,10 @@ def command(
     summary = _summary(table)
     title = f"Predicting {target} from {table.name}"
     kind = {"classification": TabularClassifier, "regression": TabularRegressor}
-
-    def left(share: float) -> float:
-        seconds = time_limit - (perf_counter() - began)
-        return max(share * seconds, _LEAST_SHARE * time_limit)
-
-    model = kind[table.task](time_limit=left(_JUDGED_SHARES[refit]), random_state=seed)
+    model = kind[table.task](time_limit=time_limit, random_state=seed)
     model.table_schema_ = table.schema
-    judging = _fit(model, split)
-    model.set_params(time_limit=time_limit)  # as the user set it
+    with Measurement() as judging:
+        _fit(model, _JUDGED_SHARES[refit], split[0], split[2], "fitting")
     files.write_model(model)  # whatever happens to the rest
     judged = _judge(model, table.task, split, judging)
     n = len(split[2])
@@ -112,11 +108,11 @@ def command(
     files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
     if refit:
         # Refit the kernels that were evaluated, without a new search.
-        model.set_params(time_limit=left(1), warm_start=True)
-        with trial_progress(model, "fitting all rows"):
-            model.fit(table.X_train, table.y_train)
-        model.set_params(time_limit=time_limit, warm_start=False)
-        n = len(table.y_train)
+        model.set_params(warm_start=True)
+        X, y = table.X_train, table.y_train
+        _fit(model, _REFIT_SHARE, X, y, "fitting all rows")
+        model.set_params(warm_start=False)
+        n = len(y)
         fitted = fitted_rows(model, n) or f"fitted to all {n:,} rows"
         _ = model.feature_importances_  # stored, for randkern info
         files.write_model(model)
@@ -131,9 +127,7 @@ def _summary(table: Any) -> Any:
     """Describe a table; warn of signs that held-out rows mislead."""
     from ..report import summarise
 
-    summary = summarise(
-        table.X_train, table.y_train, table.task, dates=table.schema.dates
-    )
+    summary = summarise(table.X_train, table.y_train, table.task, table.schema)
     for leak in summary.leaks:
         warnings.warn(leak, UserWarning, stacklevel=1)
     return summary
@@ -208,14 +202,23 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
     return X.iloc[train], X.iloc[test], y[train], y[test]
 
 
-def _fit(model: Any, split: Any) -> Any:
-    """Fit a model to training rows, and return what it took."""
-    from ..study.measure import Measurement
-
-    X, _, y, _ = split
-    with trial_progress(model, "fitting"), Measurement() as measured:
-        model.fit(X, y)
-    return measured
+def _fit(model: Any, share: float, X: Any, y: Any, doing: str) -> None:
+    """Fit a model in a share of its time limit, which warnings name as a whole."""
+    limit = model.time_limit
+    model.set_params(time_limit=max(share * limit, _LEAST_SECONDS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeadlineWarning)
+        with trial_progress(model, doing):
+            model.fit(X, y)
+    model.set_params(time_limit=limit)
+    if cut := model.fit_report_["cut"]:
+        warnings.warn(
+            f"--time-limit {limit:g} has cut short {', '.join(cut)}: this machine is "
+            "slower or busier than plans assume, and another fit may give another "
+            "model; give it more seconds",
+            DeadlineWarning,
+            stacklevel=1,
+        )
 
 
 def _judge(model: Any, task: str, split: Any, fit: Any) -> Any:

@@ -28,7 +28,7 @@ _X, _TARGETS, _WEIGHTS = 0, 1, 2  # seeds of the multipliers of their columns
 
 def fingerprint_of(X: Rows, y: Any, weight: Any, start: int) -> int:
     """Return the fingerprint of a block of rows, the first of which is row `start`."""
-    hashes = _hashes(X, _X) + _target_hashes(y)
+    hashes = row_hashes(X, y)
     if weight is not None:
         hashes = hashes + _hashes(weight[:, None], _WEIGHTS)
     # Not linear in the cells: equal changes of two rows must not cancel.
@@ -36,6 +36,11 @@ def fingerprint_of(X: Rows, y: Any, weight: Any, start: int) -> int:
     hashes = hashes ^ (hashes >> np.uint64(29))
     places = np.arange(start, start + len(hashes), dtype=np.uint64)
     return int((hashes * (np.uint64(2) * places + np.uint64(1))).sum())
+
+
+def row_hashes(X: Rows, y: Any) -> np.ndarray:
+    """Return hashes of rows with their targets, which are equal for equal rows."""
+    return _hashes(X, _X) + _target_hashes(y)
 
 
 def _hashes(values: Any, seed: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from randkern._validation import (
     rows_of_text,
 )
 from randkern.data.columns import n_free_texts, with_known_types
-from randkern.datasets.dates import dates_as_days
+from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (
     Kind,
@@ -297,6 +297,7 @@ def _typed_features(
     for name in frame.columns:
         text, column = str(name), days[name]
         is_date = is_numeric(column) and not is_numeric(frame[name])
+        is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
             column = as_texts(column).astype("category")
         elif not is_numeric(column):
@@ -310,6 +311,7 @@ def _typed_features(
             continue
         columns[text] = typed
         schema.kinds[text] = "date" if is_date else _kind(typed)
+        schema.missing_shares[text] = float(typed.isna().mean())
     if refused:
         raise DataFileError(
             f"{source}: columns that are neither numbers nor categories: "

@@ -17,7 +17,7 @@ from randkern._validation import (
     is_time,
 )
 from randkern.data.columns import with_known_types
-from randkern.datasets.dates import WRITTEN_DATE, days_of_texts
+from randkern.data.dates import WRITTEN_DATE, days_of_texts
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -146,11 +146,14 @@ class TableSchema:
     form : TableFormat
     missing : dict of str to tuple of str
         Texts of columns of numbers that were read as missing values.
+    missing_shares : dict of str to float
+        The share of rows of each column whose value is missing.
     """
 
     kinds: dict[str, Kind]
     form: TableFormat = field(default_factory=TableFormat)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    missing_shares: dict[str, float] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[str]:
@@ -161,6 +164,12 @@ class TableSchema:
     def dates(self) -> list[str]:
         """The columns of dates, which become days."""
         return [name for name, kind in self.kinds.items() if kind == "date"]
+
+    def placeholders(self, name: str) -> str:
+        """Return the texts of a column that were read as missing, such as ``'?'``."""
+        texts = self.missing.get(name, ())
+        shown = ", ".join(map(repr, texts[:_MOST_SHOWN]))
+        return shown + ", ..." * (len(texts) > _MOST_SHOWN)
 
     def apply(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Return a table with its columns as at the fit.
@@ -178,7 +187,9 @@ class TableSchema:
                 typed[name] = as_texts(column)
             elif kind == "date":
                 typed[name] = self._days(name, column)
-            elif not is_numeric(column) and not is_time(column):
+            elif is_time(column):
+                typed[name] = days_of(column)
+            elif not is_numeric(column):
                 typed[name] = self._numbers(name, column)
         return typed
 

@@ -25,6 +25,7 @@ from randkern._validation import (
     check_weights,
     column_names,
     densify,
+    is_table,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -138,6 +139,11 @@ def mean_diagonals(
     return np.array([ops_of(d).average(d, sample_weight) for d in diagonals])
 
 
+def _is_one_row(X: Any) -> bool:
+    """Tell whether these are the numbers of a row; dataframes are not converted."""
+    return not is_table(X) and np.ndim(X) == 1
+
+
 class Kernel(BaseEstimator):
     """A positive-definite function that can draw random features of itself.
 
@@ -177,7 +183,7 @@ class Kernel(BaseEstimator):
         randkern.exceptions.UnresolvedKernelError
             If a lengthscale is still ``"scale"`` or ``"median"``.
         """
-        if np.ndim(X) == np.ndim(Y) == 1:
+        if _is_one_row(X) and _is_one_row(Y):
             # scikit-learn's `pairwise_kernels` calls with one row each.
             return self(np.reshape(X, (1, -1)), np.reshape(Y, (1, -1)))[0, 0]
         kernel, X, Y = self._checked(X, Y, tensors=True)

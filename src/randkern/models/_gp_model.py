@@ -43,6 +43,7 @@ from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_po
 from randkern.models._gp_learning import (
     FIRST_ROWS,
     Stage,
+    Units,
     bounds,
     learning_rows,
     maximise,
@@ -584,26 +585,22 @@ class GaussianProcess(FeatureModel):
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling)
+        starts = starting_points(names, theta, level, rescaling, signed)
         limits = bounds(
-            names,
-            theta,
-            starts[0],
-            square,
-            spread,
-            self._scale_range,
-            given,
-            signed,
+            names, theta, starts[0], square, spread, self._scale_range, given, signed
         )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
 
+        are_signed = np.array([name in signed for name in names])
+        units = Units(are_signed, square**0.5 or 1.0)
+
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
             objective = with_priors(evidence, names, self.priors, signed)
-            rescaled = partial(evidence.rescaled, rescaling, low, high)
-            return Stage.of(evidence, objective, rescaled, is_sample)
+            rescaled = units.change(partial(evidence.rescaled, rescaling, low, high))
+            return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
         plan = self._learning_plan
         sampled = full = stage(sample, plan, False)
@@ -611,16 +608,17 @@ class GaussianProcess(FeatureModel):
         has_lengthscales = any("lengthscale" in name for name in names)
         if few is not sample or (plan is not None and has_lengthscales):
             sampled = stage(few, None if has_lengthscales else plan, True)
-        return maximise(
+        entries = maximise(
             sampled,
             full,
             names,
-            starts,
-            limits,
+            [units.of(start) for start in starts],
+            list(zip(units.of(low), units.of(high), strict=True)),
             int(self.n_restarts_optimizer),
             stream,
-            report.step,
+            lambda index, entries: report.step(index, units.theta(entries)),
         )
+        return units.theta(entries)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_theta")

@@ -28,7 +28,7 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.cells import Cells, fit_cells
 from randkern.models.dual import exact_gram, feature_gram, solve_dual
 from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
-from randkern.models.left_out import sample_left_out
+from randkern.models.left_out import LeftOut, merge_copies, sample_left_out
 from randkern.models.memory import (
     dual_bytes,
     feature_gram_bytes,
@@ -80,8 +80,8 @@ class KernelRidge(IterativeRidge):
             Targets, or labels (n,) of a classifier; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' squared errors: 1 each by default. Intervals and
-            probabilities depend on their ratios alone: a row of weight 2 counts twice,
-            but is one row. Pass copies of a row if it was observed several times.
+            probabilities depend on their ratios alone: a row of weight 2 counts as two
+            copies of it, which are left out together.
         """
         self._validate_params()
         self._fit(X, y, sample_weight)
@@ -148,8 +148,11 @@ class KernelRidge(IterativeRidge):
     ) -> Cells:
         """Fit the exact kernel in cells of at most `n_components` rows."""
         cell_rows = check_count("n_components", self.n_components)
-        weight = rows.targets()[1]
-        rows = rows.take(np.flatnonzero(ops_of(weight).to_host(weight) > 0))
+        everything = np.arange(rows.n_rows)
+        rows = rows.whole() if rows.in_memory else rows.take(everything)
+        if rows.weight is not None:
+            weight = ops_of(rows.Y).to_host(rows.weight)
+            rows = rows.take(np.flatnonzero(weight > 0))
         self.cells_, left = fit_cells(
             self.kernel_,
             rows,
@@ -163,8 +166,9 @@ class KernelRidge(IterativeRidge):
         shift = np.array(self._shift)
         self.intercept_ = shift if self._many_targets else float(shift[0])
         self.solution_ = self.cells_.solution
-        numbers, sample, weight = self._sample_left_out(rows)
-        self._keep_left_out(sample.Y, sample.Y - left[numbers], weight)
+        sample = self._sample_left_out(rows)
+        Y = sample.rows.Y
+        self._keep_left_out(Y, Y - left[sample.numbers], sample.weight)
         return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
@@ -198,12 +202,14 @@ class KernelRidge(IterativeRidge):
         unit = None if rows.in_memory else rows.survey().weight_unit
         statistics = rows.reduce(normal_equations_of, self._plan, unit)
         solution, intercept = self._solve_primal(statistics, overwrite=True)
-        _, sample, weight = self._sample_left_out(rows)
-        left = statistics.left_out(self._plan, sample, solution, intercept)
-        self._keep_left_out(sample.Y, left, weight)
+        sample = self._sample_left_out(rows)
+        left = statistics.left_out(
+            self._plan, sample.rows, solution, intercept, sample.copies
+        )
+        self._keep_left_out(sample.rows.Y, left, sample.weight)
 
-    def _sample_left_out(self, rows: TrainingData) -> tuple[np.ndarray, ArrayRows, Any]:
-        """Return numbers of rows to leave out one at a time, the rows, and weights."""
+    def _sample_left_out(self, rows: TrainingData) -> LeftOut:
+        """Return rows to leave out one at a time."""
         generator = Stream(self._key).child("left out").generator()
         return sample_left_out(rows, self._labelled, generator)
 
@@ -291,7 +297,12 @@ class KernelRidge(IterativeRidge):
             D, advice = self.plan_.n_components, "Use fewer components than rows"
             what = f"the {n} x {n} dual system of n_components={D} on {n} rows"
         check_memory(self._dual_bytes(rows), limit, what, advice)
-        chosen, sample, weight = self._sample_left_out(rows)
+        # Leaving out all copies of a row is exact if they are one row.
+        merged = merge_copies(rows)
+        if merged is not None:
+            rows = merged.rows
+        sample = self._sample_left_out(rows)
+        n, chosen = rows.n_rows, sample.numbers
         left_out = np.arange(n - len(chosen), n)
         order = None
         if len(chosen) < n:
@@ -308,10 +319,12 @@ class KernelRidge(IterativeRidge):
             self.fit_intercept,
             left_out,
         )
-        self._keep_left_out(sample.Y, left, weight)
+        self._keep_left_out(sample.rows.Y, left, sample.weight)
         if order is not None:
             value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)
+        if merged is not None:
+            solution = replace(solution, value=merged.expanded(solution.value))
         self._store_dual(given.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
@@ -322,9 +335,13 @@ class KernelRidge(IterativeRidge):
         else:
             ops = ops_of(X)
             weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
+            # The sums over columns without the factor, solved with it once.
+            raw = self.plan_.raw
+            block = ops.as_float64(X) if raw is not self.plan_ else X
             for columns in row_blocks(len(weights), _FEATURE_BLOCK):
-                Z = evaluate(self.plan_, X, columns)
+                Z = evaluate(raw, block, columns)
                 weights[columns] = ops.as_float64(Z).T @ dual
+            weights = self.plan_.solve(weights)
         self._store(solution, weights, intercept)
 
     def _partial_fit_targets(

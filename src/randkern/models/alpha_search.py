@@ -18,6 +18,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Linear
 from randkern.kernels.draw import fit_plan
 from randkern.models.dual import solve_dual
+from randkern.models.left_out import LeftOut
 from randkern.models.memory import float64_block_rows
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
@@ -164,18 +165,17 @@ class PrimalSearch:
         yield from _sums_without(parts, _added)
         self.total = _added(parts)
 
-    def solve(
-        self, alpha: float, left_out: np.ndarray
-    ) -> tuple[Solution, np.ndarray, Any]:
+    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of features, (D, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without one of them and its copies.
         """
         solution, intercept = self.total.solve(
             alpha, self.fit_intercept, overwrite=True
         )
-        rows = self.rows.take(left_out)
-        left = self.total.left_out(self.plan, rows, solution, intercept)
+        # These rows may hold features in place of the rows of the sample.
+        rows = self.rows.take(sample.numbers)
+        left = self.total.left_out(self.plan, rows, solution, intercept, sample.copies)
         return solution, intercept, left
 
     def _path(self, statistics: NormalEquations) -> PrimalPath:
@@ -264,15 +264,13 @@ class DualSearch:
             predictions = path.predict(gram[np.ix_(test, train)])
             yield iter([(slice(0, len(test)), predictions)])
 
-    def solve(
-        self, alpha: float, left_out: np.ndarray
-    ) -> tuple[Solution, np.ndarray, Any]:
+    def solve(self, alpha: float, sample: LeftOut) -> tuple[Solution, np.ndarray, Any]:
         """Return the weights of rows, (n, k), and intercepts; ends the search.
 
-        Also the residuals of some rows in fits without one of them each.
+        Also the residuals of some rows in fits without one of them and its copies.
         """
         system = self.gram, self.Y, self.weight, alpha, self.fit_intercept
-        return solve_dual(*system, left_out)
+        return solve_dual(*system, sample.numbers)
 
     def _path(self) -> DualPath:
         gram = ops_of(self.gram).copy(self.gram)

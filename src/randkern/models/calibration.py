@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -18,6 +18,10 @@ from randkern.data.sharded import is_dask, lazily
 
 # Bounds of the logarithm of a temperature.
 _LEAST, _LARGEST = -7.0, 7.0
+# Standard errors by which mean probabilities must differ from the shares of classes for
+# offsets.
+_STANDARD_ERRORS = 1.0
+_NEWTON_STEPS = 5
 
 ROWS_IN_BATCHES = (
     "rows that come in batches, by partial_fit or as a stream that stochastic "
@@ -119,6 +123,14 @@ def _of_both(values: np.ndarray) -> np.ndarray:
     return ops_of(values).hstack([-values[:, None], values[:, None]])
 
 
+def smoothed_share(n: float, weight: Any = None) -> float:
+    """Return the share of each of n labels that is spread over all classes."""
+    if weight is not None:
+        weight = weight / weight.max()
+        n = float(weight.sum()) ** 2 / float((weight**2).sum())
+    return 1 / (n + 1)
+
+
 def temperature_of(
     logits: Any,
     of_class: Any,
@@ -144,11 +156,7 @@ def temperature_of(
         logits = ops.hstack([0.0 * logits, logits])
         of_class = ops.hstack([~of_class, of_class])
     chosen = (logits * of_class).sum(axis=1)
-    n_effective = float(n)
-    if weight is not None:
-        weight = weight / weight.max()
-        n_effective = float(weight.sum()) ** 2 / float((weight**2).sum())
-    target = chosen + (logits.mean(axis=1) - chosen) / (n_effective + 1)
+    target = chosen + smoothed_share(n, weight) * (logits.mean(axis=1) - chosen)
 
     def loss(log_temperature: float) -> float:
         scale = math.exp(-log_temperature)
@@ -168,7 +176,9 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     k = 1, else (k,). Arguments are those of :func:`temperature_of`, and labels are
     smoothed in the same way (Platt 1999, "Probabilistic outputs for support vector
     machines"). At the minimum the mean probability of each class is its share of the
-    rows, smoothed.
+    rows, smoothed. Offsets are 0, so that the most probable class is that of the
+    largest logit, unless a mean probability then differs from that share by more than
+    its standard error.
     """
     to_host = ops_of(logits).to_host
     F, is_class = to_host(logits), to_host(of_class)
@@ -177,11 +187,10 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     if not n or not weight.any():
         return 1.0, 0.0 if k == 1 else np.zeros(k)
     weight = weight / weight.max()
-    n_effective = weight.sum() ** 2 / (weight**2).sum()
     share = weight / weight.sum()
     if k == 1:
         F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
-    target = is_class + (1 / F.shape[1] - is_class) / (n_effective + 1)
+    target = is_class + smoothed_share(n, weight) * (1 / F.shape[1] - is_class)
     # Of most rows: logits of some may be enormous, if a fit says nothing about them.
     size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
     F = F / size
@@ -193,20 +202,71 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
         gradient = np.array([(error * F).sum(), *error.sum(axis=0)])
         return float(share @ (total - (target * values).sum(axis=1))), gradient
 
+    def minimised(offset_bounds: tuple[float | None, float | None]) -> Any:
+        return minimize(
+            loss,
+            np.array([1.0, *np.zeros(F.shape[1])]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[bounds] + [offset_bounds] * F.shape[1],
+            options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
+        )
+
     bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
-    start = np.array([1.0, *np.zeros(F.shape[1])])
-    best = minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[bounds] + [(None, None)] * F.shape[1],
-        options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
-    ).x
-    temperature, offset = size / best[0], best[1:]
+    best, plain = minimised((None, None)), minimised((0.0, 0.0))
+    has_offsets = _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share)
+    x = best.x if has_offsets else plain.x
+    free = np.array([bounds[0] < x[0] < bounds[1], *[has_offsets] * F.shape[1]])
+    refined = _refined(x, free, F, target, share)
+    scale, offset = float(np.clip(refined[0], *bounds)), refined[1:]
+    temperature = size / scale
     if k == 1:
         return temperature, float(offset[1] - offset[0])
     return temperature, offset - offset.mean()
+
+
+def _refined(
+    x: np.ndarray,
+    free: np.ndarray,
+    F: np.ndarray,
+    target: np.ndarray,
+    share: np.ndarray,
+) -> np.ndarray:
+    """Return the scale and offsets of logits after steps of Newton's method.
+
+    Only those that are `free` change. Equal offsets change nothing, so that the
+    Hessian is singular, and steps are the shortest ones.
+    """
+    for _ in range(_NEWTON_STEPS):
+        P = softmax(x[0] * F + x[1:], axis=1)
+        mean = (P * F).sum(axis=1, keepdims=True)
+        error = share[:, None] * (P - target)
+        slope = np.append((error * F).sum(), error.sum(axis=0))
+        mixed = share @ (P * (F - mean))
+        offsets = np.diag(share @ P) - (share[:, None] * P).T @ P
+        curvature = np.block(
+            [
+                [share @ (P * (F - mean) ** 2).sum(axis=1), mixed],
+                [mixed[:, None], offsets],
+            ]
+        )
+        part = curvature[np.ix_(free, free)]
+        x = x.copy()
+        x[free] -= np.linalg.lstsq(part, slope[free], rcond=1e-12)[0]
+    return x
+
+
+def _differs(errors: np.ndarray, is_class: np.ndarray, share: np.ndarray) -> bool:
+    """Return whether weighted means of errors, (n, k), exceed their standard errors.
+
+    Rows are a sample of each class, so that errors vary within classes alone.
+    """
+    variance = np.zeros(errors.shape[1])
+    for members in is_class.astype(bool).T:
+        if members.any():
+            within = errors[members] - errors[members].mean(axis=0)
+            variance += share[members] ** 2 @ within**2
+    return bool((abs(share @ errors) > _STANDARD_ERRORS * np.sqrt(variance)).any())
 
 
 def log_probabilities_at(P: np.ndarray, temperature: float) -> np.ndarray:

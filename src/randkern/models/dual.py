@@ -29,7 +29,7 @@ def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
     """Return the upper triangle of Φ Φᵀ in float64, accumulated over columns."""
     ops = ops_of(X)
     gram = ops.zeros((X.shape[0], X.shape[0]), X)
-    for columns in row_blocks(plan.n_components, GRAM_TILE):
+    for columns in plan.column_blocks(GRAM_TILE):
         Z = evaluate(plan, X, columns)
         ops.add_gram(Z.T, gram)
     return gram

@@ -202,11 +202,11 @@ class IterativeRidge(FeatureModel):
             report.iterations_end()
         weights, intercept = operator.weights_of(solution.value)
         if system.probed is not None:
-            probed, Y = system.probed, system.probed.rows.Y
-            fitted = self._predicted(weights, probed.rows.X) + intercept
+            probed, sample = system.probed, system.probed.sample
+            fitted = self._predicted(weights, sample.rows.X) + intercept
             probes = operator.fitted_probes(probed, solution.companions)
             left = probed.left_out(fitted, probes)
-            self._keep_left_out(rescaled(Y), rescaled(left), probed.weight)
+            self._keep_left_out(rescaled(sample.rows.Y), rescaled(left), sample.weight)
         weights = rescaled(weights)
         solution = replace(solution, value=weights, companions=None)
         return solution, rescaled(intercept)
@@ -289,7 +289,7 @@ class IterativeRidge(FeatureModel):
         probed = None
         if rows.are_numbered_in_batches(limit - needed):
             probed = self._probed(rows, stream)
-            rows = rows.with_targets(probed.numbers, probed.probes)
+            rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once

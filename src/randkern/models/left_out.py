@@ -4,11 +4,14 @@ With the hat matrix H of a fit, the residual of row i in a fit without it is
 
 e_i = (y_i − ŷ_i)/(1 − H_ii)
 
-for the same features or kernel. Direct solvers give H_ii. For others it is estimated
-from fits to probes, random signs at sampled rows and 0 elsewhere: the fit to a probe v
-has the value H_ii v_i + Σ_{j≠i} H_ij v_j at row i, whose second term has the mean 0
-(Bekas, Kokiopoulou and Saad 2007, "An estimator for the diagonal of a matrix"). Probes
-are further columns of targets, so that they take no passes over the rows.
+for the same features or kernel. Copies of a row are left out together, as one row with
+the sum w of their weights w_i: H_ii becomes H_ii w/w_i.
+
+Direct solvers give H_ii. For others it is estimated from fits to probes, random signs
+at sampled rows and 0 elsewhere: the fit to a probe v has the value
+H_ii v_i + Σ_{j≠i} H_ij v_j at row i, whose second term has the mean 0 (Bekas,
+Kokiopoulou and Saad 2007, "An estimator for the diagonal of a matrix"). Probes are
+further columns of targets, so that they take no passes over the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from randkern.backend.namespace import ops_of
+from randkern.data.fingerprint import row_hashes
 from randkern.data.training_data import ArrayRows, TrainingData
 
 # Largest number of rows left out: enough for a temperature, or a quantile to 2 %.
@@ -29,14 +34,38 @@ _PROBE_VARIANCE = 0.01
 _MAX_PROBES = 16
 # Smaller weights, relative to the largest, are raised to this one in probes.
 _LEAST_WEIGHT = 1e-12
+# Rows whose hashes are computed at a time.
+_HASHED_ROWS = 65_536
 # No residual is raised more than this many times the mean factor.
 _MAX_RAISE = 10.0
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows that are left out of a fit, one at a time, with their copies.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (m,)
+        Ascending.
+    rows : ArrayRows
+        One of each set of copies.
+    weight : array of shape (m,)
+        For sums over all rows that they stand for.
+    copies : array of shape (m,)
+        The weight of a row and its copies, divided by its own.
+    """
+
+    numbers: np.ndarray
+    rows: ArrayRows
+    weight: Any
+    copies: Any
+
+
 def sample_left_out(
     rows: TrainingData, labelled: bool, generator: np.random.Generator
-) -> tuple[np.ndarray, ArrayRows, Any]:
-    """Return the numbers of rows to leave out, the rows, and weights for their sums.
+) -> LeftOut:
+    """Return rows to leave out.
 
     Rows in memory are drawn with probabilities in proportion to their weights, labelled
     ones as many of each class; the weights returned, (m,), make up for this. Those of
@@ -51,9 +80,11 @@ def sample_left_out(
         classes = np.zeros(rows.n_rows, dtype=np.int64)
         if labelled:
             classes = ops.to_host(_classes_of(whole.Y))
-        numbers, factors = _balanced(weight, classes, generator)
+        total = _with_copies(whole, weight)
+        numbers, factors = _balanced(total, classes, generator)
         sample = whole.take(numbers)
-        weight = weight[numbers] * factors
+        copies = total[numbers] / weight[numbers]
+        weight = total[numbers] * factors
     else:
         n = min(rows.n_rows, MAX_LEFT_OUT)
         numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
@@ -64,6 +95,7 @@ def sample_left_out(
             used = np.flatnonzero(weight)
             numbers, sample, weight = numbers[used], sample.take(used), weight[used]
             weight = weight / weight.max(initial=np.finfo(float).tiny)
+        copies = np.ones(len(numbers))  # of which one block does not tell
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2
@@ -71,7 +103,73 @@ def sample_left_out(
         classes = ops_of(sample.Y).to_host(_classes_of(sample.Y))
         totals = np.bincount(classes, weight, len(shares))
         weight = weight * (shares / np.where(totals > 0, totals, 1.0))[classes]
-    return numbers, sample, ops_of(sample.Y).float64_like(weight, sample.Y)
+    like = ops_of(sample.Y).float64_like
+    return LeftOut(numbers, sample, like(weight, sample.Y), like(copies, sample.Y))
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """Different rows, with the sums of the weights of their copies.
+
+    Attributes
+    ----------
+    rows : ArrayRows
+    group : ndarray of shape (n,)
+        For each of the given rows, the number of the row that it is a copy of.
+    share : ndarray of shape (n,)
+        Its share of the weight.
+    """
+
+    rows: ArrayRows
+    group: np.ndarray
+    share: np.ndarray
+
+    def expanded(self, weights: Any) -> Any:
+        """Return the weights (n, k) of all rows in a sum over the merged ones."""
+        ops = ops_of(weights)
+        share = ops.float64_like(self.share[:, None], weights)
+        return ops.take(weights, self.group) * share
+
+
+def merge_copies(rows: ArrayRows) -> MergedRows | None:
+    """Merge rows of equal entries and targets, or return None if all are different."""
+    if rows.n_rows == 0:
+        return None
+    _, first, group = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    if len(first) == rows.n_rows:
+        return None
+    ops = ops_of(rows.Y)
+    weight = np.ones(rows.n_rows)
+    if rows.weight is not None:
+        weight = ops.to_host(rows.weight)
+    total = np.bincount(group, weight)
+    merged = rows.take(first)
+    merged = ArrayRows(merged.X, merged.Y, ops.float64_like(total, merged.Y))
+    share = weight / np.where(total > 0, total, 1.0)[group]
+    return MergedRows(merged, group, share)
+
+
+def _hashes(rows: ArrayRows) -> np.ndarray:
+    return np.concatenate(
+        [
+            # Adding 0 makes −0 of dense rows the 0 that sparse rows have there.
+            row_hashes(block.X if sp.issparse(block.X) else block.X + 0.0, block.Y)
+            for block in rows.blocks(_HASHED_ROWS)
+        ]
+    )
+
+
+def _with_copies(rows: ArrayRows, weight: np.ndarray) -> np.ndarray:
+    """Return the sum of the weights of the copies of a row, at the first of them.
+
+    It is 0 at the others. Copies have equal entries and targets.
+    """
+    used = np.flatnonzero(weight > 0)
+    hashes = _hashes(rows)[used]
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    total = np.zeros(len(weight))
+    total[used[first]] = np.bincount(group, weight[used])
+    return total
 
 
 def _classes_of(Y: Any) -> Any:
@@ -127,10 +225,7 @@ def _probabilities(weight: np.ndarray, n_drawn: int) -> np.ndarray:
 class ProbedRows:
     """Sampled rows of a fit, with probes that estimate their leverage H_ii."""
 
-    numbers: np.ndarray
-    rows: ArrayRows
-    # In sums over rows, (m,).
-    weight: Any
+    sample: LeftOut
     # Targets at the rows, (m, s), each row in one probe.
     probes: Any
     # The number of rows of the fit.
@@ -146,10 +241,11 @@ class ProbedRows:
     ) -> ProbedRows:
         """Draw rows and their probes.
 
-        These are ±1/√w_i, which makes SHS⁻¹, S = diag(√w_i), whose diagonal they
+        These are ±1/√w_i, which makes S H S⁻¹, S = diag(√w_i), whose diagonal they
         estimate, symmetric: no row hides the others.
         """
-        numbers, sample, weight = sample_left_out(rows, labelled, generator)
+        left_out = sample_left_out(rows, labelled, generator)
+        sample = left_out.rows
         m = sample.n_rows
         needed = int(np.ceil(m / rows.n_rows / _PROBE_VARIANCE))
         n_probes = max(1, min(needed, _MAX_PROBES, m))
@@ -160,7 +256,7 @@ class ProbedRows:
         if sample.weight is not None:
             relative = (sample.weight / weight_unit).clip(min=_LEAST_WEIGHT)
             probes = probes / relative[:, None] ** 0.5
-        return cls(numbers, sample, weight, probes, rows.n_rows)
+        return cls(left_out, probes, rows.n_rows)
 
     def left_out(self, fitted: Any, fitted_probes: Any) -> Any:
         """Return residuals (m, k) in fits without their row.
@@ -170,14 +266,14 @@ class ProbedRows:
         their variance that is due to the probes: if that is all, residuals are those of
         generalised cross-validation.
         """
-        residuals = self.rows.Y - fitted
+        residuals = self.sample.rows.Y - fitted
         if not len(residuals):
             return residuals
         ops, (m, n_probes) = ops_of(residuals), self.probes.shape
         inside = (self.probes != 0) * fitted_probes
         leverage = ops.to_host(inside.sum(axis=1) / self.probes.sum(axis=1))
         # Estimates may lie beyond [0, 1], by far if the system is singular.
-        leverage = leverage.clip(-1.0, 2.0)
+        leverage = leverage.clip(-1.0, 2.0) * ops.to_host(self.sample.copies)
         mean = max(float(1.0 - leverage.mean()), np.finfo(float).eps)
         by_probes = m / n_probes / self.n_rows * mean * max(1.0 - mean, 0.0)
         variance = float(leverage.var())

@@ -78,25 +78,26 @@ class FeatureOperator:
 
     def probes(self, probed: ProbedRows) -> Any:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
-        ops, sample = ops_of(self.feature_sum), probed.rows
+        ops, sample = ops_of(self.feature_sum), probed.sample.rows
         targets = self._weighted(probed)
         out = ops.zeros((self.size, targets.shape[1]), self.feature_sum)
         for rows in row_blocks(sample.n_rows, self.features.block_rows):
-            Z = ops.as_float64(evaluate(self.plan, sample.X[rows]))
+            Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
             out += Z.T @ targets[rows]
+        out = self.plan.solve(out)
         if self.center:
             mean = self.feature_sum / self.weight_sum
             out -= mean[:, None] * targets.sum(axis=0)
         return out
 
     def _weighted(self, probed: ProbedRows) -> Any:
-        if probed.rows.weight is None:
+        if probed.sample.rows.weight is None:
             return probed.probes
-        return probed.probes * (probed.rows.weight / self.weight_unit)[:, None]
+        return probed.probes * (probed.sample.rows.weight / self.weight_unit)[:, None]
 
     def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
-        values = predict_by_features(self.plan, value, probed.rows.X)
+        values = predict_by_features(self.plan, value, probed.sample.rows.X)
         if self.center:
             mean = self._weighted(probed).sum(axis=0) / self.weight_sum
             values += mean - self.feature_sum @ value / self.weight_sum
@@ -327,7 +328,7 @@ class KernelOperator:
 
     def probes(self, probed: ProbedRows) -> Any:
         """Return S(V − v̄) for probes at sampled rows, (n, s)."""
-        numbers, probes = probed.numbers, probed.probes
+        numbers, probes = probed.sample.numbers, probed.probes
         out = self._ops.zeros((self.size, probes.shape[1]), self.X)
         out[numbers] = probes
         out -= self.share[numbers] @ probes
@@ -336,8 +337,8 @@ class KernelOperator:
     def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
         dual = self.dual(value)
-        values = predict_by_rows(self.kernel, self.X, dual, probed.rows.X)
-        mean = self.share[probed.numbers] @ probed.probes
+        values = predict_by_rows(self.kernel, self.X, dual, probed.sample.rows.X)
+        mean = self.share[probed.sample.numbers] @ probed.probes
         return values + mean - self._means_of(dual)
 
     def dual(self, V: Any) -> Any:

@@ -40,6 +40,8 @@ _COLUMNS_PER_PASS, _LEAST_PATIENCE = 25, 20
 _PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
 _VANISHING = 1e-100
+# Steps by smaller gradients, of which that at w = 0 is of order one, are Newton's.
+_UNDERFLOWING = 1e-70
 # Minus this replaces the logarithm of 0.
 _HUGE = 1e300
 # A rarer class starts with the intercept of this share of the rows.
@@ -201,14 +203,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
-        cache_bytes = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 0, per_feature
+        # The factor of the exact Gram matrix has a column of ones in a copy.
+        cache_bytes, spare = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
         )
         features = self._feature_matrix(rows, cache_bytes, constant=self.fit_intercept)
         loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
         report.begin(lambda flat: self._fitted(rows, features, flat))
-        used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
-        spare = limit - used - per_feature * features.n_components
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
         patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
@@ -261,22 +262,25 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             is_stopped = report.step(next(steps), flat)
             return is_stopped
 
-        rounding = ops.precision(loss.features.dtype) ** 0.5
-
         def reached(value: float, slope: np.ndarray) -> bool:
             # The curvature is at least 1, that of the penalty. With an enormous C,
             # squares of scaled gradients underflow.
             left = ops.largest(abs(slope))
             length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
-            steepest = max(self.tol, rounding) * largest / unit
-            return 0.5 * length**2 <= self.tol * value and left <= steepest
+            share = max(self.tol, ops.precision(loss.features.dtype) ** 0.5)
+            is_small = left <= share * largest / unit
+            return is_small and 0.5 * length**2 <= self.tol * value
+
+        def is_done(value: float, slope: np.ndarray) -> bool:
+            # L-BFGS multiplies squares of gradients, which would underflow.
+            return reached(value, slope) or ops.largest(abs(slope)) < _UNDERFLOWING
 
         first = min(patience or most, most)
         flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, first, _PAIRS, tell)
         before = np.inf
         while patience and self.n_iter_ < most and not is_stopped:
             value, slope = scaled(flat)
-            if reached(value, slope) or ops.largest(abs(slope)) > before:
+            if is_done(value, slope) or ops.largest(abs(slope)) > before:
                 break
             before = _PROGRESS * ops.largest(abs(slope))
             flat, more = descend_whitened(
@@ -285,12 +289,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 flat,
                 min(patience, most - self.n_iter_),
                 _PAIRS,
-                lambda flat: tell(flat) or reached(*scaled(flat)),
+                lambda flat: tell(flat) or is_done(*scaled(flat)),
             )
             self.n_iter_ += more
-        if is_stopped:
-            return flat
-        if not reached(*scaled(flat)) and self.n_iter_ < most:
+        if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < most:
             left = most - self.n_iter_
             flat, more = descend(scaled, scaled.curvature, flat, reached, left, tell)
             self.n_iter_ += more
@@ -391,8 +393,10 @@ class LogisticLoss:
         gram *= self.C / self.unit
         # Sums of float32 have rounding errors of this size.
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
-        # An intercept without a penalty may have no curvature left.
-        rounding = rounding + _ROUNDING * (1 - self.penalty) * float(gram[-1, -1])
+        # An intercept without a penalty may have no curvature left: none at all if
+        # probabilities are 0 or 1 to the last digit. Gradients are of order one.
+        least = _ROUNDING * float(gram[-1, -1]) or 1.0
+        rounding = rounding + least * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
 

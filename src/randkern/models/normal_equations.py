@@ -190,10 +190,12 @@ class NormalEquations:
         rows: ArrayRows,
         solution: Solution,
         intercept: np.ndarray,
+        copies: Any = 1.0,
     ) -> Any:
         """Return the leave-one-out residuals of rows, (m, k).
 
         Call it after `solve` with `overwrite`; the rows must be part of the fit.
+        `copies` are multiples of their weights that are left out.
         """
         state, mean, weight_sum = self._solved
         ops = ops_of(mean)
@@ -203,6 +205,7 @@ class NormalEquations:
         leverage += 1.0 / weight_sum
         if rows.weight is not None:
             leverage *= rows.weight / self.weight_unit
+        leverage *= copies
         freedom = (1.0 - leverage).clip(min=np.finfo(float).eps)
         return (rows.Y - Z @ solution.value - intercept) / freedom[:, None]
 

@@ -95,6 +95,9 @@ class KernelRidgeRegressor(
         Weights of the features.
     dual_coef_ : ndarray of shape (n,) or (n, n_targets)
         Weights of the rows ``X_fit_``, for the exact kernel.
+    cells_ : Cells
+        The fits of ``features="local"``: for each cell its ``rows``, their weights
+        ``dual``, and its penalty, among ``alphas``.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
         The result of the linear solve, with its residual and named outcome.
@@ -251,9 +254,9 @@ class KernelRidgeClassifier(
         `predict_proba`: they minimise the log loss on at most 500 rows, each left out
         of the fit. `predict` follows `decision_function`, so that near a boundary the
         most probable class may be another one.
-    kernel_, plan_, coef_, dual_coef_, intercept_, solution_
+    kernel_, plan_, coef_, dual_coef_, cells_, intercept_, solution_
         The resolved kernel, the plan of its features, weights of features or of rows,
-        the intercept, and the result of the solve.
+        the fits of cells, the intercept, and the result of the solve.
 
     Examples
     --------

@@ -34,6 +34,7 @@ from randkern.models.alpha_search import (
     squared_error,
 )
 from randkern.models.callbacks import FitReport
+from randkern.models.left_out import merge_copies
 from randkern.models.memory import (
     dual_search_bytes,
     feature_gram_bytes,
@@ -179,9 +180,17 @@ class _ChoosesAlpha(KernelRidge):
         self, search: PrimalSearch | DualSearch, rows: ArrayRows, scale: float
     ) -> tuple[Solution, Any]:
         """Return weights and intercepts at the best penalty, for unscaled targets."""
-        numbers, sample, weight = self._sample_left_out(rows)
-        solution, intercept, left = search.solve(self.alpha_, numbers)
-        self._keep_left_out(sample.Y, left * scale, weight)
+        merged = merge_copies(rows) if isinstance(search, DualSearch) else None
+        if merged is not None:  # leaving out all copies is exact if they are one row
+            rows = merged.rows
+            gram = self._gram(rows.X)
+            alphas = np.array([self.alpha_])
+            search = DualSearch(gram, rows, alphas, self.fit_intercept)
+        sample = self._sample_left_out(rows)
+        solution, intercept, left = search.solve(self.alpha_, sample)
+        if merged is not None:
+            solution = replace(solution, value=merged.expanded(solution.value))
+        self._keep_left_out(sample.rows.Y, left * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:

@@ -23,6 +23,7 @@ from randkern.deployment import (
     weighted_sum,
 )
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models.calibration import LogitsOfDecisions
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
@@ -288,8 +289,14 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     values: Any
     if is_classifier(model):
         raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
-        values = _scores(model, inputs) if raw else _probabilities(model, inputs)
-        label = TracedOps().take(_labels(model), values.argmax(axis=1))
+        if isinstance(model, LogitsOfDecisions):
+            # Labels are those of decisions, without the offsets of probabilities.
+            decisive = _scores(model, inputs)
+            values = decisive if raw else _calibrated(model, decisive)
+        else:
+            values = _scores(model, inputs) if raw else _probabilities(model, inputs)
+            decisive = values
+        label = TracedOps().take(_labels(model), decisive.argmax(axis=1))
         graph.output(label, operator.outputs[0].full_name)
         result = operator.outputs[1]
     else:
@@ -421,17 +428,24 @@ def _scores(model: Any, inputs: list[Traced]) -> Any:
 
 
 def _probabilities(model: Any, inputs: list[Traced]) -> Any:
-    """Return class probabilities, or decision values if the model has none."""
+    """Return class probabilities."""
+    if isinstance(model, LogitsOfDecisions):
+        return _calibrated(model, _scores(model, inputs))
     if isinstance(model, TabularClassifier):
         mean = _mean(model.model_.members, inputs)
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
         return _process_probabilities(model, _rows(inputs))
-    values = _scores(model, inputs)
+    return _scores(model, inputs)
+
+
+def _calibrated(model: Any, values: Any) -> Any:
+    """Return class probabilities, or decision values if the model has none."""
     if getattr(model, "_temperature", None) is None:
         return values
-    values = values * (1 / float(model._temperature)) + model._offset
-    special = TracedOps().special
     two = len(model.classes_) == 2
+    offset = np.array([-1.0, 1.0]) * model._offset if two else model._offset
+    values = values * (1 / float(model._temperature)) + offset
+    special = TracedOps().special
     return special.expit(values) if two else special.softmax(values, 1)

@@ -156,10 +156,12 @@ def encoded(encoder: TabularEncoder, inputs: list[Traced]) -> Traced:
     1970.
     """
     columns = [x[:, [j]] for x in inputs for j in range(x.shape[1])]
-    if any(columns[j].dtype.kind in "OU" for j in encoder._numbers):
+    texts = [j for j in encoder._numbers if columns[j].dtype.kind in "OU"]
+    if texts:
         raise ValueError(
-            "a column of numbers has the type of texts among the inputs of the ONNX "
-            "model; pass rows X whose columns have the types of those of the fit."
+            f"column {encoder._name(texts[0])!r} held numbers or dates when the model "
+            "was fitted, but holds texts in X. Pass rows with the types of the fit, "
+            "for instance with dates from pandas.to_datetime, or leave X out."
         )
     return encode_columns(encoder, columns, levels_of(encoder), _is_known)
 

@@ -31,6 +31,7 @@ _LEAST_ROWS = 40
 # Rows for figures of partial dependence.
 _FEW_ROWS = 300
 _MOST_TRIALS = 12
+_MOST_COLUMNS = 30
 #: Names and formats of scores.
 SCORES = {
     "error": ("misclassified", "{:.2%}"),
@@ -131,6 +132,7 @@ def contents(
         "title": title,
         "version": randkern.__version__,
         "summary": summary,
+        "most_columns": _MOST_COLUMNS,
         "n_test": len(judged.test[1]),
         "scores": score_rows(judged),
         "names": ["this model", *judged.others],

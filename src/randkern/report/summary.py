@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from randkern._validation import is_numeric
+from randkern.datasets.schema import TableSchema
 from randkern.tabular.leakage import suspected_leakage
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ _RARE_CLASS = 10
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, a ``"number"``, ``"boolean"`` or ``"category"``.
+    """A column of a table: a ``"number"``, ``"boolean"``, ``"date"`` or ``"category"``.
 
-    `values` tells the minimum, mean and maximum, or the most frequent categories.
+    `values` tells the minimum, mean and maximum, or the most frequent categories, and
+    `placeholders` the texts that were read as missing.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Column:
     n_missing: int
     n_distinct: int
     values: str
+    placeholders: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,16 @@ class Summary:
 
 
 def summarise(
-    X: pd.DataFrame, y: np.ndarray, task: str, dates: Collection[str] = ()
+    X: pd.DataFrame, y: np.ndarray, task: str, schema: TableSchema | None = None
 ) -> Summary:
     """Describe a table and its target.
 
-    `leaks` are the warnings that scores on held-out rows may mislead; `dates` are
-    columns that were dates before they became numbers.
+    `leaks` are the warnings that scores on held-out rows may mislead; `schema` says how
+    the table was read from a file, for instance which numbers are days of dates.
     """
-    columns = [_column(str(name), X[name]) for name in X.columns]
-    suspicions = suspected_leakage(X, y, task, dates=dates)
+    schema = schema or TableSchema({})
+    columns = [_column(str(name), X[name], schema) for name in X.columns]
+    suspicions = suspected_leakage(X, y, task, dates=schema.dates)
     leaks = [suspicion.message for suspicion in suspicions]
     determining = {
         name
@@ -85,19 +89,24 @@ def fitted_rows(model: Any, n: int) -> str | None:
     return said
 
 
-def _column(name: str, values: pd.Series) -> Column:
+def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     kind = "category"
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
+        kind = "date" if name in schema.dates else kind
     n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
-    if kind == "number" and n_distinct:
+    if kind == "date" and n_distinct:
+        days = np.floor([values.min(), values.mean(), values.max()])
+        shown = " / ".join(map(str, days.astype("M8[D]")))
+    elif kind == "number" and n_distinct:
         shown = " / ".join(
             f"{value:.4g}" for value in (values.min(), values.mean(), values.max())
         )
     else:
         counts = values.value_counts(normalize=True).head(3)
         shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
-    return Column(name, kind, n_missing, n_distinct, shown)
+    placeholders = schema.placeholders(name)
+    return Column(name, kind, n_missing, n_distinct, shown, placeholders)
 
 
 def _warnings(

@@ -68,7 +68,15 @@ def mirror_upper(matrix: Any) -> Any:
 
 
 class CholeskyState(ABC):
-    """A factorised matrix A + (shift + jitter)·I."""
+    """A factorised matrix A + (shift + jitter)·I.
+
+    Parameters
+    ----------
+    matrix : array of shape (n, n)
+        A, symmetric, both of its triangles filled.
+    diagonal : array of shape (n,)
+        The diagonal of A plus the shift.
+    """
 
     def __init__(self, matrix: Any, diagonal: Any):
         self.diagonal = diagonal

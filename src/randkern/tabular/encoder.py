@@ -17,6 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from randkern._extras import import_extra
 from randkern._fitting import all_or_nothing
 from randkern._validation import (
     check_categories,
@@ -36,6 +37,7 @@ from randkern._validation import (
 )
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
+from randkern.data.dates import dates_as_days
 
 # The most frequent categories get one column each; the others share one.
 _MOST_LEVELS = 200
@@ -396,6 +398,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             ):
                 # In pandas, booleans with missing values and empty columns are objects.
                 return np.array([np.nan if value is None else value for value in found])
+            days = _days_of_dates(name, found)
+            if is_numeric(days):
+                return days.to_numpy()
             raise ValueError(
                 f"column {name!r} held numbers when the encoder was fitted, but "
                 f"{no_numbers(column)} here; mend or empty it."
@@ -410,6 +415,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _days_of_dates(name: str, values: np.ndarray) -> Any:
+    """Return a column of texts as days if they are dates, such as 2026-11-22.
+
+    Other columns are unchanged. A file that is read again has texts where the rows of
+    the fit had dates, or days.
+    """
+    pandas = import_extra("pandas", "Reading dates in texts", "data")
+    column = pandas.Series(values, dtype=object, name=name)
+    return dates_as_days(column.to_frame())[name]
 
 
 def _nearest(value: Any, known: list[Any]) -> str:

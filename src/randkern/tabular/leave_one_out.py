@@ -29,7 +29,7 @@ from scipy.special import log_softmax
 from randkern.backend.blas import short_on_one_thread
 from randkern.kernels import Kernel, Laplacian, Sum
 from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models.calibration import temperature_of
+from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.solvers import mirror_upper
 
 # Bounds of learned numbers.
@@ -226,7 +226,7 @@ def log_probabilities(
     if Y.shape[1] == 1:
         F, Y = np.hstack([-F, F]) / 2, np.hstack([-Y, Y])
     temperature = temperature_of(F, Y > 0, weight)
-    spread = 1 / (len(Y) + 1)
+    spread = smoothed_share(len(Y), weight)
     labels = (1 - spread) * (Y > 0) + spread / Y.shape[1]
     return log_softmax(F / temperature, axis=1), labels, temperature
 

@@ -343,18 +343,20 @@ def different_rows(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first copy of each row, and the sums of the copies' weights.
 
-    They are sorted by their bytes, so that neither the order nor the repetition of rows
-    matters. If many equal rows of `U` have different targets, and so are not copies,
-    return None.
+    They are sorted, so that neither the order nor the repetition of rows matters; by
+    their numbers, because rounding errors of these change the order of bytes. If many
+    equal rows of `U` have different targets, and so are not copies, return None.
     """
-    keys = _bytes_of(np.column_stack([U, Y]))
-    _, rows, copies = np.unique(keys, return_index=True, return_inverse=True)
+    both = np.column_stack([U, Y])
+    _, rows, copies = np.unique(_bytes_of(both), return_index=True, return_inverse=True)
     _, place, counts = np.unique(
         _bytes_of(U[rows]), return_inverse=True, return_counts=True
     )
     if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
         return None
-    return rows, np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
+    total = np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
+    order = np.lexsort(both[rows].T[::-1])
+    return rows[order], total[order]
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:
@@ -549,6 +551,7 @@ class TabularModel:
                 "C": float(fit.C / self.unit),
                 "tol": fit.tol,
                 "max_iter": fit.max_iter,
+                "fit_intercept": fit.fit_intercept,
             }
         options["n_components"] = getattr(fit, "n_components", None)
         if not isinstance(fit, ExactRidge):

@@ -1,4 +1,4 @@
-"""Dates in tables, as days since 1970."""
+"""Dates in columns of tables, as days since 1970."""
 
 import re
 from collections.abc import Collection
