@@ -44,9 +44,9 @@ def test_texts(kernel):
             warnings.simplefilter("always", FeatureErrorWarning)
             model.fit(X[train], y[train])
         assert len(caught) == (options == {"n_components": 1000})
-        for each in caught:
-            assert each.filename == __file__
-            assert "features='nystrom'" in str(each.message)
+        for warning in caught:
+            assert warning.filename == __file__
+            assert "features='nystrom'" in str(warning.message)
         scores.append(model.score(X[test], y[test]))
     assert scores[0] < scores[1] - 0.1
     assert scores[0] < scores[2] - 0.1
@@ -112,7 +112,7 @@ def test_weights_of_zero_and_more_components():
     near, far = rng.normal(size=(200, 3)), 1e3 * rng.normal(size=(2000, 3))
     X = np.concatenate([near, far])
     weight = np.repeat([1.0, 0.0], [200, 2000])
-    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), 1.0, 300, random_state=0)
+    model = rk.KernelRidgeRegressor(rk.Gaussian(2.0), 1.0, 100, random_state=0)
     with pytest.warns(FeatureErrorWarning):
         model.fit(X, X[:, 0])
     wide = rng.normal(size=(300, 600))

@@ -10,7 +10,6 @@ weights.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from sklearn.base import clone
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
@@ -142,13 +142,12 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     seen = _WILD * deviation > deviation.max()
     large = [names[j] for j in order[::-1] if seen[j]]
     spread = f"{deviation[order[0]]:.2g} to {deviation[order[-1]]:.2g}"
-    warnings.warn(
+    warn(
         f"columns of X have standard deviations from {spread}: a kernel with one "
         f"lengthscale sees {_listed(large)}, but not {_listed(few)}. Scale them first, "
         "for instance by make_pipeline(sklearn.preprocessing.StandardScaler(), model), "
         "or give the kernel a lengthscale per column.",
         ColumnScaleWarning,
-        stacklevel=2,
     )
 
 

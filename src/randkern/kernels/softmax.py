@@ -117,4 +117,5 @@ class Softmax(Leaf):
             return ops_of(X).xp.exp(exponents)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).xp.exp(densify(X @ Y.T) / self.scale**2)
+        ops = ops_of(X)
+        return ops.xp.exp(densify(ops.precise_product(X, Y.T)) / self.scale**2)

@@ -53,7 +53,7 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            out[rows] = evaluate(plan, block) @ coef
+            out[rows] = ops.precise_product(evaluate(plan, block), coef)
     return out * ops.float64_like(size, out)
 
 

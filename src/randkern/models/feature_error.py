@@ -63,5 +63,4 @@ def warn_of_feature_error(
         "short a lengthscale. Use landmarks (features='nystrom'), the exact kernel "
         f"(n_components=None), another lengthscale, or more components.",
         FeatureErrorWarning,
-        stacklevel=8,  # the call of fit of ridge models, within two decorators
     )

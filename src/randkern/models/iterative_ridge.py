@@ -106,8 +106,8 @@ class System:
     rhs: Any
     # Further arguments of the solver, above all of its stopping criterion.
     arguments: dict[str, Any]
-    # Rows whose leverage is estimated; None: they cannot be told from others.
-    probed: ProbedRows | None
+    # Rows whose leverage is estimated.
+    probed: ProbedRows
 
 
 class IterativeRidge(FeatureModel):
@@ -201,12 +201,11 @@ class IterativeRidge(FeatureModel):
         finally:
             report.iterations_end()
         weights, intercept = operator.weights_of(solution.value)
-        if system.probed is not None:
-            probed, sample = system.probed, system.probed.sample
-            fitted = self._predicted(weights, sample.rows.X) + intercept
-            probes = operator.fitted_probes(probed, solution.companions)
-            left = probed.left_out(fitted, probes)
-            self._keep_left_out(rescaled(sample.rows.Y), rescaled(left), sample.weight)
+        probed, sample = system.probed, system.probed.sample
+        fitted = self._predicted(weights, sample.rows.X) + intercept
+        probes = operator.fitted_probes(probed, solution.companions)
+        left = probed.left_out(fitted, probes)
+        self._keep_left_out(rescaled(sample.rows.Y), rescaled(left), sample.weight)
         weights = rescaled(weights)
         solution = replace(solution, value=weights, companions=None)
         return solution, rescaled(intercept)
@@ -286,10 +285,8 @@ class IterativeRidge(FeatureModel):
                 "several devices."
             )
         needed, at_once = operator_memory(self.plan_, rows, solver, limit)
-        probed = None
-        if rows.are_numbered_in_batches(limit - needed):
-            probed = self._probed(rows, stream)
-            rows = rows.with_targets(probed.sample.numbers, probed.probes)
+        probed = self._probed(rows, stream)
+        rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
@@ -298,8 +295,7 @@ class IterativeRidge(FeatureModel):
         operator.spare_bytes = limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
-        n_companions = 0 if probed is None else probed.probes.shape[1]
-        arguments = {"n_companions": n_companions}
+        arguments = {"n_companions": probed.probes.shape[1]}
         return System(solver, operator, operator, arguments, probed)
 
     def _exact_system(

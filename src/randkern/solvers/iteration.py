@@ -6,7 +6,6 @@ import contextlib
 import errno
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from randkern._files import READING_ERRORS, atomic_write, read_arrays, special_kind
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 
@@ -247,12 +247,11 @@ class Checkpoint:
         except OSError as error:
             if first and not interrupted:
                 raise self._unwritable(error) from error
-            warnings.warn(
+            warn(
                 f"the checkpoint {self.path} could not be written ({error}); the fit "
                 "goes on, but would resume from "
                 f"{'its beginning' if first else 'an earlier state'}: free some space.",
                 UserWarning,
-                stacklevel=3,
             )
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
@@ -280,11 +279,10 @@ class Checkpoint:
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"the fit is complete, but its checkpoint {self.path} could not be "
                 f"deleted ({error}); delete it.",
                 UserWarning,
-                stacklevel=3,
             )
 
 
