@@ -73,9 +73,7 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # there are no iterations
 
-    @property
-    def _chooses_kernel(self) -> bool:  # type: ignore[override]
-        return self.kernel is None
+    _chooses_kernel = True
 
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
@@ -148,8 +146,7 @@ class _ChoosesAlpha(KernelRidge):
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
-        if self._chooses_kernel:
-            self._check_features(X, weight, stream)
+        self._check_features(X, weight, stream)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):
