@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -26,6 +26,7 @@ from randkern.data.training_data import TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
+from randkern.kernels.factor_draws import Fourier
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
 from randkern.models.feature_error import warn_of_feature_error
@@ -156,7 +157,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
                 X,
                 sample_weight,
                 check_components(self.n_components),
-                self.fourier,
+                cast(Fourier, self.fourier),
                 stream.child("feature error"),
             )
 

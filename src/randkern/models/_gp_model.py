@@ -406,8 +406,9 @@ class GaussianProcess(FeatureModel):
         self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
+            return
         self._check_features(X, sample_weight, stream)
-        if self._learning_plan is not None and self.far_variance == "prior":
+        if self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 

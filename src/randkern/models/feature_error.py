@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
+from randkern.kernels.factor_draws import Fourier
 
 # Pairs of rows from two samples of at most this many rows each, at least so many; the
 # cost is that of as many kernel values, below a thousandth of most fits.
@@ -27,7 +27,7 @@ def warn_of_feature_error(
     X: Rows,
     sample_weight: np.ndarray | None,
     n_components: int | Sequence[int],
-    fourier: Literal["pair", "offset"],
+    fourier: Fourier,
     stream: Stream,
 ) -> None:
     """Warn if the errors of kernel values exceed the spread of these values.

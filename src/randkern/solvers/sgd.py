@@ -354,11 +354,9 @@ class SGD(BaseEstimator):
         for batch in rows.batches(self.chosen_batch(state), state.epoch):
             residual = residual + rows.gradient(batch, W)[0]
             rhs = rhs - rows.gradient(batch, zeros)[0]
-        sizes = [
-            ops.to_host((part[:, :k] ** 2).sum(axis=0)) for part in (residual, rhs)
-        ]
-        ratios = np.divide(*sizes, out=np.zeros(k), where=sizes[1] > 0)
-        return float(np.sqrt(ratios.max(initial=0.0)))
+        squares = ops.to_host((residual[:, :k] ** 2).sum(axis=0))
+        sizes = ops.to_host((rhs[:, :k] ** 2).sum(axis=0))
+        return float(np.sqrt((squares / np.where(sizes > 0, sizes, np.inf)).max()))
 
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
         """Take one pass over rows, continuing from the state.
