@@ -7,13 +7,13 @@ import math
 import numbers
 import os
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from randkern._warnings import warn
 from randkern.exceptions import MemoryLimitError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -72,12 +72,11 @@ def warn_if_not_free(needed: int, what: str) -> None:
     """
     free = None if needed < _ALWAYS_FREE else available_memory()
     if free is not None and needed > free:
-        warnings.warn(
+        warn(
             f"{what} takes about {format_bytes(needed)}, but only "
             f"{format_bytes(free)} of memory are free; the machine may swap, or end "
             "the process. Free some memory, or set a smaller memory_limit.",
             UserWarning,
-            stacklevel=3,
         )
 
 

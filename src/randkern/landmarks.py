@@ -217,7 +217,8 @@ def _pivots(
         proposed = generator.choice(len(left), block, p=left / left.sum())
         n = len(pivots)
         known = factor[proposed, :n]
-        values = kernel._gram(ops.take(X, proposed), None) - known @ known.T
+        values = kernel._gram(ops.take(X, proposed), None)
+        values = values - ops.precise_product(known, known.T)
         accepted, columns = _accepted(to_host(values), left[proposed], generator)
         accepted = accepted[: n_pivots - n]
         if not len(accepted):
@@ -226,7 +227,7 @@ def _pivots(
         triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
         for rows in row_blocks(len(left), _ROWS_AT_ONCE):
             values = kernel._gram(ops.take(X, new), X[rows])
-            values -= factor[new, :n] @ factor[rows, :n].T
+            values -= ops.precise_product(factor[new, :n], factor[rows, :n].T)
             part = ops.algebra.triangular_solve(triangle, values).T
             factor[rows, n : n + len(new)] = part
             left[rows] -= to_host((part**2).sum(axis=1))

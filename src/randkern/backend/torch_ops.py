@@ -425,11 +425,11 @@ class TorchOps(ArrayOps):
             for columns, rows in zip(
                 part.split(step, dim=1), gram.split(step), strict=True
             ):
-                rows += columns.T @ part
+                rows += torch_constants.product(columns.T, part)
 
     def patch_products(self, a, b, rows, columns):
         """Return Σ_k a[v, k, i]·b[v, k, j], in one batched product."""
-        return a[:, :, rows].transpose(1, 2) @ b[:, :, columns]
+        return torch_constants.product(a[:, :, rows].transpose(1, 2), b[:, :, columns])
 
     def run_over_ranges(self, task, n, nanoseconds):
         """Call ``task(0, n)``: PyTorch parallelises each of its steps."""

@@ -48,9 +48,9 @@ class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
     `read` returns an iterator over blocks of checked rows, the same in every call: in
-    their own order and numbered for None, in a random order for a generator. `like` is
-    an array of the dtype of the rows, on their device, and `n_bytes` the memory of all
-    X.
+    their own order for None, in a random order for a generator. Blocks know the number
+    of their first row. `like` is an array of the dtype of the rows, on their device,
+    and `n_bytes` the memory of all X.
     """
 
     def __init__(
@@ -123,10 +123,8 @@ class StreamedRows(TrainingData):
         change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
         rows = self._changed(change)
         rows.n_targets += targets.shape[1]
+        rows._row_bytes += 8 * targets.shape[1]
         return rows
-
-    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
-        return self.n_rows <= int(pool_bytes / (3 * self._row_bytes))
 
 
 class _CheckedBlocks:

@@ -126,10 +126,6 @@ class TrainingData:
         """Return the rows with further targets (m, s) at these numbers, 0 elsewhere."""
         raise NotImplementedError
 
-    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
-        """Return whether batches are made of rows read in their own order."""
-        return True
-
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
         """Return the rows with targets near 0, and the numbers subtracted from them.
 

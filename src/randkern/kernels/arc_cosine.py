@@ -80,7 +80,7 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     ops = ops_of(X)
     X, x_norms = ops.unit_rows(X, 0.0)
     Y, y_norms = (X, x_norms) if same else ops.unit_rows(Y, 0.0)
-    cosine = densify(X @ Y.T).clip(-1.0, 1.0)
+    cosine = densify(ops.precise_product(X, Y.T)).clip(-1.0, 1.0)
     if same:
         ops.fill_diagonal(cosine, 1.0)
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².

@@ -249,7 +249,17 @@ class Kernel(BaseEstimator):
         kernel, X, Y = self._checked(X, Y, tensors=False)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
-        terms = kernel.terms()
+        return kernel._feature_variance(X, Y, n_components, fourier)
+
+    def _feature_variance(
+        self,
+        X: Rows,
+        Y: Rows,
+        n_components: int | Sequence[int],
+        fourier: Literal["pair", "offset"],
+    ) -> np.ndarray:
+        """Return the variance of features for checked float64 rows."""
+        terms = self.terms()
         widths = allot(
             n_components,
             mean_diagonals(terms, X, None),

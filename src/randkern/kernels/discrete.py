@@ -94,7 +94,7 @@ class Linear(Leaf):
         return ops_of(X).float64_squared_norms(X) + self.bias
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return densify(X @ Y.T) + self.bias
+        return densify(ops_of(X).precise_product(X, Y.T)) + self.bias
 
 
 class Categorical(Leaf):

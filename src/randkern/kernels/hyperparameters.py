@@ -10,7 +10,6 @@ weights.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from sklearn.base import clone
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
@@ -145,14 +145,13 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     seen = _MAX_SPREAD * deviation > deviation.max()
     large = [names[j] for j in order[::-1] if seen[j]]
     spread = f"{deviation[order[0]]:.2g} to {deviation[order[-1]]:.2g}"
-    warnings.warn(
+    warn(
         f"the columns of X have standard deviations from {spread}: a kernel with a "
         f"single lengthscale depends on {_listed(large)}, but hardly on "
         f"{_listed(small)}. Scale the columns first, for instance with "
         "make_pipeline(sklearn.preprocessing.StandardScaler(), model), or pass a "
         "lengthscale per column.",
         ColumnScaleWarning,
-        stacklevel=2,
     )
 
 

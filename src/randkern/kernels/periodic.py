@@ -26,7 +26,7 @@ class Harmonics(Stored):
     def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
         k, modulus = (part[start:stop] for part in self.matrices(X))
         ones = ops_of(X).asarray(np.ones((X.shape[0], 1)), X)
-        return ones * modulus, densify(X @ k.T)
+        return ones * modulus, densify(ops_of(X).precise_product(X, k.T))
 
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("harmonics").generator()

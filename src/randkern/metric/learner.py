@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import MAX_COMPONENTS, check_positive
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -244,12 +244,11 @@ class MetricLearner(
     def _keep_identity(
         self, sample: Any, variances: np.ndarray, search: Search
     ) -> MetricLearner:
-        warnings.warn(
+        warn(
             "no kernel predicted the targets clearly better than their mean on rows "
             "held out: MetricLearner keeps the columns as they are. More rows, or "
             "other columns, may help.",
             NoSignalWarning,
-            stacklevel=4,  # the call of fit
         )
         self.metric_, self.n_iter_ = "identity", 0
         self.alpha_ = search.penalty(len(ALPHAS) - 1)

@@ -8,7 +8,6 @@ standardised and transformed block by block, in place.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._warnings import ignoring
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.data.target_statistics import TargetStatistics
@@ -151,9 +151,8 @@ class GradientRidge:
 
     def solve(self, alpha: float) -> tuple[Any, Any]:
         """Return weights, (D, k) or (n, k), and intercepts."""
-        with warnings.catch_warnings():
+        with ignoring(IllConditionedWarning):
             # The grid includes penalties that are too small for some kernels.
-            warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 gram, (Y, weight) = self._gram, self._fitted.targets()
                 none = np.zeros(0, dtype=int)  # no row is left out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -27,8 +27,10 @@ from randkern.data.training_data import TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
+from randkern.kernels.factor_draws import Fourier
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
+from randkern.models.feature_error import warn_of_feature_error
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
 from randkern.plan import Plan, evaluate
@@ -53,7 +55,7 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            out[rows] = evaluate(plan, block) @ coef
+            out[rows] = ops.precise_product(evaluate(plan, block), coef)
     return out * ops.float64_like(size, out)
 
 
@@ -119,6 +121,9 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     # shards may be summed in place.
     _needs_sums_alone: ClassVar[bool] = False
 
+    # Whether fits change the kernel after drawing the first features.
+    _chooses_kernel: bool = False
+
     def _memory_for(self, rows: TrainingData) -> int:
         """Return the bytes that a fit may take on the device of these rows."""
         return memory_for(self.memory_limit, rows.like)
@@ -143,6 +148,22 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self._draw_features(X, sample_weight, stream)
+        if not self._chooses_kernel:
+            self._check_features(X, sample_weight, stream)
+
+    def _check_features(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        """Warn if random features are too few for the kernel on rows like X."""
+        if self.plan_ is not None and self.features == "random":
+            warn_of_feature_error(
+                self.kernel_,
+                X,
+                sample_weight,
+                check_components(self.n_components),
+                cast(Fourier, self.fourier),
+                stream.child("feature error"),
+            )
 
     def _draw_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream

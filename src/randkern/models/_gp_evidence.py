@@ -14,7 +14,6 @@ subtracted from the determinant. Targets of several outputs are independent.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import scipy.optimize
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
@@ -650,16 +650,14 @@ def _solved(
     The matrix is overwritten. Warns in terms of the noise if digits are lost.
     """
     solver = Cholesky()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)
+    with ignoring(IllConditionedWarning):
         state = solver.init(matrix, shift, scale)
         solution = solver.solve(state, right)
     if solution.outcome is not Outcome.SUCCESS:
-        warnings.warn(
+        warn(
             f"noise = {noise:.3g} is below the rounding errors of the covariance, so "
             "that the likelihood and the standard deviations are uncertain: increase "
             "noise, or subtract the mean of the targets (normalize_y=True).",
             IllConditionedWarning,
-            stacklevel=2,
         )
     return solution.value, state.lower_factor()

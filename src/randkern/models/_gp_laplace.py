@@ -26,7 +26,6 @@ E_c = (K + D_c⁻¹)⁻¹
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +36,7 @@ from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._validation import check_choice
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -267,11 +267,10 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
         at = at + length * step
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
-        warnings.warn(
+        warn(
             "Newton's method stopped short of the mode of the posterior (a step still "
             f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     return at
 

@@ -315,6 +315,7 @@ class GaussianProcess(FeatureModel):
     }
 
     _needs_sums_alone: ClassVar[bool] = True
+    _chooses_kernel = True
     # Rows whose exact likelihood is maximised in fits on landmarks.
     _most_exact_rows: ClassVar[int] = 1000
     # Largest factor by which learning may change a scale: log odds, and log rates, with
@@ -401,11 +402,13 @@ class GaussianProcess(FeatureModel):
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
-        """Choose landmarks for the learned kernel, if there are any."""
+        """Choose landmarks for the learned kernel, or check its random features."""
         self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
-        elif self.plan_ is not None and self.far_variance == "prior":
+            return
+        self._check_features(X, sample_weight, stream)
+        if self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -16,6 +15,7 @@ from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -186,12 +186,11 @@ class KernelRidge(IterativeRidge):
             rows, self._shift = rows.near_zero()
         elif (statistics := rows.survey()).are_far:
             mean = statistics.target_mean[np.argmax(np.abs(statistics.target_mean))]
-            warnings.warn(
+            warn(
                 f"the mean of y, {mean:.3g}, is many times its standard deviation, "
                 "and the penalty shrinks predictions towards 0; use "
                 "fit_intercept=True, or subtract the mean.",
                 UserWarning,
-                stacklevel=7,  # the call of fit, within two decorators
             )
         return rows
 

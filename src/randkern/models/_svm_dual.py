@@ -39,7 +39,6 @@ recomputed, finds the next ones (a decomposition like that of Osuna, Freund and 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,6 +48,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import (
@@ -362,11 +362,10 @@ class SVMDual:
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
         if (self.gap > tol).any() and not self.is_stopped:
-            warnings.warn(
+            warn(
                 f"the duality gap is {float(self.gap.max()):.2g} of the objective, "
                 f"above tol={tol:g}: {reason}",
                 ConvergenceWarning,
-                stacklevel=5,  # the call of fit, within two decorators
             )
 
     # -- the state ---------------------------------------------------------------------

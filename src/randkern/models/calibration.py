@@ -23,10 +23,7 @@ _MIN_LOG, _MAX_LOG = -7.0, 7.0
 _STANDARD_ERRORS = 1.0
 _NEWTON_STEPS = 5
 
-ROWS_IN_BATCHES = (
-    "rows that come in batches, by partial_fit or as a stream that stochastic "
-    "gradients read in a random order, cannot be left out"
-)
+ROWS_IN_BATCHES = "rows that come in batches, by partial_fit, cannot be left out"
 
 
 def _has_probabilities(estimator: Any) -> bool:

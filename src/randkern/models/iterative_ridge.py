@@ -114,8 +114,8 @@ class System:
     rhs: Any
     # Further arguments of the solver, above all of its stopping criterion.
     arguments: dict[str, Any]
-    # Rows whose leverage is estimated; None: they cannot be told from others.
-    probed: ProbedRows | None
+    # Rows whose leverage is estimated.
+    probed: ProbedRows
 
 
 class IterativeRidge(FeatureModel):
@@ -294,10 +294,8 @@ class IterativeRidge(FeatureModel):
                 "cluster or on several devices; use solver='pcg'."
             )
         needed, at_once = operator_memory(self.plan_, rows, solver, limit)
-        probed = None
-        if rows.are_numbered_in_batches(limit - needed):
-            probed = self._probed(rows, stream)
-            rows = rows.with_targets(probed.sample.numbers, probed.probes)
+        probed = self._probed(rows, stream)
+        rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
@@ -306,8 +304,7 @@ class IterativeRidge(FeatureModel):
         operator.spare_bytes = limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
-        n_companions = 0 if probed is None else probed.probes.shape[1]
-        arguments = {"n_companions": n_companions}
+        arguments = {"n_companions": probed.probes.shape[1]}
         return System(solver, operator, operator, arguments, probed)
 
     def _dual_system(

@@ -159,7 +159,7 @@ class FeatureOperator:
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             Z = self.scaled_features(features, weight, columns)
-            basis[columns] = Z.T @ transform
+            basis[columns] = ops.precise_product(Z.T, transform)
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
     def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
@@ -375,14 +375,15 @@ class KernelOperator:
         means = ops.float64_zeros(len(values), self.X)
         for rows in self._ranges:
             columns = self.kernel._gram(self.X[rows], X, precise=False)
-            factor[rows] = columns @ inverse_root
+            factor[rows] = ops.precise_product(columns, inverse_root)
             means += self.share[rows] @ ops.as_float64(factor[rows])
         factor -= ops.asarray(means, factor)
         factor *= ops.asarray(self.root, factor)[:, None]
         inner = ops.float64_zeros((len(values), len(values)), self.X)
         ops.add_gram(factor, inner)
         values, vectors = _leading(inner, rank)
-        basis = factor @ ops.asarray(vectors / values**0.5, factor)
+        turn = ops.asarray(vectors / values**0.5, factor)
+        basis = ops.precise_product(factor, turn)
         return ops.to_host(values), basis
 
 
@@ -407,5 +408,5 @@ def _orthonormalised(basis: Any) -> Any:
     ops.add_gram(basis, gram)
     inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
     for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
-        basis[rows] = basis[rows] @ inverse
+        basis[rows] = ops.precise_product(basis[rows], inverse)
     return basis

@@ -314,7 +314,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
             f"w = 0; {advice}, or lower C.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
 
 

@@ -279,17 +279,9 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
     return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
 
 
-def liblinear_bytes(plan: Plan | None, n: int, most_free: int) -> int:
-    """Return the memory of LIBLINEAR's fit to all features, and of its correction.
-
-    LIBLINEAR copies every entry with its column, in 16 bytes; afterwards there are two
-    copies of at most `most_free` rows, and square matrices of that size.
-    """
-    # The exact kernel has a factor of its Gram matrix, and the factor's triangle.
-    width, copies = (n, 2) if plan is None else (plan.n_components, 1)
-    free = min(n, width, most_free)
-    features = 8 * copies * n * width + (0 if plan is None else plan.stored_bytes(8))
-    return features + max(16 * n * width, 8 * free * (2 * width + 4 * free)) + 160 * n
+def tube_bytes(plan: Plan, n: int) -> int:
+    """Return the memory of coordinate descent on all features, for regression."""
+    return 8 * n * plan.n_components + plan.stored_bytes(8) + 240 * n
 
 
 def newton_bytes(n: int, width: int) -> int:

@@ -74,6 +74,8 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # there are no iterations
 
+    _chooses_kernel = True
+
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
         """Not available: the penalty is chosen on all rows at once.
@@ -147,6 +149,7 @@ class _ChoosesAlpha(KernelRidge):
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
+        self._check_features(X, weight, stream)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from sklearn.utils import check_array
 
 from randkern._random import Stream
 from randkern._validation import Rows, canonical
+from randkern._warnings import warn
 from randkern.backend.hadamard import block_size
 from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
@@ -109,7 +109,7 @@ class LightMeter:
         self._n_saturated += int(np.count_nonzero(counts >= full_scale))
         self._sum += float(counts.sum(dtype=np.float64))
 
-    def warn(self, what: str, *, stacklevel: int = 4) -> None:
+    def warn(self, what: str) -> None:
         """Warn if more than 2 % saturate, or the mean is below a count."""
         if not self._n:
             return
@@ -122,11 +122,10 @@ class LightMeter:
             advice = "lengthen the exposure, raise the level"
         else:
             return
-        warnings.warn(
+        warn(
             f"{problem}: {advice} (exposure='auto' chooses), or use a camera of more "
             "bits, since the features are biased.",
             UserWarning,
-            stacklevel=stacklevel,
         )
 
 

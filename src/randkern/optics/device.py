@@ -403,7 +403,7 @@ class SimulatedOPU(SharedDevice):
                 # A pixel that the anchor leaves dark has no information to amplify.
                 size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
                 out[rows, columns] = (joint - apart - reference) / size
-            anchor_light.warn("the anchor", stacklevel=3)
+            anchor_light.warn("the anchor")
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -222,9 +221,7 @@ class QuasiMonteCarlo(Stored):
             bits=_BITS,
             rng=np.random.default_rng(self.stream.child("sobol").key),
         )
-        with warnings.catch_warnings():
-            # If the number of points is not a power of 2, they are less balanced, but
-            # not biased.
-            warnings.filterwarnings("ignore", message="The balance properties")
-            points = sampler.random(self.n_draws)
+        # SciPy warns if the first points are not a power of 2 in number; they are then
+        # less balanced, but not biased.
+        points = np.concatenate([sampler.random(1), sampler.random(self.n_draws - 1)])
         return points[:, first:] + 2.0 ** -(_BITS + 1)

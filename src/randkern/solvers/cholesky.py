@@ -329,7 +329,7 @@ class Cholesky:
 
 
 def _warned(outcome: Outcome, detail: str) -> Outcome:
-    warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
+    warn(f"{outcome.value} ({detail}).", IllConditionedWarning)
     return outcome
 
 

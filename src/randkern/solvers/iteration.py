@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 
@@ -245,12 +245,11 @@ class Checkpoint:
         except OSError as error:
             if first and not interrupted:
                 raise self._unwritable(error) from error
-            warnings.warn(
+            warn(
                 f"the checkpoint {self.path} could not be written ({error}); the fit "
                 "goes on, but would resume from "
                 f"{'its beginning' if first else 'an earlier state'}: free some space.",
                 UserWarning,
-                stacklevel=3,
             )
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
@@ -278,11 +277,10 @@ class Checkpoint:
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"the fit is complete, but its checkpoint {self.path} could not be "
                 f"deleted ({error}); delete it.",
                 UserWarning,
-                stacklevel=3,
             )
 
 

@@ -223,14 +223,16 @@ class SpectralPreconditioner:
     def apply(self, R: Any) -> Any:
         """Return P⁻¹R."""
         ops, vectors = ops_of(R), self.vectors
-        inner = ops.as_float64(vectors.T @ ops.asarray(R, vectors))
+        product = ops.precise_product
+        inner = ops.as_float64(product(vectors.T, ops.asarray(R, vectors)))
         inner *= self.gains[:, None]
-        return R + vectors @ ops.asarray(inner, vectors)
+        return R + product(vectors, ops.asarray(inner, vectors))
 
     def apply_root(self, Z: Any) -> Any:
         """Return Z P^(−1/2), for rows Z."""
-        roots = ops_of(Z).asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
-        return Z + ((Z @ self.vectors) * roots) @ self.vectors.T
+        ops, product = ops_of(Z), ops_of(Z).precise_product
+        roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
+        return Z + product(product(Z, self.vectors) * roots, self.vectors.T)
 
 
 @dataclass(frozen=True)
@@ -571,7 +573,6 @@ class _Run:
                 f"{self.outcome.value} (residual {self.residual:.2g} after "
                 f"{iterations} iterations of {self.solver}{added}).",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         value = self.now.X if self.best.value is None else self.best.value
         return Solution(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -13,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._sklearn import Interval
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
@@ -335,25 +335,38 @@ class SGD(IterativeSolver):
         seconds = iterate(epochs, self.epochs, (self.callback, callback))
         outcome = epochs.outcome or Outcome.ITERATION_LIMIT
         if outcome is Outcome.ITERATION_LIMIT:
-            warnings.warn(
+            warn(
                 f"the loss still fell by more than tol in the last epochs of {self}, "
                 "or the steps were too few for small eigenvalues; increase epochs, tol "
                 "or alpha, or use solver='pcg'.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         value, k = state.value, n_columns
         return Solution(
             ops_of(value).contiguous(value[:, :k]),
-            np.nan,
+            self._residual(state, rhs, k),
             state.epoch,
             outcome,
             seconds=seconds,
             companions=value[:, k:],
         )
 
+    def _residual(self, state: SGDState, rows: BatchOperator, k: int) -> float:
+        """Return the relative residual of the first k targets, by a further pass."""
+        W, ops = state.value, ops_of(state.W)
+        zeros = ops.float64_zeros(W.shape, W)
+        residual, rhs = state.shift * W, zeros
+        for batch in rows.batches(self.chosen_batch(state), state.epoch):
+            residual = residual + rows.gradient(batch, W)[0]
+            rhs = rhs - rows.gradient(batch, zeros)[0]
+        squares = ops.to_host((residual[:, :k] ** 2).sum(axis=0))
+        sizes = ops.to_host((rhs[:, :k] ** 2).sum(axis=0))
+        return float(np.sqrt((squares / np.where(sizes > 0, sizes, np.inf)).max()))
+
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
         """Take one pass over rows, continuing from the state.
+
+        The residual of all rows, which are not there any more, is not a number.
 
         The value is an average over all steps in which later ones count more (Shamir
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
