@@ -1871,7 +1871,7 @@ def test_values_of_another_type_are_refused_if_none_is_known(known, given):
     )
     table = pd.DataFrame({"g": pd.Series([given] * 4).astype("category")})
     with pytest.raises(
-        ValueError, match=r"column 'g' held \w+ values when .* convert it"
+        ValueError, match=r"column 'g' had \w+ values when .* convert it"
     ):
         fitted.transform(table)
 

@@ -325,7 +325,7 @@ def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
     declared = math.prod(shape) * dtype.itemsize
     if stream.tell() + declared != info.file_size:
         raise ValueError(
-            f"the array in its member {info.filename} is of shape {shape} and type "
+            f"the array in its member {info.filename} has shape {shape} and type "
             f"{dtype}, {declared:,} bytes, but {info.file_size - stream.tell():,} "
             "bytes follow"
         )

@@ -119,13 +119,14 @@ def without_free_texts(table: Dataset) -> Dataset:
     if not dropped:
         return table
     told = ", ".join(f"{name!r} ({n:,} different)" for name, n in dropped.items())
-    advice = "put what they say into columns of numbers or of few categories"
+    advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
+            f"{table.name} has only columns of strings that hardly repeat: {told}; "
+            f"{advice}"
         )
-    told = f"left out, as texts that hardly repeat: {told}; {advice}"
-    warn(told, UserWarning)
+    message = f"left out columns of strings that hardly repeat: {told}; {advice}"
+    warn(message, UserWarning)
     left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(
@@ -152,8 +153,8 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
         train = table.X_train[column]
         if is_numeric(train) and not is_numeric(X[column]):
             raise ValueError(
-                f"column {column!r} holds numbers in {table.name}, but in {name} "
-                f"{no_numbers(X[column])}; mend or empty it"
+                f"column {column!r} is numeric in {table.name}, but in {name} "
+                f"{no_numbers(X[column])}; fix or clear this value"
             )
     y = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":

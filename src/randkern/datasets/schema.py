@@ -198,8 +198,8 @@ class TableSchema:
             return days_of(column)
         if column.notna().any() and is_numeric(column):
             raise DataFileError(
-                f"column {name!r} held dates when the model was fitted, but numbers "
-                "here; write them as 2026-11-22"
+                f"column {name!r} had dates when the model was fitted, but has numbers "
+                "now; write dates as 2026-11-22"
             )
         return days_of_texts(name, column, self.form.dayfirst, most=False)
 

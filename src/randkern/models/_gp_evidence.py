@@ -109,7 +109,10 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
             f"got {model.features!r} and {model.likelihood!r}."
         )
     if sample_weight is not None and model.weights == "counts":
-        raise ValueError("correction='fitc' takes weights='precision' only.")
+        raise ValueError(
+            "correction='fitc' supports weights='precision' only, got another value; "
+            "use correction=None."
+        )
     if not are_in_memory(X):
         raise ValueError(
             "correction='fitc' needs all rows in memory, as arrays, not "

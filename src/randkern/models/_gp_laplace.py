@@ -205,8 +205,9 @@ def likelihood_of(
     n_negative = rows.reduce(_n_negative)
     if n_negative or not mean > 0:
         raise ValueError(
-            "likelihood='poisson' takes counts, not all of them 0; got "
-            f"{n_negative} negative targets, of mean {mean:.3g}."
+            "likelihood='poisson' expects counts that are not all 0, got "
+            f"{n_negative} negative targets and the mean {mean:.3g}; use "
+            "likelihood='gaussian'."
         )
     return Poisson(math.log(mean))
 

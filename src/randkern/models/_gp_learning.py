@@ -143,7 +143,7 @@ def learning_rows(
             )
     if len(Y) == 0:
         raise ValueError(
-            "no sampled row has a weight above zero: leave out rows without weight."
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
     return ArrayRows(X, Y, weight)
 

@@ -320,7 +320,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             least = min(least, rows.n_rows - least)
         if least < 2:
             raise ValueError(
-                "probability=True needs 2 rows of each class, got a class with 1 row."
+                "probability=True needs at least 2 rows of each class, got a class "
+                "with 1 row; use probability=False, or more rows."
             )
         part = clone(self).set_params(probability=False)
         part.__dict__.pop("_skl_callbacks", None)  # callbacks receive only the folds

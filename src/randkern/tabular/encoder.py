@@ -294,8 +294,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
             if types != known_types:
                 raise ValueError(
-                    f"column {name!r} held {known_types} values when the encoder was "
-                    f"fitted, but {types} values here; convert it."
+                    f"column {name!r} had {known_types} values when the encoder was "
+                    f"fitted, but has {types} values now; convert it."
                 )
             rare = None if rare_of is None else rare_of[at]
             if rare is None or len(rare) < len(known):  # else, the column is ignored
@@ -399,8 +399,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if is_numeric(days):
                 return days.to_numpy()
             raise ValueError(
-                f"column {name!r} held numbers when the encoder was fitted, but "
-                f"{no_numbers(column)} here; mend or empty it."
+                f"column {name!r} was numeric when the encoder was fitted, but "
+                f"{no_numbers(column)}; fix or clear this value."
             )
         values = numbers_of(column)
         check_not_infinite(name, values)

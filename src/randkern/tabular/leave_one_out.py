@@ -89,7 +89,10 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     gram.flat[:: n + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+        raise np.linalg.LinAlgError(
+            "the Gram matrix plus its penalty is not positive definite in floating "
+            "point."
+        )
     return inverse_of_factor(factor)
 
 
