@@ -164,10 +164,24 @@ def check_writable(folder: str | os.PathLike[str], n_bytes: int = 0) -> None:
 # Raised by zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops when
 # the content does not match its description.
 READING_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
-    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
-    *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
-    *(ValueError, TokenError),
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    TokenError,
 )
 
 

@@ -38,7 +38,7 @@ _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
 # Different whole numbers that are classes: at most so many, each in some rows, unless
 # there are only a few.
-_MOST_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
+_MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
 
 def dataset_from_frame(
@@ -178,7 +178,7 @@ def infer_task(y: np.ndarray) -> Task:
         return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         return "regression"
-    most = min(_MOST_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
+    most = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > most else "classification"
 
 
