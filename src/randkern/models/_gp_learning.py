@@ -31,7 +31,6 @@ bounds of single coordinates there, and L-BFGS-B takes no others.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +40,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
+from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import rows_within
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -49,7 +49,7 @@ from randkern.plan import Plan
 
 # Most operations per evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
-_LEAST_ROWS = 2000
+_MIN_ROWS = 2000
 # Memory of the sample of rows that are not in memory.
 _SAMPLE_BYTES = 64 * 10**6
 # Rows of the sample whose exact likelihood is maximised first.
@@ -116,15 +116,13 @@ def learning_rows(
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
-    if rows.in_memory and (weight := rows.whole().weight) is not None:
+    if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
         usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
         most = most or most_learning_rows(plan.n_components)
         if not rows.in_memory:
             row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
-            most = min(
-                most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_LEAST_ROWS)
-            )
+            most = min(most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS))
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
@@ -143,14 +141,14 @@ def learning_rows(
             )
     if len(Y) == 0:
         raise ValueError(
-            "no sampled row has a weight above zero: leave out rows without weight."
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
     return ArrayRows(X, Y, weight)
 
 
 def most_learning_rows(n_components: int) -> int:
     """Return the largest number of rows for learning with this many features."""
-    return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
+    return max(_MIN_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
 def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
@@ -429,11 +427,9 @@ def maximise(
         starts.append(starts[0] + _SPREAD * generator.normal(size=len(names)))
     first = [_Point(start.clip(low, high), np.ones(len(names))) for start in starts]
     search = _Search(low, high, report)
-    with warnings.catch_warnings():
+    with ignoring(IllConditionedWarning, ConvergenceWarning):
         # Systems at trial values may be ill conditioned, or modes hard to find; the
         # returned value warns again.
-        for category in (IllConditionedWarning, ConvergenceWarning):
-            warnings.simplefilter("ignore", category)
         if sampled is full:
             points = [search.rescaled(full, x) for x in first]
         else:
@@ -564,12 +560,11 @@ def _warn_of_the_end(
         if not ended:
             return
         reason = f"learning ended with {', '.join(ended)}"
-    warnings.warn(
+    warn(
         f"{reason}: the likelihood may have no maximum for these rows. Start "
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=8,  # the call of fit, within two decorators
     )
 
 
@@ -584,12 +579,11 @@ def warn_of_a_constant(variance: float, log_noise: float | None) -> None:
         compared, share = f", that of the noise {noise:.3g}", _NEGLIGIBLE_SHARE * noise
     if not variance < share:
         return
-    warnings.warn(
+    warn(
         f"the learned process is nearly constant: its variance is {variance:.3g}"
         f"{compared}. Either X says little about y, or learning missed lengthscales at "
         "which it says more: start from others, use one per column, or more features.",
         ConvergenceWarning,
-        stacklevel=8,  # the call of fit, within two decorators
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
@@ -13,12 +12,13 @@ from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.metrics import d2_pinball_score
-from sklearn.utils._param_validation import Interval
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
@@ -37,7 +37,7 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes
 
 # Largest number of intercepts per quantile, and of those that do not reduce the gap;
 # the share of `tol` to which the problem of each is solved.
-_MOST_SHIFTS, _STALLED, _SHARE = 200, 20, 0.1
+_MAX_SHIFTS, _STALLED, _SHARE = 200, 20, 0.1
 
 
 class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
@@ -228,7 +228,6 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
                 "tensor.numpy(force=True)."
             )
         self._check_one_target()
-        several = np.ndim(self.quantiles) > 0
         features = self._matrix_within_limit(rows)
         Y, weight = rows.targets()
         set_aside = self._set_aside(weight, stream)
@@ -237,19 +236,24 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         weights, intercept = self._solve(features, Y[:, 0], weight)
         held = rows.take(set_aside) if self.conformal else None
         # From here on, the columns are those of predictions.
-        self._n_outputs = len(self.quantiles_) if several else None
+        self._n_outputs = len(self.quantiles_) if np.ndim(self.quantiles) else None
+        self._store(features, rows, weights)
+        shifts = 0.0 if held is None else self._shifts(held, intercept)
+        self.intercept_ = self._shaped((intercept + shifts)[None])[0]
+        report.end()
+        return self
+
+    def _store(
+        self, features: FeatureMatrix, rows: TrainingData, weights: np.ndarray
+    ) -> None:
+        """Set the weights of features, or of the rows of the exact kernel."""
         if isinstance(features, GramFactor):
+            assert isinstance(rows, ArrayRows)
             numbers, dual = features.rows_of(weights)
-            self.X_fit_, self.dual_coef_ = rows.whole().X[numbers], self._shaped(dual)
+            self.X_fit_, self.dual_coef_ = rows.X[numbers], self._shaped(dual)
         else:
             coef = weights[:, : features.n_components - 1]
             self.coef_ = self._transposed(coef.T)
-        self.intercept_ = intercept if several else float(intercept[0])
-        if held is not None:
-            shifts = self._shifts(held)
-            self.intercept_ += shifts if several else float(shifts[0])
-        report.end()
-        return self
 
     def _check_one_target(self) -> None:
         """Raise if there are several targets; warn of a column."""
@@ -259,11 +263,10 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
                 f"{self._n_outputs}; fit a model to each."
             )
         if self._n_outputs is not None:
-            warnings.warn(
+            warn(
                 "A column-vector y was passed when a 1d array was expected; pass "
                 "y.ravel().",
                 DataConversionWarning,
-                stacklevel=4,  # the call of fit, within two decorators
             )
 
     def _matrix_within_limit(self, rows: TrainingData) -> FeatureMatrix:
@@ -323,18 +326,18 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         self.duality_gap_ = np.array([each.gap for each in found])
         self.n_iter_ = max(each.n_steps for each in found)
         if self.duality_gap_.max() > self.tol:
-            warnings.warn(
+            warn(
                 f"the duality gap is {self.duality_gap_.max():.2g} of the objective, "
                 f"above tol={self.tol:g}: rounding errors leave no more; raise alpha "
                 "or tol.",
                 ConvergenceWarning,
-                stacklevel=4,  # the call of fit, within two decorators
             )
         weights = unit * np.stack([each.weights for each in found])
         return weights, center + unit * np.array([each.intercept for each in found])
 
-    def _shifts(self, rows: ArrayRows) -> np.ndarray:
+    def _shifts(self, rows: ArrayRows, intercept: np.ndarray) -> np.ndarray:
         """Return the conformal shifts (k,) from rows that were set aside."""
+        self.intercept_ = self._shaped(intercept[None])[0]
         values = super()._values_of(rows.X)
         residuals = rows.Y - values.reshape(len(values), -1)
         shifts = np.empty(len(self.quantiles_))
@@ -451,7 +454,7 @@ class _QuantileProblem:
         shift, alpha, n_steps = _quantile(self.y, self.quantile, weight), start, 0
         best: _Solution | None = None
         stalled = 0
-        for _ in range(_MOST_SHIFTS):
+        for _ in range(_MAX_SHIFTS):
             box = solve_box(
                 self.features,
                 np.ones(len(self.y)),
