@@ -90,7 +90,8 @@ def command(
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     kind = {"classification": TabularClassifier, "regression": TabularRegressor}
-    texts = [name for name in table.schema.free_texts if name in table.X_train.columns]
+    texts = [] if table.schema is None else table.schema.free_texts
+    texts = [name for name in texts if name in table.X_train.columns]
     model = kind[table.task](time_limit, text_columns=texts, random_state=seed)
     if log_target:
         model.set_params(target_transform=_log_transform(table))

@@ -104,8 +104,8 @@ def _told_columns(X: "pd.DataFrame") -> str:
 def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     """Drop string columns whose values hardly repeat, with a warning.
 
-    Those of free text stay if they are `read`. Raises a ValueError if no column is left,
-    or if one is numeric except for a few strings.
+    Those of free text stay if they are `read`. Raises a ValueError if no column is
+    left, or if one is numeric except for a few strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):

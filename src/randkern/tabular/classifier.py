@@ -138,8 +138,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         use, once per installation, does not count.
     text_columns : list of str or "auto", default="auto"
         Columns of free text: numbers that a linear model reads in their words take
-        their place, see :class:`~randkern.tabular.texts.TextEncoder`. ``"auto"``: those
-        of strings of which most differ, and have three words or more.
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without

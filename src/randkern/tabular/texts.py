@@ -22,6 +22,8 @@ _N_HASHED, _NGRAMS, _LEAST_ROWS = 2**18, (1, 2), 2
 # Penalties of linear models of rows of length 1, chosen on at most so many rows.
 _ALPHAS, _MOST_COMPARED = (0.1, 1.0, 10.0), 5000
 _FOLDS = 10
+# Names of dtypes of categories, of pandas and of polars.
+_CATEGORIES = ("category", "categorical", "enum")
 
 
 def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
@@ -49,7 +51,9 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
         name
         for name, column in columns.items()
         if not (is_numeric(column) or is_time(column))
-        and not str(column.dtype).lower().startswith(("categor", "enum"))
+        and not str(column.dtype)
+        .lower()
+        .startswith(("category", "categorical", "enum"))
         and is_free_text(objects_of(column))
     ]
 
