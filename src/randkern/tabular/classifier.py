@@ -218,13 +218,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X = self._without_texts(X, y, weight if weighted else None, folds, work)
         rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
-        self.classes_, labels = np.unique(rows.y, return_inverse=True)
-        k = len(self.classes_)
-        if k < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_.tolist()[0]!r}."
-            )
+        labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
         rows = rows.merged(work).normalised()
@@ -264,6 +258,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self._report(work, len(y), len(rows))
         report.end()
         return self
+
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as numbers, and store the classes; raise if there is one."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of at least 2 classes, got one "
+                f"class, {self.classes_.tolist()[0]!r}."
+            )
+        return labels
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, none of those that are held out."""
@@ -309,20 +313,46 @@ class TabularClassifier(ClassifierMixin, Tabular):
             part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            if not parts:
-                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        many = len(table) > _FEATURE_ROWS
+        if not parts and (many or some.folds is not None):
+            parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
-        handicaps += [part.trial.optimism(len(rows)) for part in squares]
-        parts += squares
+        if some.folds is None:  # the temperatures of these are of rows left out alone
+            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+            parts += squares
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
-        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        if some.folds is not None:
+            self._learn_again(chosen[0][1], some, learning, stage)
+        return chosen
+
+    def _learn_again(
+        self, part: _Part, some: Table, learning: Learning, stage: Stage
+    ) -> None:
+        """Set the temperature by kernels learned without the rows that they predict.
+
+        The search has seen all groups, or periods, and few of them are overfitted. As
+        time allows.
+        """
+        assert some.folds is not None and part.share is not None
+        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
+        for known, held in some.folds.splits():
+            learned = learning.relearned(part.trial, known, stage)
+            if learned is None:
+                return
+            again = replace(part, trial=learned)
+            encoded = replace(some, X=learning.sample(learned)[: len(some)])
+            both = encoded.take(np.concatenate([held, known]))
+            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+        out = some.folds.predicted
+        self._set_temperature(P[out], some.labels[out], some.weight[out])
 
     def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> _Part:
         """Return least squares with the probabilities of rows that are left out."""
@@ -369,16 +399,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return best
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
+        self,
+        part: _Part,
+        D: int | None,
+        encoded: Table,
+        n_held: int,
+        learning: Learning,
     ) -> _Part:
         """Return a part with probabilities of the first encoded rows.
 
-        They are those of a fit to the others, with D landmarks.
+        They are those of a fit to the others, with D landmarks, or exact for None.
         """
         U, labels, weight = encoded.X, encoded.labels, encoded.weight
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
-            D = min(D, len(labels) - n_held)
+            D = None if D is None else min(D, len(labels) - n_held)
             model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)

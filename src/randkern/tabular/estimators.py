@@ -332,7 +332,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 rows = rows.take(divided(np.arange(n), rows.folds, n - n_apart)[1])
             order = np.random.default_rng(seed).permutation(len(rows))
             fitted, apart = divided(order, rows.folds, JUDGED_ROWS)
-            whole = rows if rows.folds.is_forward else None
+            whole = rows.normalised() if rows.folds.is_forward else None
         return _Split(
             rows.take(fitted).normalised(),
             *(how, last, len(fitted)),
@@ -490,9 +490,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True, folds=folds)
         out = predicted_rows(folds, len(rows))
         self._novelty = novelty[out[out < len(novelty)]]
-        local = local_sizes(
-            *(first.kernel, self._power, rows, rows, sizes), own=True, folds=folds
-        )
+        kernel = first.kernel
+        local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
         self._local = np.where(local > 0, local, 1.0)
 
     def _sizes_near(self, X: Any) -> np.ndarray:
