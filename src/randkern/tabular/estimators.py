@@ -326,13 +326,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
-        whole = None
-        if rows.folds is not None:
-            if rows.folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
-                rows = rows.take(divided(np.arange(n), rows.folds, n - n_apart)[1])
-            order = np.random.default_rng(seed).permutation(len(rows))
-            fitted, apart = divided(order, rows.folds, JUDGED_ROWS)
-            whole = rows.normalised() if rows.folds.is_forward else None
+        whole, folds = None, rows.folds
+        if folds is not None:
+            order = np.random.default_rng(seed).permutation(n)
+            if folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
+                _, order = divided(order, folds, max(n - n_apart, n // 2))
+            fitted, apart = divided(order, folds, JUDGED_ROWS)
+            fitted = fitted[: n - n_apart]
+            if folds.is_forward:
+                whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
             rows.take(fitted).normalised(),
             *(how, last, len(fitted)),
@@ -460,9 +462,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         first = members[0]
         if split.apart is not None:
             rows = first.rows_of(split.apart.X)
-            self._residuals = split.residuals
-            if split.residuals is None:
-                self._residuals = split.apart.y - self.model_.predict(split.apart.X)
+            residuals = split.residuals
+            if residuals is None:
+                residuals = split.apart.y - self.model_.predict(split.apart.X)
+            self._residuals: np.ndarray = residuals
             weight, folds = split.apart.weight, None
         else:
             parts = [member.weight * member.fit.residuals for member in members]
