@@ -298,13 +298,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return checked targets."""
         try:
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
-        y = np.asarray(y, dtype=np.float64)
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
