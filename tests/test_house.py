@@ -213,7 +213,7 @@ SMALL_FUNCTIONS = {
     # Files that others were changing when this test was written.
     "randkern/datasets/frames.py::_kind",
     "randkern/models/_gp_learning.py::_variances",
-    "randkern/report/summary.py::_is_target",
+    "randkern/reporting/summary.py::_is_target",
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",
     "randkern/tabular/leakage.py::_is_serial",

@@ -29,6 +29,7 @@ from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
+from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
 from randkern.tabular.model import MAX_FACTORISED, Table, different_rows
@@ -306,6 +307,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         except ImportError:
             return trials
         return pd.DataFrame(trials)
+
+    def _html_repr(self) -> str:
+        described = super()._html_repr()
+        return html_summary(self) + described if hasattr(self, "model_") else described
 
     def _refuse_dask(self, *given: Any) -> None:
         """Raise for Dask collections, whose rows are not in memory."""

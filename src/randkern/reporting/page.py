@@ -18,9 +18,9 @@ import randkern
 from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeRegressor
-from randkern.report import figures
-from randkern.report.scores import COVERAGE, Judged, root_mean_square
-from randkern.report.summary import Summary
+from randkern.reporting import figures
+from randkern.reporting.scores import COVERAGE, Judged, root_mean_square
+from randkern.reporting.summary import Summary
 from randkern.tabular.target_transforms import TRANSFORMS
 
 if TYPE_CHECKING:
@@ -143,12 +143,18 @@ def contents(
         "panels": figures,
         "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": rounded(model.model_.explain()),
-        "cost": {
-            "seconds to fit the training rows": f"{judged.seconds:.1f}",
-            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
-            "training rows": f"{len(judged.train[1]):,}",
-        },
+        "cost": _cost(judged),
     }
+
+
+def _cost(judged: Judged) -> dict[str, str]:
+    """Return what the fit took, as far as it is known."""
+    cost = {"training rows": f"{len(judged.train[1]):,}"}
+    if judged.seconds is not None:
+        cost["seconds to fit the training rows"] = f"{judged.seconds:.1f}"
+    if judged.peak_bytes is not None:
+        cost["largest memory"] = f"{judged.peak_bytes / 1e6:,.0f} MB"
+    return cost
 
 
 def render(contents: Mapping[str, Any], saved: str) -> str:
@@ -159,7 +165,7 @@ def render(contents: Mapping[str, Any], saved: str) -> str:
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("randkern.reporting").joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(contents, saved=saved)
 
 
