@@ -14,9 +14,6 @@ from randkern.data import (
     DeviceRows as DeviceRows,
     RowBlocks as RowBlocks,
 )
-from randkern.deployment import (
-    to_torch as to_torch,
-)
 from randkern.features import (
     NystromFeatures as NystromFeatures,
     RandomFeatures as RandomFeatures,
@@ -54,12 +51,16 @@ from randkern.models import (
     GaussianProcessClassifier as GaussianProcessClassifier,
     GaussianProcessRegressor as GaussianProcessRegressor,
     KernelLogistic as KernelLogistic,
+    KernelQuantileRegressor as KernelQuantileRegressor,
     KernelRidgeClassifier as KernelRidgeClassifier,
     KernelRidgeClassifierCV as KernelRidgeClassifierCV,
     KernelRidgeRegressor as KernelRidgeRegressor,
     KernelRidgeRegressorCV as KernelRidgeRegressorCV,
     KernelSVC as KernelSVC,
     KernelSVR as KernelSVR,
+)
+from randkern.modules import (
+    to_torch as to_torch,
 )
 from randkern.onnx import (
     export_onnx as export_onnx,

@@ -46,7 +46,7 @@ def resolve_memory_limit(limit: Any) -> int:
     if 1 <= n_bytes < math.inf:
         return int(n_bytes)
     raise ValueError(
-        "memory_limit must be None, a positive number of bytes, or a text such as "
+        "memory_limit must be None, a positive number of bytes, or a string such as "
         f"'4GB' or '500MB', got {limit!r}."
     )
 

@@ -41,9 +41,11 @@ class Harmonics(Stored):
     def log_slopes(self) -> np.ndarray:
         """Return the derivative of the logarithm of each modulus in log ℓ."""
         k = abs(self.draw()[0])
-        here, above = ive(k, self.kappa), ive(k + 1, self.kappa)
+        bessel, bessel_next = ive(k, self.kappa), ive(k + 1, self.kappa)
         # A draw of vanishing probability has the modulus 0.
-        ratio = np.divide(above, here, out=np.zeros_like(here), where=here > 0)
+        ratio = np.divide(
+            bessel_next, bessel, out=np.zeros_like(bessel), where=bessel > 0
+        )
         return self.kappa * (1.0 - ratio - k / self.kappa).sum(axis=1)
 
 

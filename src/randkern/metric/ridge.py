@@ -119,9 +119,9 @@ def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool
         statistics = rows.survey()
     squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
     deviation = np.sqrt(squares / statistics.weight_sum)
-    each = np.where((deviation > 0) & (not labelled), deviation, 1.0)
-    total = math.sqrt(((deviation / each) ** 2).sum())
-    return rows.rescaled(statistics.target_mean, each * (total or 1.0)), total > 0
+    scales = np.where((deviation > 0) & (not labelled), deviation, 1.0)
+    total = math.sqrt(((deviation / scales) ** 2).sum())
+    return rows.rescaled(statistics.target_mean, scales * (total or 1.0)), total > 0
 
 
 # -- ridge regression on transformed rows, and its gradients ----------------------
@@ -138,7 +138,7 @@ class GradientRidge:
 
     @cached_property
     def _fitted(self) -> ArrayRows:
-        return self.mapped(self.rows.whole())
+        return self.mapped(self.rows.as_arrays())
 
     @cached_property
     def _equations(self) -> NormalEquations:
@@ -179,7 +179,7 @@ class GradientRidge:
         rows = self.rows.take(numbers)
         weight = rows.targets()[1]
         ops, d = ops_of(rows.X), rows.X.shape[1]
-        total = ops.zeros((d, d) if full else (d,), rows.X)
+        total = ops.float64_zeros((d, d) if full else (d,), rows.X)
         for part, block in self.parts(rows):
             root = (weight[part] ** 0.5)[:, None]
             for gradient in self.gradients(weights, block):
@@ -225,7 +225,7 @@ def mean_products(
 ) -> np.ndarray:
     """Return the mean over rows of products of two fits' gradients, per column."""
     weight = rows.targets()[1]
-    total = ops_of(rows.X).zeros(rows.X.shape[1], rows.X)
+    total = ops_of(rows.X).float64_zeros(rows.X.shape[1], rows.X)
     for part, block in first[0].parts(rows):
         pairs = (ridge.gradients(weights, block) for ridge, weights in (first, second))
         for one, other in zip(*pairs, strict=True):
@@ -238,7 +238,7 @@ def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
     if not rows.in_memory:
         few = rows.n_rows <= exact_rows
         return rows.take(np.arange(rows.n_rows)) if few else rows
-    weight = rows.whole().weight
+    weight = rows.as_arrays().weight
     if weight is None or bool((weight > 0).all()):
         return rows
     return rows.take(ops_of(weight).flatnonzero(weight))

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
@@ -199,7 +199,7 @@ class Reach:
     def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
-        return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return a lower bound of the variance: k(x, x) far from all rows."""
@@ -286,7 +286,7 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
-    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    widths = [term.exact_width(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
     generator = stream.child("weights").generator()
@@ -297,8 +297,8 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
 # The largest and smallest number of rows for learning with Laplace's approximation;
 # between them, as many as this number of operations allows, of order n³ per column of
 # targets.
-_MOST_LAPLACE_ROWS = 1000
-_LEAST_LAPLACE_ROWS = 300
+_MAX_LAPLACE_ROWS = 1000
+_MIN_LAPLACE_ROWS = 300
 _LAPLACE_OPERATIONS = 1e9
 
 
@@ -386,7 +386,7 @@ class GaussianProcess(FeatureModel):
         plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
         if self._is_laplace:
             affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
-            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
+            most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
             check_laplace_memory(plan, rows, min(n, most), limit, joined)
         else:
             learned = 0
@@ -423,7 +423,9 @@ class GaussianProcess(FeatureModel):
         if self.plan_ is None and not self._is_laplace:
             return self.kernel_._diag(X)
         if self.plan_ is None or self._has_landmarks:
-            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+            return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
+                0.0
+            )
         if self._reach is None:
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
@@ -494,8 +496,8 @@ class GaussianProcess(FeatureModel):
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
-        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
-        variances = ops.zeros((X.shape[0], k), X)
+        means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
             Z = self._features_of(part)

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -340,7 +340,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         )
         limit, unit = self._memory_for(rows), rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
-        kernel = with_mean(self._given_kernel, self.mean, rows, drawn_from[0])
+        kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
         self._likelihood = likelihood_of(
@@ -383,7 +383,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._posterior = by_rows
         else:
             if self.correction == "fitc":
-                rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
+                rows = fitc_rows(
+                    rows.as_arrays(), self.kernel_, self._plan, self.noise_
+                )
                 unit = rows.survey().weight_unit
             sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
             self._posterior = FeaturePosterior.of(sums, self.noise_)
@@ -528,7 +530,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
-        out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
+        out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
         for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
@@ -716,7 +718,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
             out._posterior = posterior.given(
-                *(Z, Y, weight, self.noise_), self._has_precisions
+                Z, Y, weight, self.noise_, self._has_precisions
             )
             out.coef_ = self._transposed(out._posterior.mean)
             if self._reach is not None:
@@ -725,7 +727,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
             out._posterior = posterior.given(
-                *(cross, own, Y, weight), self._has_precisions
+                cross, own, Y, weight, self._has_precisions
             )
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
             out.dual_coef_ = self._shaped(out._posterior.mean)

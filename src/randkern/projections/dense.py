@@ -39,9 +39,8 @@ class Dense(Stored):
         They are drawn on the device of `like`, the same for any range.
         """
         law, random_matrix = self.law, ops_of(like).random_matrix
-        columns = 0, self.width
         parts = tuple(
-            random_matrix(key, law.entries, start, stop, *columns, like)
+            random_matrix(key, law.entries, start, stop, 0, self.width, like)
             for key in self._keys
         )
         if law.is_complex:
@@ -154,15 +153,17 @@ class Orthogonal(Stored):
 
     def draw(self) -> tuple[np.ndarray, ...]:
         n, d = self.n_draws, self.width
-        whole, rest = divmod(n, d)
+        n_blocks, rest = divmod(n, d)
         matrix = np.empty((n, d), complex if self.law.is_complex else float)
         with one_thread_if_short(d**3):
-            for part in row_blocks(whole, max(1, _ENTRIES // d**2)):
+            for part in row_blocks(n_blocks, max(1, _ENTRIES // d**2)):
                 blocks = range(part.start, part.stop)
                 rows = slice(part.start * d, part.stop * d)
                 matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
             if rest:
-                matrix[whole * d :] = self._haar_rows(range(whole, whole + 1), rest)[0]
+                matrix[n_blocks * d :] = self._haar_rows(
+                    range(n_blocks, n_blocks + 1), rest
+                )[0]
         norms = self.law.norms(self.stream.child("norms").generator(), d, n)
         matrix *= (norms * self.mixing_factors)[:, None]
         if self.law.is_complex:
@@ -177,8 +178,8 @@ class Orthogonal(Stored):
             rng = self.stream.child("block", index).generator()
             rng.standard_normal(out=out)
         parts = entries.swapaxes(2, 3)
-        made = parts[:, 0] + 1j * parts[:, 1] if draws == 2 else parts[:, 0]
-        q, r = np.linalg.qr(made)
+        gaussian = parts[:, 0] + 1j * parts[:, 1] if draws == 2 else parts[:, 0]
+        q, r = np.linalg.qr(gaussian)
         # Mezzadri 2007, "How to generate random matrices from the classical
         # compact groups": without these phases Q is not Haar distributed.
         diagonal = np.diagonal(r, axis1=1, axis2=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from randkern.solvers import PCG
 from randkern.tabular.learning import Learning
 from randkern.tabular.model import (
     MEMORY_LIMIT,
+    ExactRidge,
     Member,
     Table,
     factorised_rows,
@@ -28,7 +30,7 @@ from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_s
 # The multiples of the penalty from which a fit of landmarks chooses.
 _MULTIPLES = np.logspace(-2, 2, 9)
 # Share of the time for what follows the last fit, and the least for that fit.
-_AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
+_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
 
 
 def fit_many(
@@ -51,7 +53,7 @@ def fit_many(
     encoder = copy(encoder).set_params(dtype="float32")
     U = learning.encoded(trial, table.X, "float32")
     weight = table.weight if weighted else None
-    whole = _fit_whole(trial, U, table.Y, weight, seed, stage)
+    whole = _fit_whole(trial, replace(table, X=U), weight, seed, stage)
     member = Member(1.0, encoder, whole, trial.turn)
     size, errors = table.Y.std(axis=0), []
     size[size == 0] = 1.0
@@ -65,12 +67,40 @@ def fit_many(
     return member, len(table)
 
 
+def fit_again(
+    member: Member, trial: Trial, table: Table, learning: Learning, weighted: bool
+) -> tuple[Member, int]:
+    """Return a member fitted to all rows, and their number.
+
+    The member was evaluated on the last rows in time, and is to predict from all.
+    """
+    encoded = learning.encoded_table(trial, table, member.encoder.dtype)
+    fit: Any = member.fit
+    if isinstance(fit, ExactRidge):
+        m = len(fit.X)
+        order = np.random.default_rng(0).permutation(len(table))[:m]
+        return replace(member, fit=fit_ridge(fit.kernel, fit.alpha, encoded, order)), m
+    searched = isinstance(fit, KernelRidgeRegressorCV)
+    model = KernelRidgeRegressor(
+        fit.kernel,
+        member.alpha,
+        fit.n_components,
+        features=fit.features,
+        solver="auto" if searched else fit.solver,
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=fit.random_state,
+    )
+    fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
+    return replace(member, fit=model), len(table)
+
+
 def _fit_part(
     trial: Trial, table: Table, learning: Learning, stage: Stage
 ) -> tuple[Any, int]:
     """Fit the exact kernel to some rows; return the fit and their number."""
     n_columns = learning.n_columns(trial)
-    left = max(stage.left, _LEAST_SHARE * stage.work.limit)
+    left = max(stage.left, _MIN_SHARE * stage.work.limit)
     m = min(factorised_rows(left / 3), len(table))
     seconds = exact_seconds(m, n_columns)
     if (allowed := stage.affordable(seconds)) < seconds:
@@ -83,22 +113,21 @@ def _fit_part(
 
 def _fit_whole(
     trial: Trial,
-    U: np.ndarray,
-    Y: np.ndarray,
+    encoded: Table,
     weight: np.ndarray | None,
     seed: int,
     stage: Stage,
 ) -> Any:
     """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
-    n, n_columns = U.shape
+    n, n_columns = encoded.X.shape
     limit = stage.work.limit
-    left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
+    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
 
     def planned(left: float) -> tuple[str, int, int, float]:
         plan, D = plan_of(n, left)
         if plan == "factorise":  # after the Gram matrix
             spare = left - 2 * gram_seconds(n, n_columns)
-            plan, D = plan_of(n, max(spare, _LEAST_SHARE * limit))
+            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
         n_iter = iterations_within(n, left)
         if plan == "factorise":
             return plan, D, n_iter, exact_seconds(n, n_columns)
@@ -120,8 +149,10 @@ def _fit_whole(
     whole: Any
     if D:  # all rows may need another penalty
         alphas = (trial.alpha * _MULTIPLES).tolist()
+        folds = encoded.folds
+        splits = None if folds is None else list(folds.coarse().splits())
         whole = KernelRidgeRegressorCV(
-            trial.kernel, alphas, D, features="nystrom", **shared
+            trial.kernel, alphas, D, features="nystrom", cv=splits, **shared
         )
     else:
         solver: Any = "cholesky"
@@ -130,7 +161,9 @@ def _fit_whole(
         whole = KernelRidgeRegressor(
             trial.kernel, trial.alpha, None, solver=solver, **shared
         )
-    fit_quietly(whole, U, Y, weight)
+    fit_quietly(whole, encoded.X, encoded.Y, weight)
+    if D:
+        whole.cv = None  # which files of models need not hold
     if plan == "iterate":  # without the callback, and as far as it got
         whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
     return whole
