@@ -17,7 +17,7 @@ from randkern._warnings import warn
 _FIRST, _TIGHTER = 5.0, 0.1
 # The largest number of weights within their bounds that are solved for, and the share
 # of its mean that is added to the diagonal of their system: rows may be equal.
-_MOST_FREE, _JITTER = 1000, 1e-10
+_MOST_FREE, _JITTER = 5000, 1e-10
 # How often free weights may be fixed at bounds that they would exceed.
 _MOST_ROUNDS = 10
 _MEGABYTE = 2**20
@@ -126,7 +126,7 @@ def _polished(
             return None
         sign = np.sign(dual[free])
         out[free] = 0.0
-        target = y[free] - tube * sign - gram[free] @ out
+        target = y[free] - tube * sign - (gram @ out)[free]
         part = gram[np.ix_(free, free)]
         part[np.diag_indices_from(part)] += _JITTER * part.trace() / len(free)
         try:
