@@ -60,19 +60,6 @@ def fit_margin(
         "max_iter": max_iter * n,
     }
     tube = 0.0 if epsilon is None else epsilon
-
-    def measured(dual: np.ndarray, intercept: float) -> tuple[float, float, float]:
-        """Return the relative gap, the objective, and ‖w‖²."""
-        values = gram @ dual
-        square, missing = float(dual @ values), y - values - intercept
-        if epsilon is None:
-            slack = (y * missing).clip(0.0)
-        else:
-            slack = (abs(missing) - tube).clip(0.0)
-        primal = 0.5 * square + float(limits @ slack)
-        best = float(y @ dual) - tube * float(abs(dual).sum()) - 0.5 * square
-        return (primal - best) / (primal or 1.0), primal, square
-
     violation = _FIRST * tol
     while True:
         if epsilon is None:
@@ -82,12 +69,14 @@ def fit_margin(
         model.fit(gram, y, limits)
         dual, intercept = np.zeros(n), float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]
-        gap, primal, square = measured(dual, intercept)
+        gap, primal, square = _measured(gram, y, limits, dual, intercept, epsilon)
         # Violations explain a gap of about v Σ|a_i|, rounding errors the rest.
         is_rounded = gap * primal > violation * abs(dual).sum()
         better = _polished(gram, y, limits, dual, tube)
         if better is not None:
-            reached, _, shorter = measured(*better)
+            reached, _, shorter = _measured(
+                gram, y, limits, better[0], better[1], epsilon
+            )
             if reached < gap:
                 (dual, intercept), gap, square = better, reached, shorter
         passes = math.ceil(int(np.max(model.n_iter_)) / n)
@@ -105,6 +94,27 @@ def fit_margin(
     out = np.zeros(len(upper))
     out[used] = dual
     return ExactMargin(out, intercept, square, gap, passes)
+
+
+def _measured(
+    gram: np.ndarray,
+    y: np.ndarray,
+    limits: np.ndarray,
+    dual: np.ndarray,
+    intercept: float,
+    epsilon: float | None,
+) -> tuple[float, float, float]:
+    """Return the relative duality gap, the objective, and ‖w‖²."""
+    values = gram @ dual
+    square, missing = float(dual @ values), y - values - intercept
+    best = float(y @ dual) - 0.5 * square
+    if epsilon is None:
+        slack = (y * missing).clip(0.0)
+    else:
+        slack = (abs(missing) - epsilon).clip(0.0)
+        best -= epsilon * float(abs(dual).sum())
+    primal = 0.5 * square + float(limits @ slack)
+    return (primal - best) / (primal or 1.0), primal, square
 
 
 def _polished(
