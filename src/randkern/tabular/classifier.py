@@ -39,6 +39,7 @@ from randkern.tabular.model import (
     fit_quietly,
     normalised,
 )
+from randkern.tabular.refits import Refit, is_refitted, refits_of, splits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
@@ -72,6 +73,8 @@ _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
 _LEAST_CHANCE = 1e-8
+# The most kinds of kernels with which logistic regression is fitted without each fold.
+_MOST_WEIGHTED = 5
 _MOST_ROWS = 2000
 _TOL = 1e-3
 _LEAST_ITER, _MAX_ITER = 40, 300
@@ -87,8 +90,9 @@ _BLEND_STEPS = 300
 # their prior keeps them from overfitting freely, and the largest optimism considered.
 _OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
-# the last fits.
+# the last fits; and for the search if kernels are learned again without each fold.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+_REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
@@ -217,19 +221,28 @@ class TabularClassifier(ClassifierMixin, Tabular):
         last = _LAST_SHARES[many] * work.limit
         table = Table(rows.X, Y, rows.weight, rows.y)
         learning = self._learning(table, rows.counts, stream, work)
+        refitted = is_refitted(learning)
+        share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
         stage = work.stage(
             "the search",
-            _SEARCH_SHARES[many] * work.limit - work.spent,
-            (work.limit - last + _SEARCH_SHARES[many] * work.limit) / 2,
+            share * work.limit - work.spent,
+            (work.limit - last + share * work.limit) / 2,
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
         stage = work.stage(
             "the comparison of kernels", work.limit - last - work.spent, work.limit
         )
-        adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
-        stage = replace(stage, deadline=work.limit - last / 2)
-        chosen = self._calibrated(judged, learning, stage, last)
+        refits: list[Refit] = []
+        if refitted and not is_stopped:
+            refits = refits_of(trials, learning, stage)
+        if refits:
+            stage = replace(stage, until=work.limit, deadline=work.limit - last / 2)
+            chosen = self._weighted_by_folds(refits, learning, stage)
+        else:
+            adapting = _ADAPTING_SHARE * work.limit
+            judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+            stage = replace(stage, deadline=work.limit - last / 2)
+            chosen = self._calibrated(judged, learning, stage, last)
         stage = work.stage("the last fit", work.limit)
         members = self._fit_members(chosen, learning, stream, stage, last)
         parts = [part.trial for _, part in chosen[: len(members)]]
@@ -293,6 +306,61 @@ class TabularClassifier(ClassifierMixin, Tabular):
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+
+    def _weighted_by_folds(
+        self, refits: list[Refit], learning: Learning, stage: Stage
+    ) -> list[tuple[float, _Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that do not know a fold predict it.
+        """
+        known = learning.table.take(learning.searched)
+        parts: list[_Part] = []
+        start = _PENALTIES.index(_FIRST_PENALTY)
+        for at, refit in enumerate(refits[:_MOST_WEIGHTED]):
+            F = known.Y - refit.residuals
+            P = np.exp(log_probabilities(F, known.Y, known.weight)[0])
+            loss = _log_loss(P, known.labels, known.weight)
+            parts.append(_Part(refit.trial, None, P, loss))
+            share = stage.part(stage.left / (len(refits) - at))
+            n, d, k = len(known), learning.n_columns(refit.trial), len(self.classes_)
+            if share.fits(_folds_seconds(n, d, k)):
+                parts.append(self._best_penalty_of_folds(refit, learning, start, share))
+                start = _PENALTIES.index(parts[-1].share)
+        weights, self.temperature_ = _blend_probabilities(
+            [part.P for part in parts], [0.0] * len(parts), known.labels, known.weight
+        )
+        order = np.argsort(-weights, kind="stable")
+        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+
+    def _best_penalty_of_folds(
+        self, refit: Refit, learning: Learning, start: int, stage: Stage
+    ) -> _Part:
+        """Return logistic regression with the penalty of smallest log loss in folds."""
+        known = learning.table.take(learning.searched)
+        n, k = len(known), len(self.classes_)
+        seconds = _folds_seconds(n, learning.n_columns(refit.trial), k)
+
+        def judge(at: int) -> _Part:
+            stage.work.charge(seconds)
+            P = np.full((n, k), 1 / k)
+            for trial, (rest, rows) in zip(refit.without, splits_of(n), strict=True):
+                labels = known.labels[rest]
+                if len(np.unique(labels)) < 2:
+                    continue
+                part = _Part(trial, _PENALTIES[at], P, 0.0)
+                U, model = learning.sample(trial), _model(part, None, 0, _MAX_ITER)
+                fit_quietly(model, U[rest], labels, known.weight[rest])
+                P[rows] = _LEAST_CHANCE
+                P[np.ix_(rows, model.classes_)] = np.maximum(
+                    model.predict_proba(U[rows]), _LEAST_CHANCE
+                )
+            loss = _log_loss(P, known.labels, known.weight)
+            return _Part(refit.trial, _PENALTIES[at], P, loss)
+
+        return _descended(
+            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
+        )
 
     def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
         """Return least squares with leave-one-out probabilities of the first rows."""
@@ -637,6 +705,13 @@ def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
     fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
     inverses = k * _INVERSE_SECONDS * float(n) ** 3
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
+
+
+def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
+    """Return the work of logistic regression without each fold."""
+    k = n_classes if n_classes > 2 else 1
+    fit = exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
+    return len(splits_of(n)) * fit
 
 
 def _n_held(n: int) -> int:

@@ -32,6 +32,7 @@ from randkern.tabular.model import (
     normalised,
     plan_of,
 )
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial, blend
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
@@ -43,8 +44,9 @@ from randkern.tabular.work import (
 )
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
-# the rest is the smallest share for that fit.
-_SEARCH_SHARES = (0.7, 0.5)
+# the rest is the smallest share for that fit. If kernels are learned again, that takes
+# about half of the time.
+_SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
 _FEW_ROWS = _MOST_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -57,10 +59,6 @@ _LEAST_FIT_SHARE = 0.3
 _FEATURES_SHARE = 0.5
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
-# Smallest and largest number of rows for which kernels are relearned without each fold,
-# and the number of folds; the share of the remaining time that this may take.
-_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
-_RELEARNING_SHARE = 0.8
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
@@ -199,6 +197,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         table = Table(rows.X, Y, rows.weight)
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
+        refitted = split.how == "factorise" and is_refitted(learning)
+        if refitted:
+            share = _REFITTED_SHARE
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -211,7 +212,13 @@ class TabularRegressor(RegressorMixin, Tabular):
             (1 - _LAST_SHARE) * work.limit - work.spent,
             (1 - _LAST_SHARE / 2) * work.limit,
         )
-        judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
+        refits: list[Refit] = []
+        if refitted and not is_stopped:
+            refits = refits_of(trials, learning, stage)
+        roots = np.sqrt(table.weight[learning.searched])[:, None]
+        judged = [(refit.trial, refit.residuals * roots) for refit in refits]
+        if not refits:
+            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
         chosen = self._blended(judged)
         stage = work.stage("the last fit", work.limit)
         members, split = self._fit_members(chosen, learning, split, stream, stage)
@@ -223,8 +230,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         shares = [member.weight for member in members]
         parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
         self._keep_effects(learning, parts, stream, is_stopped)
-        factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
-        self._keep_residuals(split, learning, factor)
+        left_out = _residuals_of(parts, refits)
+        if left_out is not None:
+            left_out *= np.where(deviation > 0, deviation, 1.0)
+        self._keep_residuals(split, learning, parts[0][1], left_out)
         self._report(work, len(y), split.n_fitted)
         report.end()
         return self
@@ -334,16 +343,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         held_out = (*split.held_out[:2], n)
         return [member], replace(split, n_fitted=n, held_out=held_out)
 
-    def _learning_factor(
-        self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool
-    ) -> float:
+    @staticmethod
+    def _learning_factor(trial: Trial, learning: Learning) -> float:
         """Return the factor by which residuals of unknown rows are larger.
 
-        The kernel minimises leave-one-out residuals. If there are few rows, it is
-        relearned without each fold, as time allows; for more rows, learning p numbers,
-        the lengthscales and the penalty, makes the squares of other rows larger by
-        about (n + p)/(n − p) (the final prediction error: Akaike 1970). Infinite for so
-        many that the residuals tell nothing.
+        Learning p numbers, the lengthscales and the penalty, makes the squares of other
+        rows larger by about (n + p)/(n − p) (the final prediction error: Akaike 1970).
+        Infinite for so many that the residuals tell nothing.
         """
         n, encoder = len(learning.table), learning.encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
@@ -351,31 +357,20 @@ class TabularRegressor(RegressorMixin, Tabular):
             n_learned = 1 + len(encoder.columns_)
         if n_learned > _MOST_LEARNED * n:
             return math.inf
-        usual = math.sqrt((n + n_learned) / (n - n_learned))
-        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and split.how == "factorise"
-        if is_stopped or not few:
-            return usual
-        U, rows = learning.codes[trial.numbers], learning.searched
-        Y, weight = learning.table.Y[rows], learning.table.weight[rows]
-        work, sizes = learning.work, np.zeros(2)
-        stage = work.stage(
-            "the widths of intervals", _RELEARNING_SHARE * (work.limit - work.spent)
-        )
-        for fold in range(_RELEARNED):
-            held = np.arange(n) % _RELEARNED == fold
-            learned = learning.relearned(trial, np.flatnonzero(~held), stage)
-            if learned is None:
-                break
-            for at, each in enumerate((trial, learned)):
-                V, order = each.turned(U), np.arange(n - held.sum())
-                rest = Table(V[~held], Y[~held], weight[~held])
-                fit = fit_ridge(each.kernel, each.alpha, rest, order)
-                residuals = np.abs(Y[held] - fit.predict(V[held]))
-                sizes[at] += (weight[held] @ residuals).sum()
-        return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
+        return math.sqrt((n + n_learned) / (n - n_learned))
 
-    def _keep_residuals(self, split: _Split, learning: Learning, factor: float) -> None:
-        """Store the residuals of rows unknown to the fit, (m, k), and their weights."""
+    def _keep_residuals(
+        self,
+        split: _Split,
+        learning: Learning,
+        trial: Trial,
+        left_out: np.ndarray | None,
+    ) -> None:
+        """Store the residuals of rows unknown to the fit, (m, k), and their weights.
+
+        `left_out` are those of kernels that do not know the rows either, if they were
+        learned again; else, those of the fit allow for what the trial has learned.
+        """
         members = self.model_.members
         self._folds: np.ndarray | None = None
         first = members[0]
@@ -385,11 +380,13 @@ class TabularRegressor(RegressorMixin, Tabular):
             weight = split.apart.weight
         else:
             parts = [member.weight * member.fit.residuals for member in members]
-            self._residuals = np.sum(parts, axis=0)
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
-            if not math.isfinite(factor):
+            self._residuals = np.sum(parts, axis=0)
+            if left_out is not None and len(left_out) == len(judged):
+                self._residuals = left_out
+            elif not math.isfinite(factor := self._learning_factor(trial, learning)):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
             elif first.fit.fold_dual is not None:
@@ -503,3 +500,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _residuals_of(
+    parts: list[tuple[float, Trial]], refits: list[Refit]
+) -> np.ndarray | None:
+    """Return what blends of kernels learned again leave of the rows unknown to them."""
+    residuals = {id(refit.trial): refit.residuals for refit in refits}
+    if not refits:
+        return None
+    return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)

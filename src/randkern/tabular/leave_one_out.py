@@ -85,12 +85,19 @@ def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
 
 def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
-    n = len(gram)
-    gram.flat[:: n + 1] += penalty
+    return inverse_of_factor(lower_factor(gram, penalty))
+
+
+def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the lower factor of K + αW⁻¹, which overwrites `gram`, in Fortran order.
+
+    What lies above its diagonal is arbitrary.
+    """
+    gram.flat[:: len(gram) + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
         raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    return inverse_of_factor(factor)
+    return factor
 
 
 def inverse_of_factor(factor: np.ndarray) -> np.ndarray:
@@ -302,24 +309,11 @@ class LeaveOneOut:
         alpha, n = math.exp(theta[-1]), len(self.X)
         gram = np.array(hyper.kernel._gram(self.X, None))
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
-        P = inverse(gram.copy(), penalty)
-        if P is None:
+        try:
+            value, M, E = self._criterion(gram, penalty)
+        except np.linalg.LinAlgError:
             return 1e3, np.zeros_like(theta)
-        diagonal = P.diagonal().copy()
-        A, E = residuals_of(gram, P, penalty, self.Y)
         error = float((self.weight @ E**2).sum()) / n
-        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
-        slopes /= diagonal[:, None]
-        curved, U = -(slopes * E).sum(axis=1), P @ slopes
-        half = P * np.sqrt(abs(curved))
-        # The product only gives a direction: float32 suffices, in half the time.
-        half = half.astype(np.float32)
-        M = (half @ half.T).astype(np.float64)
-        if (curved < 0).any():
-            half = half[:, curved < 0]
-            M -= 2 * (half @ half.T)
-        M += 0.5 * (U @ A.T)
-        M += 0.5 * (A @ U.T)
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
         by_alpha = alpha * float((M.diagonal() / self.weight).sum())
@@ -331,6 +325,28 @@ class LeaveOneOut:
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient
+
+    def _criterion(
+        self, gram: np.ndarray, penalty: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return what is minimised, M of its derivative, and the residuals."""
+        P = inverse(gram.copy(), penalty)
+        if P is None:
+            raise np.linalg.LinAlgError("the Gram matrix is not positive.")
+        A, E = residuals_of(gram, P, penalty, self.Y)
+        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
+        slopes /= P.diagonal()[:, None]
+        curved, U = -(slopes * E).sum(axis=1), P @ slopes
+        half = P * np.sqrt(abs(curved))
+        # The product only gives a direction: float32 suffices, in half the time.
+        half = half.astype(np.float32)
+        M = (half @ half.T).astype(np.float64)
+        if (curved < 0).any():
+            half = half[:, curved < 0]
+            M -= 2 * (half @ half.T)
+        M += 0.5 * (U @ A.T)
+        M += 0.5 * (A @ U.T)
+        return value, M, E
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise starting from θ; `best` holds the best point found."""
