@@ -46,6 +46,7 @@ from randkern._files import (
     atomic_write,
     check_archive,
     check_needed,
+    shortage,
     special_kind,
 )
 from randkern._random import Stream
@@ -340,6 +341,11 @@ def _reading(path: Any, problem: str, advice: str) -> Iterator[None]:
             "larger memory_limit to load."
         ) from error
     except READING_ERRORS as error:
+        if needed := shortage(error):
+            raise ModelFileError(
+                f"{path} could not be read ({type(error).__name__}: {error}), but may "
+                f"be intact: {needed}, and load it again."
+            ) from error
         raise ModelFileError(
             f"{path}{problem} ({type(error).__name__}: {error}); {advice}."
         ) from error
@@ -365,7 +371,6 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
     Only the description is compressed, to about a tenth: arrays of weights would
     hardly shrink.
     """
-    header = {"format": _FORMAT, "randkern": __version__, "estimator": estimator}
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
             if info.filename != _DESCRIPTION:
@@ -379,6 +384,13 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
         new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
+        header = {
+            "format": _FORMAT,
+            "randkern": __version__,
+            "estimator": estimator,
+            # Members of other models have other checksums.
+            "members": _checksums(new),
+        }
         new.writestr(_MEMBER, json.dumps(header))
 
 
@@ -475,6 +487,10 @@ def _checked_version(
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_MEMBER))
+        members = _checksums(archive)
+    # Earlier versions wrote no checksums.
+    if header.get("members", members) != members:
+        raise ValueError("its members are not those that were saved together")
     form, writer = int(header["format"]), str(header["randkern"])
     if form != _FORMAT:
         advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
@@ -498,6 +514,15 @@ def _checked_version(
             stacklevel=3,
         )
     return writer
+
+
+def _checksums(archive: zipfile.ZipFile) -> dict[str, int]:
+    """Return the checksums of the members, except for the header."""
+    return {
+        info.filename: info.CRC
+        for info in archive.infolist()
+        if info.filename != _MEMBER
+    }
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:

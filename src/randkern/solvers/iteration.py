@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import tempfile
 import time
 import warnings
@@ -15,7 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from randkern._files import READING_ERRORS, atomic_write, read_arrays, special_kind
+from randkern._files import (
+    READING_ERRORS,
+    atomic_write,
+    read_arrays,
+    shortage,
+    special_kind,
+)
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 
@@ -172,27 +177,18 @@ class Checkpoint:
                 return read_arrays(file, names)
         except FileNotFoundError:
             return None
-        except (MemoryError, PermissionError) as error:
-            raise CheckpointError(
-                f"{self.path} could not be read ({type(error).__name__}: {error}), but "
-                "may be intact: free some memory, or make the file readable, and fit "
-                "again."
-            ) from error
-        except OSError as error:
-            if error.errno not in (None, errno.EINVAL):  # of positions outside the file
-                raise CheckpointError(
-                    f"{self.path} could not be read ({error}), but may be intact: fit "
-                    "again when its disk or network can be reached."
-                ) from error
-            raise self._damaged(error) from error
         except READING_ERRORS as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"{self.path} is not a checkpoint, or is damaged ({type(error).__name__}: "
-            f"{error}); delete it to start anew, or name another file."
-        )
+            advice = shortage(error)
+            problem = f"({type(error).__name__}: {error})"
+            if advice:
+                raise CheckpointError(
+                    f"{self.path} could not be read {problem}, but may be intact: "
+                    f"{advice}, and fit again."
+                ) from error
+            raise CheckpointError(
+                f"{self.path} is not a checkpoint, or is damaged {problem}; delete it "
+                "to start anew, or name another file."
+            ) from error
 
     def load_integers(self, names: Sequence[str]) -> dict[str, int]:
         """Return the non-negative integers of these names that the file has."""
