@@ -30,9 +30,18 @@ from randkern._random import root_stream
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
-from randkern.tabular import encoder, estimators, learning, many_rows, model, search
+from randkern.tabular import (
+    encoder,
+    estimators,
+    learning,
+    logistic,
+    many_rows,
+    model,
+    search,
+)
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.evidence import Evidence
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import inverse, leave_one_out
 from randkern.tabular.local_scale import local_sizes
@@ -95,6 +104,8 @@ def test_scikit_learn_conventions(estimator, check, monkeypatch):
     monkeypatch.setattr(search, "FORMS", {"Matern 3/2": search.FORMS["Matern 3/2"]})
     monkeypatch.setattr(search, "_FIRST_FORMS", ("Matern 3/2",))
     monkeypatch.setattr(search, "_FIRST_STEPS", 4)
+    monkeypatch.setattr(search, "_RELEARNING_STEPS", 2)
+    monkeypatch.setattr(folds, "MOST_REFITTED", 2)
     monkeypatch.setattr(search, "_SPREADS", (1.5,))
     monkeypatch.setattr(classification, "_PENALTIES", (0.3,))
     check(estimator)
@@ -115,7 +126,9 @@ def krr(kernel, alpha):
 
 @pytest.mark.parametrize("linear", ["", " + linear"])
 @pytest.mark.parametrize("form", list(search.FORMS))
-@pytest.mark.parametrize(("kind", "k"), [("squares", 2), ("labels", 1), ("labels", 3)])
+@pytest.mark.parametrize(
+    ("kind", "k"), [("squares", 2), ("labels", 1), ("labels", 3), ("evidence", 2)]
+)
 def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
     X, Y = rows_and_targets(k=k)
     if kind == "labels":
@@ -126,6 +139,9 @@ def test_gradient_is_that_of_finite_differences(form, linear, kind, k):
         *(rk._random.root_stream(0), lambda trial: False),
         loss=objectives.log_loss if kind == "labels" else objectives.log_squares,
     )
+    assert machine.criterion is Evidence
+    if kind != "evidence":
+        machine.criterion = objectives.LeaveOneOut
     kernel = machine._kernel(form + linear, "standard", 0.7)
     goal = machine._objective(kernel, form + linear, "standard", machine.order)
     theta = goal.start(0.05)
@@ -156,12 +172,12 @@ def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
     noisy = Y + 0.5 * RNG.normal(size=Y.shape)
     labels, weight = noisy.argmax(axis=1), RNG.uniform(0.5, 2, 60)
     kernel, C = rk.Matern(1.5, 2.0), 3.0
-    gram = np.array(classification.with_constant(kernel)(X, X))
-    P = classification.left_out(kernel, C, X, gram, labels, weight)
+    gram = np.array(logistic.with_constant(kernel)(X, X))
+    P = logistic.left_out(kernel, C, X, gram, labels, weight)
     expected = np.empty_like(P)
     for i in range(60):
         others = np.arange(60) != i
-        fit = classification._logistic(kernel, C, None, 0)
+        fit = logistic.logistic(kernel, C, None, 0)
         fit.fit(X[others], labels[others], weight[others])
         expected[i] = fit.predict_proba(X[[i]])[0]
     # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
@@ -191,7 +207,7 @@ def test_folds_are_fits_without_their_rows(k):
     fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
-    X, Y, weight, folds = X[order], Y[order], weight[order], model.folds_of(50)
+    X, Y, weight, folds = X[order], Y[order], weight[order], np.arange(50) % 20
     for fold in range(20):
         rest = folds != fold
         without = krr(kernel, 0.1).fit(X[rest], Y[rest], weight[rest])
@@ -601,7 +617,7 @@ def test_directions_that_do_not_help_are_dropped():
     )
     trials = machine.run()
     assert "full" in {trial.metric for trial in machine.trials}
-    assert {trial.metric for trial in trials} == {"diagonal"}
+    assert {trial.metric for trial in trials} == {"diagonal", "none"}
 
 
 def test_labels_of_judges_tell_no_directions():
@@ -630,27 +646,7 @@ def test_labels_of_judges_tell_no_directions():
 
 
 @pytest.mark.parametrize("loss", [objectives.log_loss, objectives.log_squares])
-@pytest.mark.parametrize("relevant", ["few", "all"])
-def test_targets_choose_the_prior_of_lengthscales(relevant, loss):
-    """A narrow one where all columns matter alike and targets are noisy."""
-    rng = np.random.default_rng(17)
-    X = rng.normal(size=(160, 10))
-    y = X[:, 0] * X[:, 1]
-    if relevant == "all":
-        y = X.sum(axis=1) + 6 * rng.normal(size=160)
-    y = np.sign(y) if objectives.is_noisy(loss) else y / y.std()
-    machine = KernelSearch(
-        *({"standard": X}, {"standard": np.arange(10)}, y[:, None]),
-        *(np.ones(160), endless(), rk._random.root_stream(0), lambda trial: False),
-        loss=loss,
-    )
-    start = machine.isotropic("Matern 3/2", "standard", 160)
-    narrow = 10 if objectives.is_noisy(loss) else 3
-    assert (machine._best_precision(start, 160) == narrow) == (relevant == "all")
-
-
-@pytest.mark.parametrize("loss", [objectives.log_loss, objectives.log_squares])
-def test_one_lengthscale_of_all_columns_is_a_candidate_for_labels(loss):
+def test_one_lengthscale_of_all_columns_is_a_candidate(loss):
     rng = np.random.default_rng(29)
     X = rng.normal(size=(120, 6)) * [1, 2, 3, 1, 1, 1]
     Y = np.sign(X.sum(axis=1, keepdims=True) + 3 * rng.normal(size=(120, 1)))
@@ -660,7 +656,7 @@ def test_one_lengthscale_of_all_columns_is_a_candidate_for_labels(loss):
         loss=loss,
     )
     found = [trial for trial in machine.run() if trial.metric == "none"]
-    assert len(found) == (loss is objectives.log_loss)
+    assert len(found) == 1
     for trial in found:
         assert trial.optimism(120) == 2 / 120
         assert np.ptp(trial.kernel.lengthscale) == 0
@@ -681,7 +677,7 @@ def learning_of(X, Y, labels=None, loss=objectives.log_squares, work=None, **opt
     """What a fit of 60 seconds knows of encoded rows, without a deadline."""
     table = model.Table(X, Y, np.ones(len(Y)), labels)
     work = Work(60.0, clock=lambda: 0.0) if work is None else work
-    known = Learning.of(table, None, len(Y), loss, root_stream(0), work)
+    known = Learning.of(table, None, (len(Y), 0), loss, root_stream(0), work)
     return replace(known, **options)
 
 
@@ -1216,7 +1212,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     held, rest = known.order[-100:], known.order[:-100]
 
     def loss(multiple):
-        model = classification._logistic(trial.kernel, C * multiple, 40, 0)
+        model = logistic.logistic(trial.kernel, C * multiple, 40, 0)
         quietly(model, X[rest], labels[rest], weight[rest])
         P = model.predict_proba(X[held])
         return sklearn.metrics.log_loss(labels[held], P, sample_weight=weight[held])
@@ -1272,44 +1268,6 @@ def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
     assert goal.best[1] is not None and np.exp(goal.best[1][-1]) >= 1e-2
 
 
-@pytest.fixture
-def learned(monkeypatch):
-    """A regressor that has searched 100 rows, a trial of it, and its targets."""
-    given = []
-    monkeypatch.setattr(
-        *(rk.TabularRegressor, "_learning_factor"),
-        lambda *args: given.append(args) or 1.0,
-    )
-    regressor(time_limit=8).fit(TABLE[:100], TARGET[:100])
-    monkeypatch.undo()
-    return given[0]
-
-
-def test_intervals_allow_for_a_kernel_that_was_learned_from_the_same_rows(
-    learned, monkeypatch
-):
-    """By the residuals of five folds that have told no kernel."""
-    fit, trial, known, *others = learned
-    seen, trial = [], replace(trial, turn=None)
-
-    def again(machine, like, rows):
-        seen.append(rows)
-        return replace(like, alpha=1e9)  # the mean
-
-    monkeypatch.setattr(KernelSearch, "again", again)
-    U, y = known.codes[trial.numbers], known.table.Y[known.searched]
-    kernel, sizes = trial.kernel, np.zeros(2)
-    for fold in range(5):
-        held = np.arange(100) % 5 == fold
-        without = krr(kernel, trial.alpha).fit(U[~held], y[~held])
-        sizes[0] += np.abs(y[held, 0] - without.predict(U[held]).ravel()).sum()
-        sizes[1] += np.abs(y[held, 0] - y[~held].mean()).sum()
-    assert fit._learning_factor(trial, known, *others) == pytest.approx(
-        sizes[1] / sizes[0], rel=1e-3
-    )
-    assert np.array_equal(np.sort(seen[0]), np.flatnonzero(np.arange(100) % 5 != 0))
-
-
 def allowance(trial, encoder, n):
     """The root of (n + p)/(n - p), for lengthscales and the penalty."""
     full = trial.turn is not None
@@ -1317,61 +1275,14 @@ def allowance(trial, encoder, n):
     return np.sqrt((n + 1 + p) / (n - 1 - p))
 
 
-@pytest.mark.parametrize("n_ended", [0, 2])
-def test_kernels_whose_descent_was_cut_off_widen_no_intervals(
-    learned, monkeypatch, n_ended
-):
-    """Folds whose descents have ended before do."""
-    fit, trial, known, *others = learned
-    seen = []
-
-    def again(machine, like, rows):
-        seen.append(rows)
-        if len(seen) > n_ended:
-            machine.stage.work.charge(60.0)
-        return replace(like, alpha=1e9)
-
-    monkeypatch.setattr(KernelSearch, "again", again)
-    factor = fit._learning_factor(trial, known, *others)
-    least = allowance(trial, known.encoders[trial.numbers], 100)
-    assert len(seen) == n_ended + 1
-    assert factor == least if n_ended == 0 else factor > 1.5 * least
-
-
-def test_residuals_of_folds_are_weighted(learned, monkeypatch):
-    """Rows that hardly count are hardly a reason for wider intervals."""
-    fit, trial, known, *others = learned
-    first, Y = np.arange(100) < 50, known.table.Y
-    wrong = np.where(first[:, None], Y[known.searched], 1e3)
-    Y, weight = np.empty_like(Y), np.empty(100)
-    Y[known.searched], weight[known.searched] = wrong, np.where(first, 1.0, 1e-9)
-    known = replace(known, table=replace(known.table, Y=Y, weight=weight))
-    monkeypatch.setattr(
-        *(KernelSearch, "again", lambda _, like, rows: replace(like, alpha=1e9))
-    )
-    assert fit._learning_factor(trial, known, *others) > 1.5
-
-
-@pytest.mark.parametrize("n", [30, 100])
-def test_least_factor_of_the_residuals_of_a_fit(monkeypatch, n):
-    """Where learning again finds the same, or rows are too few for it."""
-    monkeypatch.setattr(KernelSearch, "again", lambda machine, like, rows: like)
-    fit = regressor().fit(TABLE[:n], TARGET[:n])
+def test_residuals_of_a_fit_allow_for_every_lengthscale(monkeypatch):
+    """Where kernels are not learned again without each fold."""
+    monkeypatch.setattr(estimators, "is_refitted", lambda _: False)
+    fit = regressor().fit(TABLE[:100], TARGET[:100])
     members = fit.model_.members
     plain = sum(member.weight * member.fit.residuals for member in members)
-    factor = allowance(members[0], members[0].encoder, n)
+    factor = allowance(members[0], members[0].encoder, 100)
     np.testing.assert_allclose(fit._residuals, factor * plain)
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch, full):
-    monkeypatch.setattr(estimators, "_MOST_RELEARNED", 99)
-    fit, trial, known, *others = learned
-    encoder = known.encoders[trial.numbers]
-    width = len(encoder.columns_)
-    trial = replace(trial, turn=np.eye(width) if full else None)
-    allowed = allowance(trial, encoder, 100)
-    assert fit._learning_factor(trial, known, *others) == pytest.approx(allowed)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -1551,20 +1462,6 @@ def test_restarts_end_where_they_agree(monkeypatch):
     assert [trial.objective for trial in found] == sorted(
         [0.0, -little, -much, -much - little, 0.0]
     )
-
-
-@pytest.mark.parametrize("least, scale", [(0.25, 0.25), (2.5, 1.0)])
-def test_standard_errors_of_labels_are_a_part_of_their_loss(monkeypatch, least, scale):
-    """Which is no logarithm: a small one has a small error."""
-    machine = streaming(monkeypatch, 200)
-    machine.loss = objectives.log_loss
-    first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=least)
-    step = 0.1 * scale * np.sqrt(2 / 80)
-    ends = iter(least - step * np.cumsum([1.1, 0.9, 0.05, 2.0]))
-    starts = [replace(first, n_rows=40)] * 5
-    monkeypatch.setattr(machine, "_other_starts", lambda *_: iter(starts))
-    machine.descend = lambda start, n, steps: replace(first, objective=next(ends))
-    assert len(machine._restarted([first], 40)) == 4
 
 
 def test_other_starts_are_of_other_kinds_and_rows(monkeypatch):

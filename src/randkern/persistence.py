@@ -67,6 +67,7 @@ from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
@@ -118,7 +119,7 @@ _PARTS = (
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(Cells, CellTree),
     *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
-    *(TableFormat, TableSchema),
+    *(Folds, TableFormat, TableSchema),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.

@@ -433,12 +433,16 @@ class FittedTable(_Fitted):
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
         self.name, self.many = type(model).__name__, getattr(model, "_many", True)
+        self.target_transform = model.model_.target_transform
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         values: Any = sum(member(rows.double()) for member in self.members)
         if self.temperature is not None:
             logits = values.clip(1e-15).log() / self.temperature
             return torch.softmax(logits, dim=1)
+        if self.target_transform is not None:
+            inverses = {"log": torch.exp, "log1p": torch.expm1}
+            values = inverses[self.target_transform](values)
         return values if self.many else values[:, 0]
 
 

@@ -64,6 +64,28 @@ Strip = Annotated[
         "--strip", help="Remove spaces around names of columns and around texts."
     ),
 ]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that names groups of rows, such as patients: whole groups are "
+        "held out, and it is not a feature."
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of dates or numbers in the order of time: the last rows are held "
+        "out, and predicted from earlier ones."
+    ),
+]
+LogTarget = Annotated[
+    bool,
+    typer.Option(
+        "--log-target",
+        help="Fit the logarithm of the target, such as a price (of 1 + the target if "
+        "some are 0); predictions and scores are of the target itself.",
+    ),
+]
 Save = Annotated[
     Path | None,
     typer.Option(

@@ -19,14 +19,17 @@ def load(
     data_dir: Path | None = None,
     test: Path | None = None,
     form: Any = None,
+    groups: str | None = None,
+    time: str | None = None,
 ) -> Any:
     """Load a data set by name, from a file, or from standard input if it is ``-``.
 
     Columns of free text are dropped; `test` is a file with the test rows, and `form`
-    says how to read files.
+    says how to read files; `groups` or `time` names the column by which rows are held
+    out.
     """
     from ..datasets import load_dataset
-    from ..datasets.frames import test_rows, without_free_texts
+    from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
         raise ValueError("standard input is read once: name a file for --test")
@@ -34,7 +37,7 @@ def load(
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
         )
-        table = without_free_texts(table)
+        table = without_free_texts(with_dependent_rows(table, groups, time))
     if test is None:
         return table
     if target is None:

@@ -137,6 +137,50 @@ def without_free_texts(table: Dataset) -> Dataset:
     )
 
 
+def with_dependent_rows(
+    table: Dataset, groups: str | None, time: str | None
+) -> Dataset:
+    """Return a table that knows the groups of its rows, or their times, by a column.
+
+    The column of groups is not a feature then; that of times remains one.
+    """
+    if groups is None and time is None:
+        return table
+    if groups is not None and time is not None:
+        raise ValueError(
+            "--groups and --time were both given: name the groups if the model is to "
+            "predict rows of new groups, the time if it is to predict later rows"
+        )
+    name, X = str(groups or time), cast(Any, table.X_train)
+    if not hasattr(X, "columns"):
+        raise ValueError(f"{table.name} has no column {name!r}: it is not a table")
+    _check_column(name, [str(column) for column in X.columns], table.name)
+    column = X[name]
+    if n_missing := int(column.isna().sum()):
+        raise ValueError(
+            f"column {name!r} is missing in {n_missing:,} of {len(X):,} rows; remove "
+            "these rows, or fill in their groups or times"
+        )
+    if time is not None:
+        if not is_numeric(column):
+            raise ValueError(
+                f"column {name!r} holds {no_numbers(column)}, expected numbers or "
+                "dates, which tell earlier rows from later ones"
+            )
+        return replace(table, time=column.to_numpy(dtype=float))
+    if X.shape[1] == 1:
+        raise ValueError(f"{table.name}: no column is left beside {name!r}")
+    test, left = cast(Any, table.X_test), X.drop(columns=[name])
+    return replace(
+        table,
+        groups=column.to_numpy(),
+        X_train=left,
+        X_test=test if test is None else test.drop(columns=[name]),
+        feature_names=tuple(left.columns),
+        description=table.description.replace(_told_columns(X), _told_columns(left)),
+    )
+
+
 def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> Dataset:
     """Return a data set with the rows of another table as its test rows.
 
@@ -189,12 +233,17 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         raise ValueError(
             f"{source}: which column is to be predicted? Give target=, one of {shown}"
         )
-    if target not in columns:
-        close = difflib.get_close_matches(target, columns, n=1)
+    _check_column(target, columns, source)
+
+
+def _check_column(name: str, columns: list[str], source: str) -> None:
+    if name not in columns:
+        shown = ", ".join(map(repr, columns[:50]))
+        if len(columns) > 50:
+            shown += f", and {len(columns) - 50:,} more"
+        close = difflib.get_close_matches(name, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"{source}: no column {target!r}{hint}; the columns are {shown}"
-        )
+        raise ValueError(f"{source}: no column {name!r}{hint}; the columns are {shown}")
 
 
 def _target_values(

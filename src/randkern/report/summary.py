@@ -48,16 +48,23 @@ class Summary:
 
 
 def summarise(
-    X: pd.DataFrame, y: np.ndarray, task: str, schema: TableSchema | None = None
+    X: pd.DataFrame,
+    y: np.ndarray,
+    task: str,
+    schema: TableSchema | None = None,
+    dependence: str | None = None,
 ) -> Summary:
     """Describe a table and its target.
 
     `leaks` are the warnings that scores on held-out rows may mislead; `schema` says how
     the table was read from a file, for instance which numbers are days of dates.
+    `dependence` is ``"group"`` or ``"time"`` if rows are held out accordingly, so that
+    this needs no warning.
     """
     schema = schema or TableSchema({})
     columns = [_column(str(name), X[name], schema) for name in X.columns]
     suspicions = suspected_leakage(X, y, task, dates=schema.dates)
+    suspicions = [each for each in suspicions if each.kind != dependence]
     leaks = [suspicion.message for suspicion in suspicions]
     determining = {
         name

@@ -27,6 +27,7 @@ from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
+from randkern.tabular.folds import Folds
 from randkern.tabular.learning import MOST_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
 from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
@@ -46,13 +47,15 @@ _IMPORTANCES_SHARE = 0.1
 class Rows:
     """Checked rows with labels or targets, and whether weights were passed.
 
-    `unit` is what the weights have been divided by.
+    `folds` are those of rows that depend on each other, and `unit` is what the weights
+    have been divided by.
     """
 
     X: Any
     y: np.ndarray
     weight: np.ndarray
     weighted: bool
+    folds: Folds | None = None
     unit: float = 1.0
 
     def __len__(self) -> int:
@@ -60,7 +63,9 @@ class Rows:
 
     def take(self, rows: np.ndarray) -> Rows:
         X = _safe_indexing(self.X, rows)
-        return replace(self, X=X, y=self.y[rows], weight=self.weight[rows])
+        folds = None if self.folds is None else self.folds.take(rows)
+        y, weight = self.y[rows], self.weight[rows]
+        return replace(self, X=X, y=y, weight=weight, folds=folds)
 
     def used(self, name: str) -> Rows:
         """Return the rows with positive weight; raise if an estimator needs more."""
@@ -73,7 +78,7 @@ class Rows:
         return self if len(kept) == len(self) else self.take(kept)
 
     def merged(self, work: Work) -> Rows:
-        """Merge copies of a row and sum their weights.
+        """Merge copies of a row in a fold and sum their weights.
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
@@ -84,7 +89,10 @@ class Rows:
             encoder.fit(self.X, sample_weight=self.weight)
         sizes = encoder.n_features_in_, len(encoder.columns_)
         work.charge(encoding_seconds(len(self), *sizes))
-        found = different_rows(encoder.transform(self.X), self.y, self.weight)
+        U = encoder.transform(self.X)
+        if self.folds is not None:
+            U = np.column_stack([U, self.folds.codes])
+        found = different_rows(U, self.y, self.weight)
         if found is None or (len(found[0]) == len(self) and not self.weighted):
             return self
         rows, weight = found
@@ -124,10 +132,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray]:
-        """Return checked rows and weights."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, time: Any
+    ) -> tuple[Any, np.ndarray, Folds | None]:
+        """Return checked rows, weights and folds."""
         self._validate_params()
-        self._refuse_dask(X, y, sample_weight)
+        self._refuse_dask(X, y, sample_weight, groups, time)
         check_given(self, y)
         check_targets(y)
         if n_missing := count_missing(y):
@@ -149,18 +159,23 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
             weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
-        return X, weight
+        return X, weight, Folds.of(groups, time, weight)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
         return min(n, _MOST_SEARCHED)
 
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from the search."""
+        return 0
+
     def _learning(
         self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
     ) -> Learning:
         """Return what is learned from."""
-        most = self._n_searched(len(table))
-        return Learning.of(table, counts, most, self._loss, stream, work)
+        n = len(table)
+        sizes = self._n_searched(n), self._n_held(n)
+        return Learning.of(table, counts, sizes, self._loss, stream, work)
 
     def _search(
         self, learning: Learning, stage: Stage, stream: Stream, report: FitReport
@@ -219,6 +234,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         positions = positions[:MOST_JUDGED]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
+        folds = learning.table.folds
         self._effects = ColumnEffects(
             parts,
             {name: learning.codes[name][positions] for name in names},
@@ -229,6 +245,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             is_labels=is_noisy(self._loss),
             seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
             seed=int(stream.child("importances").generator().integers(2**31)),
+            folds=None if folds is None else folds.take(shown),
         )
         self._importances: np.ndarray | None = None
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
@@ -18,18 +15,27 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic, KernelRidgeClassifier
+from randkern.kernels import Kernel
+from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.folds import MOST_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MOST_MEMBERS, Learning
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
-    positive_inverse,
+)
+from randkern.tabular.logistic import (
+    LEAST_CHANCE,
+    MAX_ITER,
+    all_left_out,
+    logistic,
+    predicted,
+    refitted,
+    with_constant,
 )
 from randkern.tabular.model import (
     MEMORY_LIMIT,
@@ -39,7 +45,7 @@ from randkern.tabular.model import (
     fit_quietly,
     normalised,
 )
-from randkern.tabular.refits import Refit, is_refitted, refits_of, splits_of
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
@@ -72,12 +78,10 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
-_LEAST_CHANCE = 1e-8
 # The most kinds of kernels with which logistic regression is fitted without each fold.
 _MOST_WEIGHTED = 5
 _MOST_ROWS = 2000
-_TOL = 1e-3
-_LEAST_ITER, _MAX_ITER = 40, 300
+_LEAST_ITER = 40
 # Numbers of landmarks, number of entries of their features in between, and rough
 # numbers of passes of logistic regression: over them, and over an exact kernel.
 _LANDMARKS = (500, 4000)
@@ -185,7 +189,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
     ) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
@@ -197,13 +206,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
         sample_weight : array of shape (n,), optional
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
+        groups, time : array of shape (n,), optional
+            The group, or the time, of each row, see :meth:`TabularRegressor.fit`. The
+            probabilities are calibrated on new groups, or on later rows.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, sample_weight is not None)
+        rows = Rows(X, y, weight, sample_weight is not None, folds)
         rows = rows.used(type(self).__name__)
         self.classes_, labels = np.unique(rows.y, return_inverse=True)
         k = len(self.classes_)
@@ -219,7 +231,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Y = Y[:, 1:] if k == 2 else Y
         many = len(Y) > _FEATURE_ROWS
         last = _LAST_SHARES[many] * work.limit
-        table = Table(rows.X, Y, rows.weight, rows.y)
+        table = Table(rows.X, Y, rows.weight, rows.y, rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = is_refitted(learning)
         share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
@@ -263,7 +275,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, none of those that are held out."""
         most = super()._n_searched(n)
-        return min(most, n - _n_held(n)) if n > _FEATURE_ROWS else most
+        return min(most, n - self._n_held(n))
+
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from fits that choose penalties."""
+        return _n_held(n) if n > _FEATURE_ROWS else 0
 
     def _calibrated(
         self,
@@ -280,16 +296,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         # The logits of several classes are separate systems of equations.
         n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        labels, weight = table.labels[rows], table.weight[rows]
-        squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        some = table.take(rows)
+        if some.folds is not None:
+            some = replace(some, folds=some.folds.coarse())
+        predicted = predicted_rows(some.folds, len(some))
+        labels, weight = some.labels[predicted], some.weight[predicted]
+        squares = [
+            self._least_squares_part(trial, replace(some, X=U), learning.work)
+            for trial, U in samples
+        ]
         parts: list[_Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, (trial, _) in enumerate(judged):
+        for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
-            U = learning.sample(trial)[:n]
-            if not share.fits(_left_out_seconds(len(U), U.shape[1], k)):
+            encoded = replace(some, X=U)
+            if not share.fits(_left_out_seconds(encoded, k)):
                 break
-            part = self._best_penalty(trial, U, labels, weight, start, share)
+            part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
         if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
@@ -344,17 +368,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
             P = np.full((n, k), 1 / k)
-            for trial, (rest, rows) in zip(refit.without, splits_of(n), strict=True):
-                labels = known.labels[rest]
-                if len(np.unique(labels)) < 2:
-                    continue
-                part = _Part(trial, _PENALTIES[at], P, 0.0)
-                U, model = learning.sample(trial), _model(part, None, 0, _MAX_ITER)
-                fit_quietly(model, U[rest], labels, known.weight[rest])
-                P[rows] = _LEAST_CHANCE
-                P[np.ix_(rows, model.classes_)] = np.maximum(
-                    model.predict_proba(U[rows]), _LEAST_CHANCE
-                )
+            splits = zip(refit.without, refit.folds.splits(), strict=True)
+            for trial, (rest, rows) in splits:
+                C = _strength(_Part(trial, _PENALTIES[at], P, 0.0))
+                encoded = replace(known, X=learning.sample(trial))
+                others, X = encoded.take(rest), encoded.X[rows]
+                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
             loss = _log_loss(P, known.labels, known.weight)
             return _Part(refit.trial, _PENALTIES[at], P, loss)
 
@@ -362,15 +381,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
             judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
         )
 
-    def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
-        """Return least squares with leave-one-out probabilities of the first rows."""
-        rows = learning.searched[:n]
-        table, U = learning.table.take(rows), learning.sample(trial)[:n]
-        learning.work.charge(evaluation_seconds(n, U.shape[1], table.Y.shape[1]))
-        residuals = leave_one_out(trial.kernel, trial.alpha, U, table.Y, table.weight)
+    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> _Part:
+        """Return least squares with the probabilities of rows that are left out."""
+        U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
+        work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
+        residuals = leave_one_out(
+            trial.kernel, trial.alpha, U, Y, weight, encoded.folds
+        )
         assert residuals is not None  # as with more rows
-        P = np.exp(log_probabilities(table.Y - residuals, table.Y, table.weight)[0])
-        return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
+        out = predicted_rows(encoded.folds, len(encoded))
+        P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
+        return _Part(trial, None, P, _log_loss(P, labels[out], weight[out]))
 
     def _compared(
         self, parts: list[_Part], learning: Learning, last: float
@@ -381,7 +402,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         nothing to compare, or no time.
         """
         table, work = learning.table, learning.work
-        held, rest = _held_and_rest(learning.order)
+        held, rest = _held_and_rest(learning)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
         seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
@@ -415,12 +436,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
             D = min(D, len(labels) - n_held)
-            model = _logistic(part.trial.kernel, _strength(part), D, 0)
+            model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
-            P[:] = _LEAST_CHANCE
+            P[:] = LEAST_CHANCE
             found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
+            P[:, model.classes_] = np.maximum(found, LEAST_CHANCE)
         return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
 
     def _set_temperature(
@@ -430,35 +451,28 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self.temperature_ = temperature_of(np.log(P), of_class, weight)
 
     def _best_penalty(
-        self,
-        trial: Trial,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        start: int,
-        stage: Stage,
+        self, trial: Trial, encoded: Table, start: int, stage: Stage
     ) -> _Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        gram = np.array(with_constant(trial.kernel)._gram(U, None))
-        seconds = _left_out_seconds(len(U), U.shape[1], len(self.classes_))
+        n, k = len(encoded), len(self.classes_)
+        gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
+        seconds = _left_out_seconds(encoded, k)
+        out = predicted_rows(encoded.folds, n)
+        labels, weight = encoded.labels[out], encoded.weight[out]
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
-            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            part = _Part(trial, _PENALTIES[at], P, 0.0)
-            present = np.unique(labels)
-            if len(present) > 1:
-                with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    found = left_out(
-                        trial.kernel, _strength(part), U, gram, labels, weight
-                    )
-                    P[:] = _LEAST_CHANCE
-                    P[:, present] = found
-            return replace(part, loss=_log_loss(P, labels, weight))
+            part = _Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
+            given = trial.kernel, _strength(part), encoded
+            if encoded.folds is not None:
+                P = refitted(*given, part.P)[out]
+            else:
+                P = all_left_out(*given, gram, part.P)
+            return replace(part, P=P, loss=_log_loss(P, labels, weight))
 
         return _descended(
             judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
@@ -502,7 +516,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
             least = _LEAST_ITER if D is None else _LANDMARK_PASSES
-            max_iter = min(max(passes, least), _MAX_ITER)
+            max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
             fit_quietly(model, encoded.X, table.labels, given)
@@ -530,7 +544,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
         if not stage.fits(last + 2 * seconds):
             return part
-        held, rest = _held_and_rest(learning.order)
+        held, rest = _held_and_rest(learning)
         few, n_held = min(D, _FEW_LANDMARKS), len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
@@ -633,64 +647,6 @@ def _descended(
     return best
 
 
-def with_constant(kernel: Kernel) -> Kernel:
-    """Return the sum of a kernel and a constant, which acts as an intercept."""
-    return kernel + Linear(1.0, columns=[])
-
-
-def left_out(
-    kernel: Kernel,
-    C: float,
-    X: np.ndarray,
-    gram: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray,
-) -> np.ndarray:
-    """Approximate the leave-one-out probabilities of rows, (n, k).
-
-    It takes one Newton step from the fit to all rows (Rad & Maleki 2020, "A scalable
-    estimate of the out-of-sample prediction error via approximate leave-one-out
-    cross-validation"): with W the curvature of the losses, the fit is a least-squares
-    fit to the logits plus W⁻¹(y − p).
-    """
-    model = _logistic(kernel, C, None, 0)
-    fit_quietly(model, X, labels, weight)
-    F, Y = model.decision_function(X), labels[:, None] == model.classes_
-    if binary := F.ndim == 1:
-        F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - _LEAST_CHANCE)
-    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
-    if binary:
-        W = (P * (1 - P))[:, :, None]
-        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
-        B = B.diagonal()[:, None, None]
-    else:
-        # Both map equal logits to 0: changing that eigenvalue changes no probability.
-        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
-        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
-    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
-    F = F + shift[:, :, 0]
-    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
-
-
-def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Return the blocks (n, k, k), one per row, of the inverse of I ⊗ K + W⁻¹.
-
-    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
-    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
-    """
-    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
-    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
-    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
-    blocks = np.empty((n, k, k))
-    for c in range(k):
-        for other in range(k):
-            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
-        blocks[:, c, c] += inverses[c].diagonal()
-    return blocks
-
-
 def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
     """Return the work of logistic regression with D landmarks."""
     # Features and second derivatives take some three products of n × D and D × D; in
@@ -699,10 +655,12 @@ def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
     return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
 
 
-def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
-    """Return the work of the leave-one-out approximation of logistic regression."""
-    k = n_classes if n_classes > 2 else 1
+def _left_out_seconds(encoded: Table, n_classes: int) -> float:
+    """Return the work of probabilities of logistic regression for rows left out."""
+    k, (n, n_columns) = n_classes if n_classes > 2 else 1, encoded.X.shape
     fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
+    if encoded.folds is not None:
+        return fit * len(np.unique(encoded.folds.codes))
     inverses = k * _INVERSE_SECONDS * float(n) ** 3
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
 
@@ -711,7 +669,7 @@ def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
     """Return the work of logistic regression without each fold."""
     k = n_classes if n_classes > 2 else 1
     fit = exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
-    return len(splits_of(n)) * fit
+    return MOST_REFITTED * fit
 
 
 def _n_held(n: int) -> int:
@@ -719,10 +677,11 @@ def _n_held(n: int) -> int:
     return min(_MOST_HELD, n // 8)
 
 
-def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out rows, which the search has not seen, and the rest."""
-    n_held = _n_held(len(order))
-    return order[-n_held:], order[:-n_held]
+    order = learning.order
+    rest, held = divided(order, learning.table.folds, _n_held(len(order)))
+    return held, rest
 
 
 def _affordable(
@@ -754,21 +713,7 @@ def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
     kernel = part.trial.kernel
     if part.share is None:
         return _least_squares(kernel, part.trial.alpha, D, seed)
-    return _logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    return KernelLogistic(
-        with_constant(kernel),
-        fit_intercept=False,
-        C=C,
-        n_components=D,
-        tol=_TOL,
-        max_iter=_MAX_ITER,
-        features="random" if D is None else "nystrom",
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
+    return logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
 
 
 def _least_squares(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import train_test_split
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_y
 
 from randkern._fitting import all_or_nothing
@@ -16,9 +17,10 @@ from randkern._random import Stream, root_stream
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.learning import MOST_MEMBERS, Learning
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
-from randkern.tabular.many_rows import fit_many
+from randkern.tabular.many_rows import fit_again, fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MOST_FACTORISED,
@@ -27,13 +29,13 @@ from randkern.tabular.model import (
     TabularModel,
     factorised_rows,
     fit_ridge,
-    folds_of,
     most_rows,
     normalised,
     plan_of,
 )
 from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial, blend
+from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,
@@ -74,7 +76,8 @@ class _Split:
     """The rows to fit, how, and those held out to evaluate the fit.
 
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
-    out, their number, and how many of the others are fitted.
+    out, their number, and how many of the others are fitted. In time, the last rows
+    evaluate a fit to the others, with `residuals`, before the `whole` is fitted.
     """
 
     rows: Rows
@@ -83,6 +86,8 @@ class _Split:
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
+    whole: Rows | None = None
+    residuals: np.ndarray | None = None
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -105,6 +110,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    target_transform : {"log", "log1p"} or None, default=None
+        ``"log"``: fit the logarithms of positive targets, such as prices, whose errors
+        grow in proportion to them; ``"log1p"``: those of 1 + y, for counts.
+        Predictions, intervals and scores are of the targets themselves: a prediction is
+        the exponential of the expected logarithm, which is nearer to the median than to
+        the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
+        importances are those of the logarithms.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
@@ -169,9 +181,32 @@ class TabularRegressor(RegressorMixin, Tabular):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Tabular._parameter_constraints,
+        "target_transform": [StrOptions({*TRANSFORMS}), None],
+    }
+
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        target_transform: str | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
+        super().__init__(time_limit, warm_start=warm_start, random_state=random_state)
+        self.target_transform = target_transform
+
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
+    ) -> TabularRegressor:
         """Search for kernels, and fit the model.
 
         Parameters
@@ -182,19 +217,27 @@ class TabularRegressor(RegressorMixin, Tabular):
             Weights of the squared errors; rows of weight zero are omitted. If the Gram
             matrix is factorised, copies of a row are merged into one row with the sum
             of their weights.
+        groups : array of shape (n,), optional
+            The group of each row, such as a patient. Whole groups are left out together
+            in the search, for intervals and for importances, so that they are those of
+            rows of new groups.
+        time : array of shape (n,), optional
+            Numbers or dates in the order of time. Rows are predicted from earlier ones
+            in the search and for intervals. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Rows(X, y.reshape(len(y), -1), weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
         stream = root_stream(self.random_state)
         split = self._split(rows.used(type(self).__name__), stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        table = Table(rows.X, Y, rows.weight)
+        table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
         refitted = split.how == "factorise" and is_refitted(learning)
@@ -225,7 +268,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         chosen = chosen[: len(members)]
         self._candidates = Candidates.of([t for _, t in chosen], learning.encoders)
         self.model_ = TabularModel(
-            members, split.held_out, weighted=rows.weighted, unit=rows.unit
+            members,
+            split.held_out,
+            weighted=rows.weighted,
+            unit=rows.unit,
+            target_transform=self.target_transform,
+            note=_note(split, folds),
         )
         shares = [member.weight for member in members]
         parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
@@ -247,13 +295,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return checked targets."""
         try:
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
-            return np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
+        y = np.asarray(y, dtype=np.float64)
+        if self.target_transform is None:
+            return y
+        return TRANSFORMS[self.target_transform].of(y, self.target_transform)
 
     def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
         """Choose how to fit; hold some rows out if too many for an exact fit."""
@@ -272,11 +323,19 @@ class TabularRegressor(RegressorMixin, Tabular):
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
+        whole = None
+        if rows.folds is not None:
+            if rows.folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
+                rows = rows.take(divided(np.arange(n), rows.folds, n - n_apart)[1])
+            order = np.random.default_rng(seed).permutation(len(rows))
+            fitted, apart = divided(order, rows.folds, JUDGED_ROWS)
+            whole = rows if rows.folds.is_forward else None
         return _Split(
             rows.take(fitted).normalised(),
-            *(how, last, n - n_apart),
-            held_out=(seed, n_apart, n - n_apart),
+            *(how, last, len(fitted)),
+            held_out=(seed, n - len(fitted), len(fitted)),
             apart=rows.take(apart[:JUDGED_ROWS]),
+            whole=whole,
         )
 
     def _blended(
@@ -339,9 +398,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         seed = int(stream.child("features").generator().integers(2**31))
         weighted = split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-        held_out = (*split.held_out[:2], n)
-        return [member], replace(split, n_fitted=n, held_out=held_out)
+        if split.whole is None:
+            member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
+            held_out = (*split.held_out[:2], n)
+            return [member], replace(split, n_fitted=n, held_out=held_out)
+        part = stage.part(stage.left / 2)
+        member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
+        residuals = apart.Y - member.predict(apart.X)
+        rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+        member, n = fit_again(member, trial, rows, learning, weighted)
+        return [member], replace(split, n_fitted=n, held_out=None, residuals=residuals)
 
     @staticmethod
     def _learning_factor(trial: Trial, learning: Learning) -> float:
@@ -376,33 +442,41 @@ class TabularRegressor(RegressorMixin, Tabular):
         first = members[0]
         if split.apart is not None:
             rows = first.rows_of(split.apart.X)
-            self._residuals = split.apart.y - self.model_.predict(split.apart.X)
-            weight = split.apart.weight
+            self._residuals = split.residuals
+            if split.residuals is None:
+                self._residuals = split.apart.y - self.model_.predict(split.apart.X)
+            weight, folds = split.apart.weight, None
         else:
             parts = [member.weight * member.fit.residuals for member in members]
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
+            folds = None
+            if split.rows.folds is not None:
+                folds = split.rows.folds.take(learning.order[judged])
             self._residuals = np.sum(parts, axis=0)
             if left_out is not None and len(left_out) == len(judged):
                 self._residuals = left_out
             elif not math.isfinite(factor := self._learning_factor(trial, learning)):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
-            elif first.fit.fold_dual is not None:
+            elif first.fit.fold_dual is not None or folds is not None:
                 self._residuals *= factor
-            if first.fit.fold_dual is not None:
-                self._folds = folds_of(len(first.fit.X))
+            self._folds = first.fit.folds
         self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
         work, self._power = learning.work, 0.0
         seconds = _POWERS_TRIED * gram_seconds(len(rows), rows.shape[1])
         if work.stage("the widths of intervals", work.limit).fits(seconds):
             work.charge(seconds)
-            self._power = chosen_power(first.kernel, rows, sizes)
+            self._power = chosen_power(first.kernel, rows, sizes, folds)
         self._near = rows
-        self._novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True)
-        local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
+        novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True, folds=folds)
+        out = predicted_rows(folds, len(rows))
+        self._novelty = novelty[out[out < len(novelty)]]
+        local = local_sizes(
+            *(first.kernel, self._power, rows, rows, sizes), own=True, folds=folds
+        )
         self._local = np.where(local > 0, local, 1.0)
 
     def _sizes_near(self, X: Any) -> np.ndarray:
@@ -415,11 +489,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
         return near * np.maximum(far, 1.0)[:, None]
 
-    def _novelty_of(self, rows: np.ndarray, own: bool = False) -> np.ndarray:
+    def _novelty_of(
+        self, rows: np.ndarray, own: bool = False, folds: Folds | None = None
+    ) -> np.ndarray:
         """Return how uncertain the first member is at encoded rows."""
         first = self.model_.members[0]
         alpha = getattr(first.fit, "alpha_", None) or first.fit.alpha
-        return novelty(first.kernel, float(alpha), rows, self._near, own)
+        return novelty(first.kernel, float(alpha), rows, self._near, own, folds)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -433,7 +509,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         return self._as_given(self.model_.predict(X))
 
     def _as_given(self, values: np.ndarray) -> np.ndarray:
-        """Return values (n, k, ...) in the shape of the targets of `fit`."""
+        """Return values (n, k, ...) in the unit and shape of the targets of `fit`."""
+        if self.target_transform is not None:
+            values = TRANSFORMS[self.target_transform].inverse(values)
         return values if self._many else values[:, 0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
@@ -510,3 +588,12 @@ def _residuals_of(
     if not refits:
         return None
     return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)
+
+
+def _note(split: _Split, folds: Folds | None) -> str:
+    """Return what the code of a model cannot say about its rows, if anything."""
+    if split.apart is None or folds is None:
+        return ""
+    if folds.is_forward:
+        return f"The encoder is fitted to the first {len(split.rows):,} rows in time."
+    return f"X and y are the {split.n_fitted:,} rows of groups that are not held out."

@@ -15,54 +15,47 @@ from operator import attrgetter
 
 import numpy as np
 
+from randkern.tabular.folds import MOST_REFITTED, Folds, refitted_folds
 from randkern.tabular.learning import Learning
-from randkern.tabular.leave_one_out import inverse, least_penalty
+from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.search import RELEARNING_EVALUATIONS, Trial
 from randkern.tabular.work import Stage, evaluation_seconds
 
-_FOLDS = 5
 # A kind of kernel is learned again if that takes at most this share of the budget.
 _LARGEST_SHARE = 0.15
-
-Split = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Refit:
     """A kind of kernel, learned from all rows and again without each fold.
 
-    `without` has one trial per split, and `residuals` (n, k) are those of least squares
-    with its kernel on the rows that it does not know.
+    `without` has one trial per fold, and `residuals` (n, k) are those of least squares
+    with its kernel on the rows of the fold, which it does not know.
     """
 
     trial: Trial
+    folds: Folds
     without: tuple[Trial, ...]
     residuals: np.ndarray
     loss: float
 
 
-def splits_of(n: int) -> list[Split]:
-    """Return the positions of the rows outside and inside each fold of n rows."""
-    folds = np.arange(n) % min(_FOLDS, n)
-    return [
-        (np.flatnonzero(folds != fold), np.flatnonzero(folds == fold))
-        for fold in range(folds.max() + 1)
-    ]
-
-
 def refitting_seconds(n: int, n_columns: int, k: int) -> float:
     """Return the work of learning a kernel again without each fold of n rows."""
-    rest = n - n // _FOLDS
-    seconds = evaluation_seconds(rest, n_columns, k)
-    return _FOLDS * RELEARNING_EVALUATIONS * seconds
+    seconds = evaluation_seconds(n - n // MOST_REFITTED, n_columns, k)
+    return MOST_REFITTED * RELEARNING_EVALUATIONS * seconds
 
 
 def is_refitted(learning: Learning) -> bool:
-    """Return whether kernels are learned again without each fold."""
-    n, k = learning.table.Y.shape
+    """Return whether kernels are learned again without each fold.
+
+    In time, the first of these kernels would know few rows.
+    """
+    (n, k), folds = learning.table.Y.shape, learning.table.folds
     n_columns = len(learning.encoders["standard"].columns_)
     return (
         len(learning.searched) == n
+        and not (folds is not None and folds.is_forward)
         and refitting_seconds(n, n_columns, k) <= _LARGEST_SHARE * learning.work.limit
     )
 
@@ -90,20 +83,18 @@ def refits_of(trials: Sequence[Trial], learning: Learning, stage: Stage) -> list
 def _refit(trial: Trial, learning: Learning, stage: Stage) -> Refit | None:
     """Learn a kernel again; None if too few rows are left, or at the deadline."""
     known = learning.table.take(learning.searched)
+    folds = refitted_folds(known.folds, len(known))
     without: list[Trial] = []
     residuals = np.empty_like(known.Y)
-    for rest, rows in splits_of(len(known)):
+    for rest, rows in folds.splits():
         learned = learning.relearned(trial, rest, stage)
         if learned is None:
             return None
-        U = learning.sample(learned)
-        gram = np.array(learned.kernel._gram(U, None))
-        penalty = (learned.alpha + least_penalty(gram.diagonal())) / known.weight
-        P = inverse(gram, penalty)
-        if P is None:
+        U, options = learning.sample(learned), (known.Y, known.weight, folds)
+        found = leave_one_out(learned.kernel, learned.alpha, U, *options)
+        if found is None:
             return None
-        # What a fit without these rows leaves of them, as in `leave_one_out`.
-        residuals[rows] = np.linalg.solve(P[np.ix_(rows, rows)], P[rows] @ known.Y)
+        residuals[rows] = found[rows]
         without.append(learned)
     loss, _ = learning.loss(known.Y - residuals, known.Y, known.weight)
-    return Refit(trial, tuple(without), residuals, loss)
+    return Refit(trial, folds, tuple(without), residuals, loss)

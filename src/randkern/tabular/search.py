@@ -1,4 +1,4 @@
-"""The search for a kernel: by its evidence, or from many rows by leave-one-out errors."""
+"""The search for a kernel: by its evidence, from many rows by leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from randkern.kernels import (
     RationalQuadratic,
 )
 from randkern.tabular.evidence import Evidence
+from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -156,9 +157,12 @@ class KernelSearch:
         stream: Stream,
         report: Callable[[Trial], bool],
         loss: Loss = log_squares,
+        folds: Folds | None = None,
     ):
         self.loss, self.precision = loss, _PRECISIONS[is_noisy(loss)]
-        self.criterion = Evidence if len(Y) <= _MOST_ROWS else LeaveOneOut
+        self.folds = folds
+        few = len(Y) <= _MOST_ROWS and folds is None
+        self.criterion = Evidence if few else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         # The whole search, and the part of it that is under way.
         self.stage = self.part = stage
@@ -203,6 +207,7 @@ class KernelSearch:
             partial(self._spend, len(rows)),
             self.loss,
             self.precision if precision is None else precision,
+            None if self.folds is None else self.folds.take(rows),
         )
 
     def _spend(self, n: int) -> bool:
@@ -352,7 +357,7 @@ class KernelSearch:
         The fit uses the first rows, and the others evaluate it. If the loss is noisy,
         lengthscales are not learned from these either.
         """
-        began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
+        began, (rows, _) = working_seconds(), self._with_judges(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
         found = directions_of(
@@ -361,8 +366,8 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if is_noisy(self.loss):
-            n = len(rows)
+        if not is_noisy(self.loss):
+            rows = self.order[:n]
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
         for power in _POWERS:
@@ -371,9 +376,7 @@ class KernelSearch:
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
-                goal = self._objective(
-                    kernel, start.form, start.numbers, self.order[:n], turn
-                )
+                goal = self._objective(kernel, start.form, start.numbers, rows, turn)
                 with suppress(OutOfTimeError):
                     goal(goal.start(start.alpha))
                 if best is None or goal.best[0] < best.best[0]:
@@ -514,8 +517,8 @@ class KernelSearch:
         Their own losses are not comparable: those of streams are means over many small
         sets of rows, and those of full metrics the smallest over one set.
         """
-        rows = self.order[-n:]
-        losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
+        rows, none = self.order[-n:], self.order[:0]
+        losses = [self._error_of_judges(each, none, rows, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
@@ -553,38 +556,42 @@ class KernelSearch:
                 return
             if trial.n_rows < n:  # the other must not know the evaluation rows either
                 start = np.append(best.origin, best.theta[-1])
-                best = self.descend(replace(best, theta=start), trial.n_rows, steps)
+                learners, _ = self._with_judges(n)
+                best = self._descend(replace(best, theta=start), learners, steps)
             if not self._is_better(trial, best, n):
                 return
             best = trial if trial.n_rows == n else self.descend(trial, n, steps)
             yield best
 
-    @staticmethod
-    def _n_judges(n: int) -> int:
-        return n // 3
+    def _with_judges(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first rows without those that evaluate directions, and these."""
+        return divided(self.order[:n], self.folds, n // 3)
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Return whether a trial is better on rows unknown to its directions."""
-        n_judges = self._n_judges(n)
-        rows = self.order[:n]
+        learners, judges = self._with_judges(n)
         new, old = (
-            self._error_of_judges(each, rows, n_judges, log_squares)
+            self._error_of_judges(each, learners, judges, log_squares)
             for each in (trial, other)
         )
         return new < old + math.log1p(-_LEAST_TURNED_GAIN)
 
     def _error_of_judges(
-        self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
+        self, trial: Trial, others: np.ndarray, judges: np.ndarray, loss: Loss
     ) -> float:
-        """Return the leave-one-out loss of the last `n_judges` of the rows."""
+        """Return the loss of judges that are left out of fits to them and others."""
+        rows = np.concatenate([others, judges])
         self._spend(len(rows))
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
-        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
+        folds = None if self.folds is None else self.folds.take(rows)
+        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
         if found is None:
             return math.inf
-        judges = slice(len(rows) - n_judges, len(rows))
-        return loss((Y - found)[judges], Y[judges], weight[judges])[0]
+        known = predicted_rows(folds, len(rows))
+        is_judge = known >= len(others)
+        judges = known[is_judge]
+        return loss(Y[judges] - found[is_judge], Y[judges], weight[judges])[0]
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
@@ -618,7 +625,7 @@ class KernelSearch:
 
 
 def kinds_first(found: Sequence[Trial]) -> list[Trial]:
-    """Return the first trial of each metric and scaling, then of each form, and others."""
+    """Return first the best of each scaling with a metric, and of each form, first."""
     firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
     forms = {trial.form: trial for trial in reversed(found)}
     is_other = [

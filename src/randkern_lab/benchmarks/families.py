@@ -91,8 +91,8 @@ def steps(n: int, d: int, rng: np.random.Generator) -> Drawn:
 def interactions(n: int, d: int, rng: np.random.Generator) -> Drawn:
     """Products of pairs of columns."""
     X = rng.normal(size=(n, d))
-    pairs = rng.choice(min(d, 8), size=(4, 2))
-    return _numbers(X), X[:, pairs[:, 0]] * X[:, pairs[:, 1]] @ np.array([1, 1, 0.6, 0.6])
+    first, second = rng.choice(min(d, 8), size=(2, 4))
+    return _numbers(X), (X[:, first] * X[:, second]) @ np.array([1, 1, 0.6, 0.6])
 
 
 def skewed(n: int, d: int, rng: np.random.Generator) -> Drawn:
