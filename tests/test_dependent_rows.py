@@ -15,7 +15,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from typer.testing import CliRunner
 
 import randkern as rk
-from randkern.cli import app
+from randkern import cli
 from randkern.study.splitting import Splitting
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.folds import Folds, divided
@@ -166,7 +166,7 @@ def test_errors_of_left_out_groups_are_those_of_new_groups(grouped):
     assert model.leaderboard_["error"].iloc[0] > 0.9
     # The mean effect of 60 groups and of 150 others differ by √(1/60 + 1/150).
     assert best - 0.1 < r2(model.predict(table) - y, y) < best + 0.1
-    assert model.feature_importances_[4] > 0.9
+    assert model.feature_importances_[4] > 0.7
 
 
 def test_intervals_cover_new_groups(grouped):
@@ -244,6 +244,7 @@ def test_groups_reach_fits_and_splits_in_scikit_learn():
 
 
 def run(*arguments):
+    app = cli._build_app()
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     return result.exit_code, result.output
 

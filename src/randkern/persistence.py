@@ -70,6 +70,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
@@ -119,7 +120,7 @@ _PARTS = (
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(Cells, CellTree),
     *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
-    *(Folds, TableFormat, TableSchema),
+    *(Folds, TableFormat, TableSchema, TextEncoder),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.

@@ -17,7 +17,7 @@ from torch import nn
 
 from randkern._random import root_stream
 from randkern._validation import check_choice, check_components, check_count
-from randkern.deployment import on_host, weighted_sum
+from randkern.deployment import check_numbers, on_host, weighted_sum
 from randkern.kernels import Kernel
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
@@ -451,5 +451,6 @@ def module_of(model: Any) -> nn.Module:
     if isinstance(model, TabularEncoder):
         return FittedEncoder(model)
     if isinstance(model, (TabularRegressor, TabularClassifier)):
+        check_numbers(model)
         return FittedTable(model)
     return FittedModel(model)

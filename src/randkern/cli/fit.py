@@ -51,6 +51,7 @@ def command(
     time: options.Time = None,
     categorical: options.Categorical = None,
     numeric: options.Numeric = None,
+    text: options.Text = None,
     drop: options.Drop = None,
     decimal: options.Decimal = ".",
     thousands: options.Thousands = None,
@@ -79,9 +80,9 @@ def command(
 
     console = output()
     form = options.table_format(
-        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+        categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    table = load(data, target, task, test=test, form=form, groups=groups, time=time)
+    table = load(*(data, target, task, None, test, form, groups, time), read_texts=True)
     splitting = Splitting.of(table.groups, table.time)
     split, known, held_out = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
@@ -89,7 +90,9 @@ def command(
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     kind = {"classification": TabularClassifier, "regression": TabularRegressor}
-    model = kind[table.task](time_limit=time_limit, random_state=seed)
+    texts = [] if table.schema is None else table.schema.free_texts
+    texts = [name for name in texts if name in table.X_train.columns]
+    model = kind[table.task](time_limit, text_columns=texts, random_state=seed)
     if log_target:
         model.set_params(target_transform=_log_transform(table))
     model.table_schema_ = table.schema
@@ -270,7 +273,7 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
     from ..report import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task).items()
+    others = baselines(X, y, task, model.text_columns).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return Judged(
         model,

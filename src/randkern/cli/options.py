@@ -47,6 +47,10 @@ Numeric = Annotated[
     typer.Option(help="Columns that hold numbers; texts there are missing values."),
 ]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out.")]
+Text = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns of free text, whose words are read."),
+]
 Decimal = Annotated[str, typer.Option(help="Decimal sign: . or a comma.")]
 Thousands = Annotated[
     str | None, typer.Option(help="What separates thousands, such as , in 1,234.")
@@ -132,6 +136,7 @@ def table_format(
     thousands: str | None,
     dayfirst: bool | None,
     strip: bool,
+    text: list[str] | None = None,
 ) -> "TableFormat":
     """Return how the options say to read a table."""
     from ..datasets import TableFormat
@@ -144,6 +149,7 @@ def table_format(
         thousands,
         dayfirst,
         strip,
+        _names(text),
     )
 
 

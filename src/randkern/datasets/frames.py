@@ -18,7 +18,7 @@ from randkern._validation import (
     objects_of,
     rows_of_text,
 )
-from randkern.data.columns import n_free_texts, with_known_types
+from randkern.data.columns import is_free_text, n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (
@@ -101,16 +101,20 @@ def _told_columns(X: "pd.DataFrame") -> str:
     return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
 
 
-def without_free_texts(table: Dataset) -> Dataset:
+def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     """Drop string columns whose values hardly repeat, with a warning.
 
-    Raises a ValueError if no column is left, or if one is numeric except for a few
-    strings.
+    Those of free text stay if they are `read`. Raises a ValueError if no column is
+    left, or if one is numeric except for a few strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):
         return table
+    texts = [] if table.schema is None else table.schema.free_texts
     dropped = {
+        name: X[name].nunique() for name in X.columns if name in texts and not read
+    }
+    dropped |= {
         name: n
         for name in X.columns
         if X[name].dtype == "category"
@@ -334,12 +338,14 @@ def _real_targets(y: np.ndarray, target: str, source: str) -> np.ndarray:
 def _typed_features(
     frame: "pd.DataFrame", source: str, form: TableFormat
 ) -> "tuple[pd.DataFrame, TableSchema]":
-    """Return numbers, booleans and categories, and how they are read.
+    """Return numbers, booleans, categories and free texts, and how they are read.
 
-    Strings become categories, or dates or numbers if they are such.
+    Strings become categories, or dates or numbers if they are such; only columns of
+    free text stay strings.
     """
     pandas = import_extra("pandas", "Reading a table", "data")
-    days = dates_as_days(frame, form.categorical, dayfirst=form.dayfirst)
+    kept = (*form.categorical, *form.text)
+    days = dates_as_days(frame, kept, dayfirst=form.dayfirst)
     schema = TableSchema({}, form)
     columns: dict[str, Any] = {}
     refused = []
@@ -349,8 +355,13 @@ def _typed_features(
         is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
             column = as_texts(column).astype("category")
-        elif not is_numeric(column):
+        elif text not in form.text and not is_numeric(column):
             column = _read_texts(text, column, schema)
+        if text in form.text or _is_free_text(column):
+            columns[text] = as_texts(column)
+            schema.kinds[text] = "text"
+            schema.missing_shares[text] = float(column.isna().mean())
+            continue
         typed = _typed(column)
         if typed is None:
             # The rows that hold lists or similar, or the first row if none do.
@@ -367,6 +378,11 @@ def _typed_features(
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns), schema
+
+
+def _is_free_text(column: "pd.Series") -> bool:
+    is_text = column.dtype.kind == "O" and column.dtype.name != "category"
+    return is_text and is_free_text(objects_of(column))
 
 
 def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":

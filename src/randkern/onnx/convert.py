@@ -286,6 +286,7 @@ def _labels(model: Any) -> np.ndarray:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Add the operators of an estimator to an skl2onnx container."""
     model, graph = operator.raw_operator, Graph(scope, container)
+    check_numbers(model)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
     values: Any
     if is_classifier(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
+from randkern.tabular.texts import TextEncoder
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -168,15 +170,23 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
     return mean_error(squares, groups) / (2 * rmse) if rmse else 0.0
 
 
-def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
-    """Return a constant and a linear model, fitted, by their names."""
+def baselines(
+    X: Any, y: np.ndarray, task: str, texts: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a constant and a linear model, fitted, by their names.
+
+    `texts` are the columns of free text.
+    """
     if task == "classification":
         constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
         names = "most frequent class", "logistic regression"
     else:
         constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
         names = "mean", "ridge regression"
-    models = constant, make_pipeline(TabularEncoder(), linear)
+    steps: list[Any] = [TabularEncoder(), linear]
+    if texts:
+        steps.insert(0, TextEncoder(texts, classes=task == "classification"))
+    models = constant, make_pipeline(*steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
         fitted = [model.fit(X, y) for model in models]

@@ -23,7 +23,7 @@ _RARE_CLASS = 10
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a ``"number"``, ``"boolean"``, ``"date"`` or ``"category"``.
+    """A column of a table: its kind in a :class:`TableSchema`, and its values.
 
     `values` tells the minimum, mean and maximum, or the most frequent categories, and
     `placeholders` the texts that were read as missing.
@@ -98,10 +98,14 @@ def fitted_rows(model: Any, n: int) -> str | None:
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     kind = "category"
+    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
         kind = "date" if name in schema.dates else kind
-    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
+    if name in schema.free_texts:
+        words = values.dropna().astype(str).str.split().str.len()
+        kind, shown = "text", f"{words.mean():.0f} words on average"
+        return Column(name, kind, n_missing, n_distinct, shown)
     if kind == "date" and n_distinct:
         days = np.floor([values.min(), values.mean(), values.max()])
         shown = " / ".join(map(str, days.astype("M8[D]")))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_sample_weight,
     _num_samples,
@@ -32,8 +32,9 @@ from randkern.tabular.learning import MOST_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
 from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import Stage, Work, encoding_seconds
+from randkern.tabular.work import Stage, Work, encoding_seconds, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _LEAST_WEIGHT = 1e-100
@@ -115,20 +116,24 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "text_columns": [StrOptions({"auto"}), list],
         "warm_start": ["boolean"],
         "random_state": ["random_state", np.random.Generator],
     }
 
     _loss = staticmethod(log_squares)
+    _texts: TextEncoder | None = None
 
     def __init__(
         self,
         time_limit: float = 60,
         *,
+        text_columns: Any = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ):
         self.time_limit = time_limit
+        self.text_columns = text_columns
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -160,6 +165,18 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 raise ValueError("sample_weight is zero for all rows.")
             weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
         return X, weight, Folds.of(groups, time, weight)
+
+    def _without_texts(
+        self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
+    ) -> Any:
+        """Return a table with numbers in place of free texts."""
+        names = text_columns(X, self.text_columns)
+        self._texts = None
+        if not names:
+            return X
+        self._texts = TextEncoder(names, classes=is_noisy(self._loss))
+        work.charge(len(names) * text_seconds(len(X)))
+        return self._texts.fit_transform(X, y, weight, folds)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
@@ -272,7 +289,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> np.ndarray:
         check_is_fitted(self)
         if self._importances is None:
-            self._importances = self._effects.shares(self.n_features_in_)
+            if self._texts is None:
+                self._importances = self._effects.shares(self.n_features_in_)
+            else:
+                source = self._texts.sources(list(self.feature_names_in_))
+                shares = self._effects.shares(len(source))
+                self._importances = np.bincount(source, shares, self.n_features_in_)
         return self._importances
 
     @property
@@ -299,7 +321,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
         self._refuse_dask(X)
-        return checked_table(self, X, reset=False)
+        X = checked_table(self, X, reset=False)
+        return X if self._texts is None else self._texts.transform(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

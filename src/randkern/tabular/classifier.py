@@ -141,6 +141,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -215,7 +219,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, sample_weight is not None, folds)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
         self.classes_, labels = np.unique(rows.y, return_inverse=True)
         k = len(self.classes_)
@@ -264,6 +270,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
+            texts=self._texts,
         )
         shares = [member.weight for member in members]
         pairs = list(zip(shares, parts, strict=True))

@@ -117,6 +117,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         the exponential of the expected logarithm, which is nearer to the median than to
         the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
         importances are those of the logarithms.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
@@ -191,10 +195,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         time_limit: float = 60,
         *,
         target_transform: str | None = None,
+        text_columns: Any = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ):
-        super().__init__(time_limit, warm_start=warm_start, random_state=random_state)
+        super().__init__(
+            time_limit,
+            text_columns=text_columns,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
         self.target_transform = target_transform
 
     @all_or_nothing
@@ -231,6 +241,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         y = self._targets(y)
         self._many = y.ndim == 2
         weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
         rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
         stream = root_stream(self.random_state)
         split = self._split(rows.used(type(self).__name__), stream, work)
@@ -274,6 +285,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             unit=rows.unit,
             target_transform=self.target_transform,
             note=_note(split, folds),
+            texts=self._texts,
         )
         shares = [member.weight for member in members]
         parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]

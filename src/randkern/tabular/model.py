@@ -35,6 +35,7 @@ from randkern.tabular.leave_one_out import (
 )
 from randkern.tabular.search import turned
 from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.work import (
     RATE,
     Stage,
@@ -458,12 +459,13 @@ class TabularModel:
     and `temperature` that of the logarithms of a classifier's probabilities. The
     targets of the members are those of the fit, if it has any, after
     `target_transform`; `note` is a comment on them that the code needs, in place of how
-    they are held out.
+    they are held out. Members take rows in which numbers replace `texts`.
     """
 
     # Files of earlier versions do not have these.
     target_transform: str | None = None
     note = ""
+    texts: TextEncoder | None = None
 
     def __init__(
         self,
@@ -475,8 +477,9 @@ class TabularModel:
         temperature: float | None = None,
         target_transform: str | None = None,
         note: str = "",
+        texts: TextEncoder | None = None,
     ):
-        self.note = note
+        self.note, self.texts = note, texts
         self.target_transform = target_transform
         self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
@@ -512,6 +515,8 @@ class TabularModel:
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
             ]
+        if self.texts is not None:
+            lines += self._text_lines(self.texts)
         if self.note:
             lines.append(f"# {self.note}")
         elif self.held_out is not None:
@@ -555,6 +560,18 @@ class TabularModel:
                 f"probabilities = softmax(logits / {divisor!r}, axis=1)",
             ]
         return "\n".join(lines)
+
+    def _text_lines(self, texts: TextEncoder) -> Iterator[str]:
+        yield "from randkern.tabular.texts import TextEncoder"
+        labels = ", classes=True" * texts.classes
+        yield f"texts = TextEncoder({list(texts.columns)}{labels})"
+        y = "y"
+        if self.target_transform is not None:
+            yield "import numpy as np"
+            y = f"np.{TRANSFORMS[self.target_transform].function.__name__}(y)"
+        given = ", sample_weight" if self.weighted else ""
+        yield f"X = texts.fit_transform(X, {y}{given})"
+        yield "# For predictions: texts.transform(X)"
 
     def _precision_lines(self, many: bool) -> Iterator[str]:
         """Yield lines that make a single-precision fit predict in double precision."""
