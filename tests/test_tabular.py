@@ -33,6 +33,7 @@ from randkern.tabular import classifier as classification
 from randkern.tabular import (
     encoder,
     estimators,
+    folds,
     learning,
     logistic,
     many_rows,
@@ -207,9 +208,9 @@ def test_folds_are_fits_without_their_rows(k):
     fit = fit_ridge(kernel, 0.1, model.Table(X, Y, weight), order)
     whole = krr(kernel, 0.1).fit(X, Y, weight)
     assert np.allclose(fit.predict(X), whole.predict(X))
-    X, Y, weight, folds = X[order], Y[order], weight[order], np.arange(50) % 20
+    X, Y, weight, codes = X[order], Y[order], weight[order], np.arange(50) % 20
     for fold in range(20):
-        rest = folds != fold
+        rest = codes != fold
         without = krr(kernel, 0.1).fit(X[rest], Y[rest], weight[rest])
         found = fit.predict_folds(X)[:, fold]
         np.testing.assert_allclose(found, without.predict(X), rtol=1e-6, atol=1e-8)

@@ -54,7 +54,7 @@ def refitted(kernel: Kernel, C: float, encoded: Table, P: np.ndarray) -> np.ndar
 def predicted(
     kernel: Kernel, C: float, known: Table, X: np.ndarray, P: np.ndarray
 ) -> np.ndarray:
-    """Return the probabilities of rows by a fit to others, or P if all are of a class."""
+    """Return probabilities of rows by a fit to others, P if these are of one class."""
     if len(np.unique(known.labels)) < 2:
         return P
     model = logistic(kernel, C, None, 0)
