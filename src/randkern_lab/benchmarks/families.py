@@ -1,26 +1,32 @@
-"""Generated families of tables: what a table needs, and which peers have it.
+"""Generated families of tables, on which the choices of `Tabular*` are made.
 
-Every family is a law of tables: columns, a signal of them, and noise. Signals are
-standardised, so that all families have the same share of noise, and so are the
-targets of the training rows. Labels of classification tables are drawn with
-probabilities that the signal gives, or are its quantiles for several classes. The
-rows that are tested are many, so that their errors say something about small tables
-too.
+A family is a law of columns and of a signal that they determine. Signals have variance
+1, and noise a deviation of 0.4. Labels of classification tables have two classes, whose
+probabilities are the logistic function of four times the signal, or, for even seeds,
+four: the quarters of the noisy signal. All tables are tested on 1,000 other rows, so
+that errors of small tables mean something. Methods are those of ``randkern bench
+tables``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
 
+from ..contenders import known_names
+from ..options import CommonOptions, option
+from ..process import in_fresh_process
+from ..runner import Case, grid
+from .tables import METHODS, Tables, fit_rows
+
 # Drawn columns by name, and the signal, of n rows.
 Drawn = tuple[dict[str, np.ndarray], np.ndarray]
 _TEST_ROWS = 1000
-_SLOPE = 4.0
+_NOISE, _SLOPE = 0.4, 4.0
 
 
 def _waves(X: np.ndarray, rng: np.random.Generator, frequency: float) -> np.ndarray:
@@ -193,36 +199,95 @@ FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
 }
 
 
-@dataclass(frozen=True)
-class Generated:
-    """Training and test rows of one table."""
-
-    X: Any
-    y: np.ndarray
-    X_test: Any
-    y_test: np.ndarray
+# -- tables ---------------------------------------------------------------------------
 
 
-def generate(
-    family: str, kind: str, n: int, d: int, seed: int, noise: float = 0.4
-) -> Generated:
-    """Draw a table of a family, with n training rows and d columns.
+def draw_table(
+    family: str, kind: str, n: int, d: int, seed: int
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return columns, targets, and which rows are tested, of a table of a family.
 
-    `noise` is the deviation of noise relative to that of the signal. Of labels, an odd
-    seed has two classes, an even one has four, which are quantiles of the signal.
+    It has n training rows and d columns.
     """
     import pandas as pd
 
     place = list(FAMILIES).index(family)
     rng = np.random.default_rng([seed, place, n, d])
-    columns, f = FAMILIES[family](n + _TEST_ROWS, d, rng)
-    f = (f - f.mean()) / f.std()
-    if kind == "regression":
-        y = f + noise * rng.normal(size=len(f))
-    elif seed % 2:
-        y = (rng.random(len(f)) < expit(_SLOPE * f)).astype(int)
-    else:
-        noisy = f + noise * rng.normal(size=len(f))
-        y = np.searchsorted(np.quantile(noisy, [0.25, 0.5, 0.75]), noisy)
-    table = pd.DataFrame(columns)
-    return Generated(table[:n], y[:n], table[n:].reset_index(drop=True), y[n:])
+    columns, signal = FAMILIES[family](n + _TEST_ROWS, d, rng)
+    signal = (signal - signal.mean()) / signal.std()
+    y = signal + _NOISE * rng.normal(size=len(signal))
+    if kind == "classification" and seed % 2:
+        y = (rng.random(len(signal)) < expit(_SLOPE * signal)).astype(int)
+    elif kind == "classification":
+        y = np.searchsorted(np.quantile(y, [0.25, 0.5, 0.75]), y)
+    return pd.DataFrame(columns), y, np.arange(len(y)) >= n
+
+
+def fit_generated(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw a table, and fit and score a method on it in this process."""
+    names = ("family", "kind", "n", "d", "seed")
+    return fit_rows(request, *draw_table(**{name: request[name] for name in names}))
+
+
+# -- the benchmark --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Options of ``randkern bench families``."""
+
+    families: tuple[str, ...] = option(
+        tuple(FAMILIES), f"Of {', '.join(FAMILIES)}.", quick=("steps", "categories")
+    )
+    kinds: tuple[str, ...] = option(
+        ("regression", "classification"), "Of regression, classification."
+    )
+    sizes: tuple[str, ...] = option(
+        ("150x25", "600x12"), "Training rows and columns.", quick=("60x6",)
+    )
+    methods: tuple[str, ...] = option(
+        ("tabular", "hgb", "catboost"),
+        f"Of {', '.join(METHODS)}; those that are not installed are left out.",
+        quick=("tabular", "hgb"),
+    )
+    time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
+    tables: int = option(2, "Tables of each family, kind and size.", quick=1)
+
+
+class Families(Tables):
+    """Tables of each family, each fitted by each method."""
+
+    name = "families"
+    title = "Error, log loss and coverage on generated families of tables."
+    Options = Options
+    layout: ClassVar = Tables.layout
+
+    def prepare(self) -> list[dict[str, Any]]:
+        known_names("method", self.options.methods, METHODS)
+        known_names("family", self.options.families, FAMILIES)
+        return [
+            {"name": name, "law": (law.__doc__ or "").partition("\n")[0]}
+            for name, law in FAMILIES.items()
+            if name in self.options.families
+        ]
+
+    def cases(self) -> Iterator[Case]:
+        options = self.options
+        methods = [m for m in METHODS if m in options.methods]
+        for case in grid(
+            family=options.families,
+            size=options.sizes,
+            kind=options.kinds,
+            fold=range(options.tables),
+            method=methods,
+        ):
+            yield case | {"table": f"{case['family']} {case['size']}"}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Run the case in its own process, which draws the table."""
+        contender = METHODS[case["method"]]
+        contender.check()
+        n, d = map(int, case["size"].split("x"))
+        drawn = {"n": n, "d": d, "seed": self.options.seed + case["fold"]}
+        request = self.options.arguments() | case | drawn
+        return {"label": contender.label, **in_fresh_process(fit_generated, request)}

@@ -155,7 +155,13 @@ def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
 
 def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a method on a table in this process."""
-    X, y, test = read_table(request)
+    return fit_rows(request, *read_table(request))
+
+
+def fit_rows(
+    request: Mapping[str, Any], X: Any, y: np.ndarray, test: np.ndarray
+) -> dict[str, Any]:
+    """Fit a method to the rows that are not tested, and score it on the others."""
     regression = request["kind"] == "regression"
     X, texts = _columns(X, request["method"])
     X, X_test = X[~test], X[test]
