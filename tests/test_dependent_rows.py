@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.study.splitting import Splitting
+from randkern.tabular import estimators, many_rows
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.model import Table, fit_ridge
@@ -193,6 +194,35 @@ def test_a_series_is_predicted_forward():
     # At random, errors are .1 and intervals cover a seventh of what comes.
     assert min(errors) > 0.3
     assert np.mean(covered) > 0.6
+
+
+@pytest.mark.parametrize("how", ["features", "iterate"])
+@pytest.mark.parametrize("kind", ["groups", "time"])
+def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
+    """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
+    for room in (estimators, many_rows):
+        monkeypatch.setattr(room, "plan_of", lambda n, s: (how, 40 * (how[0] == "f")))
+    monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    table, y, group = draw(20, np.random.default_rng(7))
+    seen = []
+
+    def spied(trial, known, apart, *rest):
+        seen.append((known.X.index, apart.X.index))
+        return many_rows.fit_many(trial, known, apart, *rest)
+
+    monkeypatch.setattr(estimators, "fit_many", spied)
+    model = rk.TabularRegressor(time_limit=2, random_state=0)
+    values = group if kind == "groups" else np.arange(len(y)) // 4
+    model.fit(table, y, **{kind: values})
+    ((known, apart),) = seen
+    assert set(values[known]).isdisjoint(values[apart])
+    assert len(apart) >= 20
+    if kind == "time":
+        assert values[known].max() < values[apart].min()
+        assert model.fit_report_["rows_used"] == len(y) or how == "iterate"
+        assert model.model_.held_out is None
+    assert model.model_.explain().count("# ") == 1
+    assert (np.diff(model.predict_interval(table)) > 0).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -117,7 +117,7 @@ def test_texts_of_polars_are_those_of_pandas(fitted):
 def test_missing_and_unknown_texts(fitted):
     table = NEW[:3].assign(note=[None, "", "never seen before"])
     predicted = fitted.predict(table.assign(x=0.0))
-    assert np.ptp(predicted) == 0
+    assert np.ptp(predicted) < 1e-9
 
 
 def test_code_of_a_model_of_texts(fitted):

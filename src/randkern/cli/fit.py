@@ -76,26 +76,19 @@ def command(
     from ..report import contents, fitted_rows, panels, render
     from ..study.measure import Measurement
     from ..study.splitting import Splitting
-    from ..tabular import TabularClassifier, TabularRegressor
 
     console = output()
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    table = load(*(data, target, task, None, test, form, groups, time), read_texts=True)
+    table = load(data, target, task, None, test, form, groups, time, read_texts=True)
     splitting = Splitting.of(table.groups, table.time)
     split, known, held_out = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
     files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
-    kind = {"classification": TabularClassifier, "regression": TabularRegressor}
-    texts = [] if table.schema is None else table.schema.free_texts
-    texts = [name for name in texts if name in table.X_train.columns]
-    model = kind[table.task](time_limit, text_columns=texts, random_state=seed)
-    if log_target:
-        model.set_params(target_transform=_log_transform(table))
-    model.table_schema_ = table.schema
+    model = _model(table, time_limit, seed, log_target)
     with Measurement() as judging:
         _fit(model, _JUDGED_SHARES[refit], split[0], split[2], known, "fitting")
     files.write_model(model)  # whatever happens to the rest
@@ -123,14 +116,7 @@ def command(
     files.write_model(model)  # which now has stored its importances
     files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
     if refit:
-        # Refit the kernels that were evaluated, without a new search.
-        model.set_params(warm_start=True)
-        X, y = table.X_train, table.y_train
-        _fit(model, _REFIT_SHARE, X, y, splitting, "fitting all rows")
-        model.set_params(warm_start=False)
-        n = len(y)
-        fitted = fitted_rows(model, n) or f"fitted to all {n:,} rows"
-        _ = model.feature_importances_  # stored, for randkern info
+        fitted = _refit(model, table, splitting)
         files.write_model(model)
         files.write_report(
             render(page, files.said(fitted)), results | {"model": fitted}
@@ -150,6 +136,20 @@ def _summary(table: Any, groups: str | None, time: str | None) -> Any:
     for leak in summary.leaks:
         warnings.warn(leak, UserWarning, stacklevel=1)
     return summary
+
+
+def _model(table: Any, time_limit: float, seed: int, log_target: bool) -> Any:
+    """Return the model to fit to a table."""
+    from ..tabular import TabularClassifier, TabularRegressor
+
+    kind = {"classification": TabularClassifier, "regression": TabularRegressor}
+    texts = [] if table.schema is None else table.schema.free_texts
+    texts = [name for name in texts if name in table.X_train.columns]
+    model = kind[table.task](time_limit, text_columns=texts, random_state=seed)
+    if log_target:
+        model.set_params(target_transform=_log_transform(table))
+    model.table_schema_ = table.schema
+    return model
 
 
 def _log_transform(table: Any) -> str:
@@ -266,6 +266,18 @@ def _fit(model: Any, share: float, X: Any, y: Any, splitting: Any, doing: str) -
             DeadlineWarning,
             stacklevel=1,
         )
+
+
+def _refit(model: Any, table: Any, splitting: Any) -> str:
+    """Fit the kernels that were evaluated to all rows; say to how many."""
+    from ..report import fitted_rows
+
+    X, y = table.X_train, table.y_train
+    model.set_params(warm_start=True)  # without a new search
+    _fit(model, _REFIT_SHARE, X, y, splitting, "fitting all rows")
+    model.set_params(warm_start=False)
+    _ = model.feature_importances_  # stored, for randkern info
+    return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
 
 
 def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:

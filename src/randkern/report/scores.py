@@ -64,12 +64,12 @@ class Judged:
         constant, other = next(iter(self.others.items()))
         own, theirs = self.evaluation.scores, other.scores
         name, said = "rmse", "root mean squared error"
-        spread = self.evaluation.standard_error
+        spread = 2 * self.evaluation.standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
             name, said, spread = "log_loss", "log loss", 0.0
         if own[name] < theirs[name] - spread:
             return None
-        within = " within one standard error" if spread else ""
+        within = " within two standard errors" if spread else ""
         return (
             f"on held-out rows this model is no better than the {constant}{within}: "
             f"its {said} is {own[name]:.4g}, and {theirs[name]:.4g} without any column."

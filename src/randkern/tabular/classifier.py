@@ -223,13 +223,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X = self._without_texts(X, y, weight if weighted else None, folds, work)
         rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
-        self.classes_, labels = np.unique(rows.y, return_inverse=True)
-        k = len(self.classes_)
-        if k < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_.tolist()[0]!r}."
-            )
+        labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
         rows = rows.merged(work).normalised()
@@ -247,20 +241,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             (work.limit - last + share * work.limit) / 2,
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels", work.limit - last - work.spent, work.limit
-        )
-        refits: list[Refit] = []
-        if refitted and not is_stopped:
-            refits = refits_of(trials, learning, stage)
-        if refits:
-            stage = replace(stage, until=work.limit, deadline=work.limit - last / 2)
-            chosen = self._weighted_by_folds(refits, learning, stage)
-        else:
-            adapting = _ADAPTING_SHARE * work.limit
-            judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
-            stage = replace(stage, deadline=work.limit - last / 2)
-            chosen = self._calibrated(judged, learning, stage, last)
+        refitted = refitted and not is_stopped
+        chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
         members = self._fit_members(chosen, learning, stream, stage, last)
         parts = [part.trial for _, part in chosen[: len(members)]]
@@ -279,6 +261,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
         report.end()
         return self
 
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as numbers, and store the classes; raise if there is one."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of at least 2 classes, got one "
+                f"class, {self.classes_.tolist()[0]!r}."
+            )
+        return labels
+
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, none of those that are held out."""
         most = super()._n_searched(n)
@@ -287,6 +279,26 @@ class TabularClassifier(ClassifierMixin, Tabular):
     def _n_held(self, n: int) -> int:
         """Return how many of n rows are held out from fits that choose penalties."""
         return _n_held(n) if n > _FEATURE_ROWS else 0
+
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool, last: float
+    ) -> list[tuple[float, _Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that are learned again predict labels unknown to them.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels", work.limit - last - work.spent, work.limit
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        stage = replace(stage, deadline=work.limit - last / 2)
+        if refits:
+            stage = replace(stage, until=work.limit)
+            return self._weighted_by_folds(refits, learning, stage)
+        adapting = _ADAPTING_SHARE * work.limit
+        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+        return self._calibrated(judged, learning, stage, last)
 
     def _calibrated(
         self,
@@ -323,20 +335,46 @@ class TabularClassifier(ClassifierMixin, Tabular):
             part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            if not parts:
-                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        many = len(table) > _FEATURE_ROWS
+        if not parts and (many or some.folds is not None):
+            parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
-        handicaps += [part.trial.optimism(len(rows)) for part in squares]
-        parts += squares
+        if some.folds is None:  # the temperatures of these are of rows left out alone
+            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+            parts += squares
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
-        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        if some.folds is not None:
+            self._learn_again(chosen[0][1], some, learning, stage)
+        return chosen
+
+    def _learn_again(
+        self, part: _Part, some: Table, learning: Learning, stage: Stage
+    ) -> None:
+        """Set the temperature by kernels learned without the rows that they predict.
+
+        The search has seen all groups, or periods, and few of them are overfitted. As
+        time allows.
+        """
+        assert some.folds is not None and part.share is not None
+        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
+        for known, held in some.folds.splits():
+            learned = learning.relearned(part.trial, known, stage)
+            if learned is None:
+                return
+            again = replace(part, trial=learned)
+            encoded = replace(some, X=learning.sample(learned)[: len(some)])
+            both = encoded.take(np.concatenate([held, known]))
+            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+        out = some.folds.predicted
+        self._set_temperature(P[out], some.labels[out], some.weight[out])
 
     def _weighted_by_folds(
         self, refits: list[Refit], learning: Learning, stage: Stage
@@ -433,16 +471,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return best
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
+        self,
+        part: _Part,
+        D: int | None,
+        encoded: Table,
+        n_held: int,
+        learning: Learning,
     ) -> _Part:
         """Return a part with probabilities of the first encoded rows.
 
-        They are those of a fit to the others, with D landmarks.
+        They are those of a fit to the others, with D landmarks, or exact for None.
         """
         U, labels, weight = encoded.X, encoded.labels, encoded.weight
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
-            D = min(D, len(labels) - n_held)
+            D = None if D is None else min(D, len(labels) - n_held)
             model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)

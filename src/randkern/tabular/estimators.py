@@ -261,19 +261,8 @@ class TabularRegressor(RegressorMixin, Tabular):
             min(left, (1 - _LAST_SHARE) * work.limit),
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels",
-            (1 - _LAST_SHARE) * work.limit - work.spent,
-            (1 - _LAST_SHARE / 2) * work.limit,
-        )
-        refits: list[Refit] = []
-        if refitted and not is_stopped:
-            refits = refits_of(trials, learning, stage)
-        roots = np.sqrt(table.weight[learning.searched])[:, None]
-        judged = [(refit.trial, refit.residuals * roots) for refit in refits]
-        if not refits:
-            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
-        chosen = self._blended(judged)
+        refitted = refitted and not is_stopped
+        chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
         members, split = self._fit_members(chosen, learning, split, stream, stage)
         chosen = chosen[: len(members)]
@@ -290,10 +279,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         shares = [member.weight for member in members]
         parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
         self._keep_effects(learning, parts, stream, is_stopped)
-        left_out = _residuals_of(parts, refits)
-        if left_out is not None:
-            left_out *= np.where(deviation > 0, deviation, 1.0)
-        self._keep_residuals(split, learning, parts[0][1], left_out)
+        self._keep_residuals(split, learning, parts, refits)
         self._report(work, len(y), split.n_fitted)
         report.end()
         return self
@@ -341,7 +327,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 rows = rows.take(divided(np.arange(n), rows.folds, n - n_apart)[1])
             order = np.random.default_rng(seed).permutation(len(rows))
             fitted, apart = divided(order, rows.folds, JUDGED_ROWS)
-            whole = rows if rows.folds.is_forward else None
+            whole = rows.normalised() if rows.folds.is_forward else None
         return _Split(
             rows.take(fitted).normalised(),
             *(how, last, len(fitted)),
@@ -349,6 +335,28 @@ class TabularRegressor(RegressorMixin, Tabular):
             apart=rows.take(apart[:JUDGED_ROWS]),
             whole=whole,
         )
+
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool
+    ) -> tuple[list[tuple[float, Trial]], list[Refit]]:
+        """Return the trials of the model with their weights; and those learned again.
+
+        Residuals of rows unknown to a kernel choose, if it is learned again, and
+        leave-one-out residuals otherwise.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels",
+            (1 - _LAST_SHARE) * work.limit - work.spent,
+            (1 - _LAST_SHARE / 2) * work.limit,
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        if not refits:
+            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
+            return self._blended(judged), refits
+        roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
+        pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
+        return self._blended(pairs), refits
 
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
@@ -441,13 +449,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         self,
         split: _Split,
         learning: Learning,
-        trial: Trial,
-        left_out: np.ndarray | None,
+        parts: list[tuple[float, Trial]],
+        refits: list[Refit],
     ) -> None:
         """Store the residuals of rows unknown to the fit, (m, k), and their weights.
 
-        `left_out` are those of kernels that do not know the rows either, if they were
-        learned again; else, those of the fit allow for what the trial has learned.
+        If kernels were learned again, they do not know the rows either; else, residuals
+        allow for what the first trial has learned.
         """
         members = self.model_.members
         self._folds: np.ndarray | None = None
@@ -459,17 +467,20 @@ class TabularRegressor(RegressorMixin, Tabular):
                 self._residuals = split.apart.y - self.model_.predict(split.apart.X)
             weight, folds = split.apart.weight, None
         else:
-            parts = [member.weight * member.fit.residuals for member in members]
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
             folds = None
             if split.rows.folds is not None:
                 folds = split.rows.folds.take(learning.order[judged])
-            self._residuals = np.sum(parts, axis=0)
-            if left_out is not None and len(left_out) == len(judged):
-                self._residuals = left_out
-            elif not math.isfinite(factor := self._learning_factor(trial, learning)):
+            factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
+            if refits:
+                deviation = split.rows.y.std(axis=0)
+                self._residuals = deviation * _residuals_of(parts, refits)
+            else:
+                own = [member.weight * member.fit.residuals for member in members]
+                self._residuals = np.sum(own, axis=0)
+            if not math.isfinite(factor):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
             elif first.fit.fold_dual is not None or folds is not None:
@@ -486,9 +497,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True, folds=folds)
         out = predicted_rows(folds, len(rows))
         self._novelty = novelty[out[out < len(novelty)]]
-        local = local_sizes(
-            *(first.kernel, self._power, rows, rows, sizes), own=True, folds=folds
-        )
+        kernel = first.kernel
+        local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
         self._local = np.where(local > 0, local, 1.0)
 
     def _sizes_near(self, X: Any) -> np.ndarray:
@@ -592,13 +602,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         return tags
 
 
-def _residuals_of(
-    parts: list[tuple[float, Trial]], refits: list[Refit]
-) -> np.ndarray | None:
+def _residuals_of(parts: list[tuple[float, Trial]], refits: list[Refit]) -> np.ndarray:
     """Return what blends of kernels learned again leave of the rows unknown to them."""
     residuals = {id(refit.trial): refit.residuals for refit in refits}
-    if not refits:
-        return None
     return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)
 
 

@@ -31,10 +31,13 @@ class Folds:
     is_forward : bool
         Whether a fold is predicted from those before it, or else from all others. The
         first fold has none before it and is not predicted.
+    groups : ndarray of shape (n,), or None
+        The groups of rows, of which folds have several.
     """
 
     codes: np.ndarray
     is_forward: bool = False
+    groups: np.ndarray | None = None
 
     @classmethod
     def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds | None:
@@ -52,15 +55,19 @@ class Folds:
             return None
         used, codes = np.flatnonzero(weight), np.zeros(len(weight), dtype=int)
         if time is None:
-            codes[used] = _whole_groups(group_codes(groups, len(weight))[used])
-            return cls(codes)
+            groups = group_codes(groups, len(weight))
+            codes[used] = _whole_groups(groups[used])
+            return cls(codes, groups=groups)
         codes[used] = _periods(time_codes(time, len(weight))[used])
         return cls(codes, is_forward=True)
 
     def take(self, rows: np.ndarray) -> Folds | None:
         """Return the folds of some rows, None if they are all of one."""
         codes = self.codes[rows]
-        return Folds(codes, self.is_forward) if _several(codes) else None
+        if not len(codes) or (codes == codes[0]).all():
+            return None
+        groups = None if self.groups is None else self.groups[rows]
+        return Folds(codes, self.is_forward, groups)
 
     @property
     def predicted(self) -> np.ndarray:
@@ -81,7 +88,7 @@ class Folds:
         if self.is_forward:
             return self
         codes = np.unique(self.codes, return_inverse=True)[1]
-        return Folds(codes % MOST_REFITTED)
+        return Folds(codes % MOST_REFITTED, groups=self.groups)
 
     def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of rows in two parts of whole folds.
@@ -98,6 +105,13 @@ class Folds:
         """Return which rows, (m, n), are unknown where some of them are predicted."""
         own = self.codes[rows, None]
         return self.codes >= own if self.is_forward else self.codes == own
+
+
+def n_independent(folds: Folds | None, n: int) -> int:
+    """Return the number of groups, by which learned numbers overfit, or of rows."""
+    if folds is None or folds.groups is None:
+        return n
+    return len(np.unique(folds.groups))
 
 
 def predicted_rows(folds: Folds | None, n: int) -> np.ndarray:
@@ -129,10 +143,6 @@ def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:
     if folds is None:
         return np.arange(n) % min(n_folds, n)
     return np.unique(folds.codes, return_inverse=True)[1]
-
-
-def _several(codes: np.ndarray) -> bool:
-    return bool(len(codes)) and bool((codes != codes[0]).any())
 
 
 def _whole_groups(groups: np.ndarray) -> np.ndarray:

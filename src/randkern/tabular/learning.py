@@ -16,7 +16,7 @@ from randkern._random import Stream, root_stream
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
-from randkern.tabular.folds import Folds, divided, predicted_rows
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
 from randkern.tabular.model import Table, adapted
 from randkern.tabular.search import KernelSearch, Trial
@@ -216,7 +216,7 @@ class Learning:
                     trial = replace(trial, alpha=10 * trial.alpha)
             loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
             if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
-                loss += 2 * trial.optimism(len(rows))
+                loss += 2 * trial.optimism(n_independent(folds, len(rows)))
             judged.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
         judged.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in judged]

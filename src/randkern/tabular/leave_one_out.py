@@ -40,7 +40,7 @@ from randkern.kernels import Kernel, Laplacian, Sum
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.solvers import mirror_upper
-from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.folds import Folds, n_independent, predicted_rows
 
 # Bounds of learned numbers.
 LENGTHSCALES = (1e-3, 1e5)
@@ -439,6 +439,7 @@ class LeaveOneOut:
     ):
         self.precision, self.folds = precision, folds
         self.predicted = predicted_rows(folds, len(X))
+        self.n_independent = n_independent(folds, len(X))
         self.hyper = Hyperparameters(kernel)
         # The shape of a rational quadratic kernel is not learned.
         self.free = np.ones(self.hyper.size, dtype=bool)
@@ -475,7 +476,7 @@ class LeaveOneOut:
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
         hyper = self._at(theta)
-        alpha, n = math.exp(theta[-1]), len(self.X)
+        alpha = math.exp(theta[-1])
         gram = np.array(hyper.kernel._gram(self.X, None))
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
         try:
@@ -489,8 +490,9 @@ class LeaveOneOut:
         gradient = np.append(np.bincount(self.ties, slope[self.free]), by_alpha)
         if self.origin is not None:
             away = theta[:-1] - self.origin
-            value += self.precision / n * float(away @ away)
-            gradient[:-1] += 2 * self.precision / n * away
+            precision = self.precision / self.n_independent
+            value += precision * float(away @ away)
+            gradient[:-1] += 2 * precision * away
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient

@@ -23,7 +23,7 @@ from randkern.kernels import (
     RationalQuadratic,
 )
 from randkern.tabular.evidence import Evidence
-from randkern.tabular.folds import Folds, divided, predicted_rows
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -448,6 +448,7 @@ class KernelSearch:
         √(2/n) for the logarithm of a mean of n squares, or of a likelihood per row.
         """
         most = found[0].n_rows
+        known = self._n_independent(self.order[:most])
         refined = [trial for trial in found if trial.n_rows == most]
         least, failed = found[0].objective, 0
         for start in self._other_starts(refined, found, n):
@@ -455,7 +456,7 @@ class KernelSearch:
                 break
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
-            gain = _RESTART_GAIN * math.sqrt(2 / most)
+            gain = _RESTART_GAIN * math.sqrt(2 / known)
             better = trial.objective < least - gain
             failed = 0 if better else failed + 1
             least = min(least, trial.objective)
@@ -547,7 +548,8 @@ class KernelSearch:
         """Yield full metrics from the best trial on, as long as they help."""
         smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
-        if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
+        known = self._n_independent(self.order[:n])
+        if not smooth or n_columns == 1 or known < _ROWS_PER_COLUMN * n_columns:
             return
         best = min(smooth, key=lambda trial: trial.objective)
         for _ in range(_MOST_TURNS):
@@ -562,6 +564,10 @@ class KernelSearch:
                 return
             best = trial if trial.n_rows == n else self.descend(trial, n, steps)
             yield best
+
+    def _n_independent(self, rows: np.ndarray) -> int:
+        folds = None if self.folds is None else self.folds.take(rows)
+        return n_independent(folds, len(rows))
 
     def _with_judges(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first rows without those that evaluate directions, and these."""
