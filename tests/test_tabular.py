@@ -1126,7 +1126,7 @@ def test_seconds_are_kept(make, n, monkeypatch):
 
 def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     """By landmarks and in few iterations where products take long."""
-    part = classification._Part(trial_of(rk.Gaussian(2.0), 0.1), 1.0, None, 0.0)
+    part = classification.Part(trial_of(rk.Gaussian(2.0), 0.1), 1.0, None, 0.0)
     X = RNG.normal(size=(2500, 3))
     known, fit = learning_of(X, X[:, :1]), classifier()
     fit._candidates = None
@@ -1139,13 +1139,13 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 @pytest.mark.parametrize("many", [False, True])
 def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
-    blended, blends = classification._blend_probabilities, []
+    blended, blends = classification.blend_probabilities, []
 
     def spied(*found):
         blends.append(found)
         return blended(*found)
 
-    monkeypatch.setattr(classification, "_blend_probabilities", spied)
+    monkeypatch.setattr(classification, "blend_probabilities", spied)
     fit = classifier().fit(TABLE, LABELS)
     assert len(blends) == (not many)
     assert len(fit.model_.members) == 1 or not many
@@ -1173,7 +1173,7 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
 
     monkeypatch.setattr(fit, "_judged_apart", held_out)
     parts = [
-        classification._Part(
+        classification.Part(
             SimpleNamespace(form=name), 1.0, np.ones((20, 2)), before[name]
         )
         for name in "cba"
@@ -1192,7 +1192,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     labels = (X.sum(axis=1) + rng.normal(size=800) > 0).astype(int)
     weight = rng.uniform(0.5, 2, 800) if weighted else np.ones(800)
     trial = SimpleNamespace(kernel=rk.Gaussian(2.0), alpha=1 / C)
-    part = classification._Part(trial, 1.0, None, 0.0)
+    part = classification.Part(trial, 1.0, None, 0.0)
     fit, fits = classifier(time_limit=60), []
     fit.classes_ = np.arange(2)
     quietly = classification.fit_quietly
@@ -1231,7 +1231,7 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     fit.classes_ = np.arange(2)
     trial = SimpleNamespace(kernel=rk.Linear(), alpha=1e-12)
     table = model.Table(X, labels, np.ones(160), labels)
-    part = classification._Part(trial, 1.0, None, 0.0)
+    part = classification.Part(trial, 1.0, None, 0.0)
     known = SimpleNamespace(counts=None)
     part = fit._judged_apart(part, 9, table, 20, known)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
@@ -1247,7 +1247,7 @@ def test_parts_that_are_alike_share_their_weight():
         for p in (good, good, good, worse)
     ]
     blended = partial(
-        classification._blend_probabilities, parts, [0.0] * 4, labels, np.ones(4)
+        classification.blend_probabilities, parts, [0.0] * 4, labels, np.ones(4)
     )
     many, _ = blended(4)
     assert many[3] > many[:3].max() > 0.1
@@ -1313,7 +1313,7 @@ def test_blended_probabilities_have_the_least_log_loss():
     labels, weight = (rng.random(400) < chance).astype(int), rng.uniform(0.5, 2, 400)
     logits = np.log(chance / (1 - chance)) + rng.normal(size=(5, 400))
     parts = [np.stack([1 - p, p], 1) for p in 1 / (1 + np.exp(-logits))]
-    weights, _ = classification._blend_probabilities(
+    weights, _ = classification.blend_probabilities(
         parts[:2], [0.0, 0.0], labels, weight
     )
 
@@ -1323,11 +1323,11 @@ def test_blended_probabilities_have_the_least_log_loss():
 
     best = scipy.optimize.minimize_scalar(loss, bounds=(0, 1)).x
     assert weights == pytest.approx([best, 1 - best], abs=1e-3)
-    equal, _ = classification._blend_probabilities(
+    equal, _ = classification.blend_probabilities(
         [parts[0]] * 2, [0.02, 0.0], labels, weight
     )
     assert np.array_equal(equal, [0, 1])
-    weights, _ = classification._blend_probabilities(parts, [0.0] * 5, labels, weight)
+    weights, _ = classification.blend_probabilities(parts, [0.0] * 5, labels, weight)
     assert (weights > 0).sum() == 3
     assert weights.sum() == pytest.approx(1)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -21,7 +21,7 @@ from ..contenders import known_names
 from ..options import CommonOptions, option
 from ..process import in_fresh_process
 from ..runner import Case, grid
-from .tables import METHODS, Tables, fit_rows
+from .tables import METHODS, TableExperiment, fit_rows
 
 # Drawn columns by name, and the signal, of n rows.
 Drawn = tuple[dict[str, np.ndarray], np.ndarray]
@@ -254,13 +254,13 @@ class Options(CommonOptions):
     tables: int = option(2, "Tables of each family, kind and size.", quick=1)
 
 
-class Families(Tables):
+class Families(TableExperiment):
     """Tables of each family, each fitted by each method."""
 
     name = "families"
     title = "Error, log loss and coverage on generated families of tables."
+    command = "bench"
     Options = Options
-    layout: ClassVar = Tables.layout
 
     def prepare(self) -> list[dict[str, Any]]:
         known_names("method", self.options.methods, METHODS)
