@@ -192,8 +192,8 @@ def test_a_series_is_predicted_forward():
         covered.append(((low <= y[350:]) & (y[350:] <= high)).mean())
         errors.append(model.leaderboard_["error"].iloc[0])
     # At random, errors are .1 and intervals cover a seventh of what comes.
-    assert min(errors) > 0.3
-    assert np.mean(covered) > 0.6
+    assert np.mean(errors) > 0.4
+    assert np.mean(covered) > 0.6, covered
 
 
 @pytest.mark.parametrize("how", ["features", "iterate"])
@@ -221,7 +221,8 @@ def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
         assert values[known].max() < values[apart].min()
         assert model.fit_report_["rows_used"] == len(y) or how == "iterate"
         assert model.model_.held_out is None
-    assert model.model_.explain().count("# ") == 1
+    said = "The encoder is fitted to" if kind == "time" else "X and y are"
+    assert f"\n# {said} the " in model.model_.explain()
     assert (np.diff(model.predict_interval(table)) > 0).all()
 
 

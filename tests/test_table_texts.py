@@ -80,7 +80,7 @@ def test_scores_of_rows_are_those_of_fits_without_their_fold():
     found = encoder.fit_transform(TABLE, TARGET, folds=Folds(codes))["note score"]
     for fold in range(3):
         rest = codes != fold
-        Z = encoder._features(0, TABLE)
+        Z = encoder._words[0].weighted(TABLE["note"])
         ridge = Ridge(encoder.alphas_[0], solver="sparse_cg").fit(Z[rest], TARGET[rest])
         np.testing.assert_allclose(found[~rest], ridge.predict(Z[~rest]))
 

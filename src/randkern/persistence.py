@@ -15,7 +15,6 @@ import pickle
 import pydoc
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +50,7 @@ from randkern._files import (
 )
 from randkern._random import Stream
 from randkern._validation import TableEncoder, is_tensor
+from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
@@ -70,7 +70,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
-from randkern.tabular.texts import TextEncoder
+from randkern.tabular.texts import TextEncoder, Words
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
@@ -120,7 +120,7 @@ _PARTS = (
     *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
     *(Cells, CellTree),
     *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
-    *(Folds, TableFormat, TableSchema, TextEncoder),
+    *(Folds, TableFormat, TableSchema, TextEncoder, Words),
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.
@@ -464,11 +464,10 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
                 "no module offers under that name; define it at the top of a module."
             )
     if unknown:
-        warnings.warn(
+        warn(
             "load will ask for trust in types of other packages: "
             f"load(path, trusted={unknown})",
             UserWarning,
-            stacklevel=4,
         )
 
 
@@ -508,12 +507,11 @@ def _checked_version(
             "is damaged."
         ) from error
     if newer:
-        warnings.warn(
+        warn(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
             ModelVersionWarning,
-            stacklevel=3,
         )
     return writer
 

@@ -16,6 +16,7 @@ from sklearn.compose import TransformedTargetRegressor
 
 import randkern
 from randkern._extras import import_extra
+from randkern._warnings import warn
 from randkern.models import KernelRidgeRegressor
 from randkern.report import figures
 from randkern.report.scores import COVERAGE, Judged, root_mean_square
@@ -70,11 +71,10 @@ def panels(judged: Judged, target: str) -> list[Panel]:
         except Exception as error:  # whatever it is, the rest of the report stands
             what = f"{type(error).__name__}: {error}"
             drawn.append(Panel(heading, f"This figure could not be drawn ({what})."))
-            warnings.warn(
+            warn(
                 f"the report lacks the figure {heading!r} ({what}); this is a mistake "
                 "in randkern, which does not affect the model",
                 UserWarning,
-                stacklevel=2,
             )
             continue
         if drawing is not None:

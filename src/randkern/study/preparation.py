@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing
 
+from .._sklearn import safe_indexing
 from ..tabular import TabularEncoder
 from .splitting import Splitting
 
@@ -59,7 +59,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         *rows, split = splitting.held_out(
             y_train, dataset.task, TEST_SHARE, random_state
         )
-        X_train, X_test = (_safe_indexing(X_train, part) for part in rows)
+        X_train, X_test = (safe_indexing(X_train, part) for part in rows)
         y_train, y_test = (y_train[part] for part in rows)
         splitting = splitting.take(rows[0])
     encoder, preprocessing = None, "pixels in [0, 1]"
@@ -70,8 +70,15 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
-        *(X_train, y_train, X_test, y_test, dataset.task),
-        *(split, preprocessing, encoder, splitting),
+        X_train,
+        y_train,
+        X_test,
+        y_test,
+        dataset.task,
+        split,
+        preprocessing,
+        encoder,
+        splitting,
     )
 
 
@@ -113,8 +120,10 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
     if len(y) < MIN_ROWS:
         raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
     if X.shape[1] == 0:
-        raise ValueError("the data set has no column beside its target")
+        raise ValueError(
+            "the data set has no columns besides its target; add at least one"
+        )
     if task == "classification" and len(np.unique(y)) < 2:
         raise ValueError(
-            f"every row has the same class, {y[0]!r}; expected two classes or more"
+            f"all rows have the same class, {y[0]!r}; expected at least two classes"
         )

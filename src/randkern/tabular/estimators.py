@@ -293,13 +293,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return checked targets."""
         try:
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
-        y = np.asarray(y, dtype=np.float64)
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
@@ -321,13 +321,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
-        whole = None
-        if rows.folds is not None:
-            if rows.folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
-                rows = rows.take(divided(np.arange(n), rows.folds, n - n_apart)[1])
-            order = np.random.default_rng(seed).permutation(len(rows))
-            fitted, apart = divided(order, rows.folds, JUDGED_ROWS)
-            whole = rows.normalised() if rows.folds.is_forward else None
+        whole, folds = None, rows.folds
+        if folds is not None:
+            order = np.random.default_rng(seed).permutation(n)
+            if folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
+                _, order = divided(order, folds, max(n - n_apart, n // 2))
+            fitted, apart = divided(order, folds, JUDGED_ROWS)
+            fitted = fitted[: n - n_apart]
+            if folds.is_forward:
+                whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
             rows.take(fitted).normalised(),
             *(how, last, len(fitted)),
@@ -462,9 +464,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         first = members[0]
         if split.apart is not None:
             rows = first.rows_of(split.apart.X)
-            self._residuals = split.residuals
-            if split.residuals is None:
-                self._residuals = split.apart.y - self.model_.predict(split.apart.X)
+            residuals = split.residuals
+            if residuals is None:
+                residuals = split.apart.y - self.model_.predict(split.apart.X)
+            self._residuals: np.ndarray = residuals
             weight, folds = split.apart.weight, None
         else:
             judged = first.fit.judged

@@ -541,12 +541,13 @@ class TabularModel:
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
         if self.target_transform is not None:
             transform = TRANSFORMS[self.target_transform]
-            names = transform.function.__name__, transform.inverse.__name__
+            function, inverse = transform.function, transform.inverse
             lines += [
                 "import numpy as np",
                 "from sklearn.compose import TransformedTargetRegressor",
                 "model = TransformedTargetRegressor("
-                f"model, func=np.{names[0]}, inverse_func=np.{names[1]})",
+                f"model, func=np.{function.__name__}, "
+                f"inverse_func=np.{inverse.__name__})",
             ]
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")

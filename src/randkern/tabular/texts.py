@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,8 @@ from randkern._validation import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
 from randkern.tabular.folds import Folds
 
-# Hashed n-grams, of one or two words; those of a single row are left out.
-_N_HASHED, _NGRAMS, _LEAST_ROWS = 2**18, (1, 2), 2
+# Hashed n-grams, up to one or two words; those of a single row are left out.
+_N_HASHED, _MOST_WORDS, _LEAST_ROWS = 2**18, (1, 2), 2
 # Penalties of linear models of rows of length 1, chosen on at most so many rows.
 _ALPHAS, _MOST_COMPARED = (0.1, 1.0, 10.0), 5000
 _FOLDS = 10
@@ -61,13 +63,14 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
 class TextEncoder(TransformerMixin, BaseEstimator):
     r"""Replace columns of free text by predictions of the target from their words.
 
-    Words and pairs of words are hashed, weighted by their rarity (TF-IDF), and a ridge
-    regression on them predicts targets, or codes of classes ±1. Its prediction is the
-    new column, one per target or class (one for two classes), after all other columns,
-    which stay as they are. As in :class:`sklearn.preprocessing.TargetEncoder`,
-    `fit_transform` predicts each row by a fit without its fold, so that a model of the
-    new columns is not misled by how well texts are known by heart; ``fit(X,
-    y).transform(X)`` differs from it.
+    Words, or words and pairs of words, are hashed, weighted by their rarity (TF-IDF),
+    and a ridge regression on them predicts targets, or codes of classes ±1. Which of
+    the two, and its penalty, are chosen by the errors of rows left out. The prediction
+    is the new column, one per target or class (one for two classes), after all other
+    columns, which stay as they are. As in
+    :class:`sklearn.preprocessing.TargetEncoder`, `fit_transform` predicts each row by a
+    fit without its fold, so that a model of the new columns is not misled by how well
+    texts are known by heart; ``fit(X, y).transform(X)`` differs from it.
 
     Parameters
     ----------
@@ -81,8 +84,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
     n_scores_ : int
         New columns per column of text.
     alphas_ : list of float
-        The penalty of each column's ridge regression, from 0.1, 1 and 10, by the error
-        of rows left out.
+        The penalty of each column's ridge regression, from 0.1, 1 and 10.
 
     References
     ----------
@@ -122,19 +124,17 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         Y, splits = self._targets(X, y), _splits(folds, len(X))
         self.n_scores_ = Y.shape[1]
         self.alphas_: list[float] = []
-        self._words: list[tuple[np.ndarray, TfidfTransformer]] = []
+        self._words: list[Words] = []
         self._ridges: list[Ridge] = []
         for name in self.columns:
-            counts = _hashed(X[name])
-            n_rows = np.bincount(counts.indices, minlength=1)
-            kept = np.flatnonzero(n_rows >= _LEAST_ROWS)
-            if not len(kept):
-                kept = np.array([n_rows.argmax()])
-            tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
-            Z = tfidf.transform(counts[:, kept])
-            alpha = _best_penalty(Z, Y, sample_weight, splits)
+            tried = []
+            for most_words in _MOST_WORDS:
+                words = Words.of(X[name], most_words)
+                Z = words.weighted(X[name])
+                tried.append((*_best_penalty(Z, Y, sample_weight, splits), words, Z))
+            _, alpha, words, Z = min(tried, key=itemgetter(0))
             self.alphas_.append(alpha)
-            self._words.append((kept, tfidf))
+            self._words.append(words)
             self._ridges.append(_ridge(alpha).fit(Z, Y, sample_weight))
         return self
 
@@ -148,8 +148,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         self.fit(X, y, sample_weight, folds)
         Y, splits = self._targets(X, y), _splits(folds, len(X))
         scores = [
-            _left_out(self._features(at, X), Y, sample_weight, alpha, splits)
-            for at, alpha in enumerate(self.alphas_)
+            _left_out(words.weighted(X[name]), Y, sample_weight, alpha, splits)
+            for name, words, alpha in self._parts(self.alphas_)
         ]
         return self._with_scores(X, scores)
 
@@ -162,8 +162,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         scores = [
-            ridge.predict(self._features(at, X)).reshape(len(X), -1)
-            for at, ridge in enumerate(self._ridges)
+            ridge.predict(words.weighted(X[name])).reshape(len(X), -1)
+            for name, words, ridge in self._parts(self._ridges)
         ]
         return self._with_scores(X, scores)
 
@@ -182,10 +182,9 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
         return Y[:, 1:] if len(labels) == 2 else Y
 
-    def _features(self, at: int, X: Any) -> sparse.csr_matrix:
-        """Return the weighted words of a column, rows of length 1 or 0."""
-        kept, tfidf = self._words[at]
-        return tfidf.transform(_hashed(X[self.columns[at]])[:, kept])
+    def _parts(self, values: list[Any]) -> Iterator[tuple[Any, Words, Any]]:
+        """Yield columns with their words and values."""
+        return zip(self.columns, self._words, values, strict=True)
 
     def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
         named = {}
@@ -205,11 +204,39 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         return X.drop(list(self.columns)).with_columns(series)
 
 
-def _hashed(column: Any) -> sparse.csr_matrix:
+@dataclass(frozen=True)
+class Words:
+    """The hashed n-grams of a column, of at most so many words, and their weights."""
+
+    most_words: int
+    kept: np.ndarray
+    tfidf: TfidfTransformer
+
+    @classmethod
+    def of(cls, column: Any, most_words: int) -> Words:
+        """Return those that several rows have, or else one."""
+        counts = _hashed(column, most_words)
+        n_rows = np.bincount(counts.indices, minlength=1)
+        kept = np.flatnonzero(n_rows >= _LEAST_ROWS)
+        if not len(kept):
+            kept = np.array([n_rows.argmax()])
+        tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
+        return cls(most_words, kept, tfidf)
+
+    def weighted(self, column: Any) -> sparse.csr_matrix:
+        """Return the weights of words in texts, rows of length 1 or 0."""
+        counts = _hashed(column, self.most_words)
+        return self.tfidf.transform(counts[:, self.kept])
+
+
+def _hashed(column: Any, most_words: int) -> sparse.csr_matrix:
     """Return how often each hashed n-gram occurs in each text, (n, 2¹⁸)."""
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     vectorizer = HashingVectorizer(
-        n_features=_N_HASHED, ngram_range=_NGRAMS, alternate_sign=False, norm=None
+        n_features=_N_HASHED,
+        ngram_range=(1, most_words),
+        alternate_sign=False,
+        norm=None,
     )
     return vectorizer.transform(texts)
 
@@ -240,8 +267,10 @@ def _left_out(
     return out
 
 
-def _best_penalty(Z: Any, Y: np.ndarray, weight: Any, splits: list[Any]) -> float:
-    """Return the penalty with the smallest squared error of rows left out."""
+def _best_penalty(
+    Z: Any, Y: np.ndarray, weight: Any, splits: list[Any]
+) -> tuple[float, float]:
+    """Return the smallest squared error of rows left out, and its penalty."""
     some = [
         (known[:_MOST_COMPARED], held[: _MOST_COMPARED // len(splits)])
         for known, held in splits
@@ -252,4 +281,4 @@ def _best_penalty(Z: Any, Y: np.ndarray, weight: Any, splits: list[Any]) -> floa
         np.average((_left_out(Z, Y, weight, alpha, some) - Y)[out] ** 2, 0, given).sum()
         for alpha in _ALPHAS
     ]
-    return _ALPHAS[int(np.argmin(errors))]
+    return min(zip(errors, _ALPHAS, strict=True))

@@ -24,8 +24,8 @@ _FACTORISING, _FEATURES_SHARE = 0.4, 0.3
 _EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
 # Seconds per encoded number, and per cell that is read.
 _ENCODED_SECONDS, _CELL_SECONDS = 6e-8, 2e-7
-# Seconds per text: its words are counted twice, and some thirty linear models fitted.
-_TEXT_SECONDS = 1e-3
+# Seconds per text, whose words are counted and to which some linear models are fitted.
+_TEXT_SECONDS = 2e-3
 # Seconds per column, and per number of at most so many rows, for quantiles.
 _QUANTILES_SECONDS, _QUANTILE_SECONDS, _QUANTILE_ROWS = 4e-4, 4e-7, 100_000
 
