@@ -27,18 +27,18 @@ from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
-from randkern.tabular.learning import MOST_JUDGED, Learning
+from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
+from randkern.tabular.model import MAX_FACTORISED, Table, different_rows
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import Stage, Work, encoding_seconds, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
-_LEAST_WEIGHT = 1e-100
+_MIN_WEIGHT = 1e-100
 # The most rows that a search uses.
-_MOST_SEARCHED = 10_000
+_MAX_SEARCHED = 10_000
 # The share of the time limit that importances may take when they are first read.
 _IMPORTANCES_SHARE = 0.1
 
@@ -82,7 +82,7 @@ class Rows:
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
-        if len(self) > MOST_FACTORISED:
+        if len(self) > MAX_FACTORISED:
             return self
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
@@ -162,7 +162,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
-            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
+            weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
         return X, weight, Folds.of(groups, time, weight)
 
     def _without_texts(
@@ -179,7 +179,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
-        return min(n, _MOST_SEARCHED)
+        return min(n, _MAX_SEARCHED)
 
     def _n_held(self, n: int) -> int:
         """Return how many of n rows are held out from the search."""
@@ -247,7 +247,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if learning.table.labels is not None:
             labels = learning.table.labels[learning.searched]
             positions = np.argsort(_ranks_within(labels), kind="stable")
-        positions = positions[:MOST_JUDGED]
+        positions = positions[:MAX_JUDGED]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
         folds = learning.table.folds

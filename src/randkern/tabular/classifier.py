@@ -21,16 +21,16 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.folds import MOST_REFITTED, divided, predicted_rows
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
+from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
 )
 from randkern.tabular.logistic import (
-    LEAST_CHANCE,
     MAX_ITER,
+    MIN_CHANCE,
     all_left_out,
     logistic,
     predicted,
@@ -69,7 +69,7 @@ _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MOST_HELD = 500, 4000
+_FEW_LANDMARKS, _MAX_HELD = 500, 4000
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -80,9 +80,9 @@ _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
 # The most kinds of kernels with which logistic regression is fitted without each fold.
-_MOST_WEIGHTED = 5
-_MOST_ROWS = 2000
-_LEAST_ITER = 40
+_MAX_WEIGHTED = 5
+_MAX_ROWS = 2000
+_MIN_ITER = 40
 # Numbers of landmarks, number of entries of their features in between, and rough
 # numbers of passes of logistic regression: over them, and over an exact kernel.
 _LANDMARKS = (500, 4000)
@@ -97,7 +97,7 @@ _REFITTED_SHARE = 0.35
 _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
-_LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
+_MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
 # Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
 _INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
@@ -278,7 +278,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             stage = replace(stage, until=work.limit)
             return self._weighted_by_folds(refits, learning, stage)
         adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
         return self._calibrated(judged, learning, stage, last)
 
     def _calibrated(
@@ -294,7 +294,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
-        n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
+        n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
         samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
         some = table.take(rows)
@@ -367,7 +367,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         known = learning.table.take(learning.searched)
         parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, refit in enumerate(refits[:_MOST_WEIGHTED]):
+        for at, refit in enumerate(refits[:_MAX_WEIGHTED]):
             F = known.Y - refit.residuals
             P = np.exp(log_probabilities(F, known.Y, known.weight)[0])
             loss = mean_log_loss(P, known.labels, known.weight)
@@ -470,9 +470,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
-            P[:] = LEAST_CHANCE
+            P[:] = MIN_CHANCE
             found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, LEAST_CHANCE)
+            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
         return replace(
             part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
         )
@@ -527,7 +527,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            seconds = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            seconds = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
@@ -546,9 +546,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 part = self._with_penalty_of_all(
                     part, encoded, learning, D, last, stage
                 )
-            left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _LEAST_ITER if D is None else _LANDMARK_PASSES
+            least = _MIN_ITER if D is None else _LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
@@ -609,7 +609,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             passes = _PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
-            if n <= _MOST_ROWS or last < seconds:
+            if n <= _MAX_ROWS or last < seconds:
                 return None, last
 
         def cost(D: int) -> float:
@@ -702,12 +702,12 @@ def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
     """Return the work of logistic regression without each fold."""
     k = n_classes if n_classes > 2 else 1
     fit = exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
-    return MOST_REFITTED * fit
+    return MAX_REFITTED * fit
 
 
 def _n_held(n: int) -> int:
     """Return how many of n rows are held out from fits that choose penalties."""
-    return min(_MOST_HELD, n // 8)
+    return min(_MAX_HELD, n // 8)
 
 
 def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
@@ -726,7 +726,7 @@ def _affordable(
     their own number.
     """
     n, k = len(rows), n_classes if n_classes > 2 else 1
-    seconds = _LEAST_FIT_SHARE * work.limit
+    seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )

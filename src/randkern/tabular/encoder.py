@@ -40,17 +40,17 @@ from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 
 # The most frequent categories get one column each; the others share one.
-_MOST_LEVELS = 200
-_LEAST_ROWS = 2
+_MAX_LEVELS = 200
+_MIN_ROWS = 2
 _QUANTILES = 1000
 # Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
 # Largest number of rows from which medians, scales and categories are learned.
-_MOST_FITTED = 100_000
+_MAX_FITTED = 100_000
 # The squares of larger numbers may overflow.
 _LARGEST = 1e150
 # Weights with a larger sum are not treated as repetitions.
-_MOST_REPEATED = 10**6
+_MAX_REPEATED = 10**6
 
 
 class TabularEncoder(TransformerMixin, BaseEstimator):
@@ -121,10 +121,10 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         rows = np.arange(len(X))
         if sample_weight is not None:
             rows = _repeated_rows(sample_weight, X)
-        if (n := len(rows)) > _MOST_FITTED:
-            drawn = np.random.default_rng(0).choice(n, _MOST_FITTED, replace=False)
+        if (n := len(rows)) > _MAX_FITTED:
+            drawn = np.random.default_rng(0).choice(n, _MAX_FITTED, replace=False)
             rows = rows[np.sort(drawn)]
-        if sample_weight is not None or n > _MOST_FITTED:
+        if sample_weight is not None or n > _MAX_FITTED:
             X = _safe_indexing(X, rows)
         if is_table(X):
             columns = enumerate(X[name] for name in X.columns)
@@ -193,8 +193,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             self._one_hot = OneHotEncoder(
                 drop="if_binary",
                 handle_unknown="infrequent_if_exist",
-                min_frequency=_LEAST_ROWS if len(objects) > _LEAST_ROWS else None,
-                max_categories=_MOST_LEVELS,
+                min_frequency=_MIN_ROWS if len(objects) > _MIN_ROWS else None,
+                max_categories=_MAX_LEVELS,
                 sparse_output=False,
             ).set_output(transform="default")
             self._one_hot.fit(objects)
@@ -466,7 +466,7 @@ def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     if not weight.any():
         raise ValueError("sample_weight is zero for all rows.")
     whole = np.array_equal(weight, np.round(weight))
-    if not whole or weight.sum() > _MOST_REPEATED:
+    if not whole or weight.sum() > _MAX_REPEATED:
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.

@@ -18,12 +18,12 @@ from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.folds import Folds, divided, predicted_rows
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
 from randkern.tabular.many_rows import fit_again, fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
-    MOST_FACTORISED,
+    MAX_FACTORISED,
     Member,
     Table,
     TabularModel,
@@ -49,14 +49,14 @@ from randkern.tabular.work import (
 # the rest is the smallest share for that fit. If kernels are learned again, that takes
 # about half of the time.
 _SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
-_FEW_ROWS = _MOST_STEP = 2500
+_FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
 # Share of the time in which the fewest landmarks must fit the rows that are used.
-_LEAST_FIT_SHARE = 0.3
+_MIN_FIT_SHARE = 0.3
 # Share of the remaining time for a last fit of landmarks.
 _FEATURES_SHARE = 0.5
 # How many times longer exact fits take with those without each fold.
@@ -64,9 +64,9 @@ _FOLDED_FITS = 4
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
-_MOST_NOVEL = 500
+_MAX_NOVEL = 500
 # The largest number of learned numbers per row with which residuals tell anything.
-_MOST_LEARNED = 0.8
+_MAX_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
 _POWERS_TRIED = 12
 
@@ -287,7 +287,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search: if few, those of one step."""
         most = super()._n_searched(n)
-        return min(most, _MOST_STEP) if n <= MOST_FACTORISED else most
+        return min(most, _MAX_STEP) if n <= MAX_FACTORISED else most
 
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
@@ -317,7 +317,7 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        n_apart = max(JUDGED_ROWS, n - most_rows(_LEAST_FIT_SHARE * work.limit))
+        n_apart = max(JUDGED_ROWS, n - most_rows(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
@@ -370,7 +370,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             for weight, (trial, _) in zip(weights, judged, strict=True)
             if weight > 0
         ]
-        return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
+        return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
     def _fit_members(
         self,
@@ -443,7 +443,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
-        if n_learned > _MOST_LEARNED * n:
+        if n_learned > _MAX_LEARNED * n:
             return math.inf
         return math.sqrt((n + n_learned) / (n - n_learned))
 
@@ -497,7 +497,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             work.charge(seconds)
             self._power = chosen_power(first.kernel, rows, sizes, folds)
         self._near = rows
-        novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True, folds=folds)
+        novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True, folds=folds)
         out = predicted_rows(folds, len(rows))
         self._novelty = novelty[out[out < len(novelty)]]
         kernel = first.kernel

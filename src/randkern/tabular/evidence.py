@@ -30,7 +30,7 @@ from randkern.tabular.leave_one_out import (
 )
 
 # The smallest quadratic form per row: exactly predicted targets leave rounding errors.
-_LEAST_FORM = 1e-30
+_MIN_FORM = 1e-30
 
 
 class Evidence(LeaveOneOut):
@@ -47,6 +47,6 @@ class Evidence(LeaveOneOut):
         total = float(sums.sum())
         P -= np.outer(sums, sums / total)
         A, E = residuals_of(gram, P, penalty, self.Y)
-        form = max(float((A * self.Y).sum()), _LEAST_FORM * len(gram))
+        form = max(float((A * self.Y).sum()), _MIN_FORM * len(gram))
         value = math.log(form / m) + (value + math.log(total)) / m
         return value, P / m - A @ (A.T / form), E

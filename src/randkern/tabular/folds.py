@@ -14,10 +14,10 @@ from randkern._validation import is_missing
 
 # Whole groups are left out in at most so many folds; of the periods of time, each but
 # the first is predicted from the earlier ones.
-_MOST_FOLDS = 20
+_MAX_FOLDS = 20
 _PERIODS = 6
 # At most so many folds where each takes a fit of its own.
-MOST_REFITTED = 5
+MAX_REFITTED = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Folds:
         if self.is_forward:
             return self
         codes = np.unique(self.codes, return_inverse=True)[1]
-        return Folds(codes % MOST_REFITTED, groups=self.groups)
+        return Folds(codes % MAX_REFITTED, groups=self.groups)
 
     def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of rows in two parts of whole folds.
@@ -154,7 +154,7 @@ def _whole_groups(groups: np.ndarray) -> np.ndarray:
             "of which is left out; leave groups out if rows are independent."
         )
     folds = np.empty(len(groups), dtype=int)
-    splitter = GroupKFold(min(n_groups, _MOST_FOLDS))
+    splitter = GroupKFold(min(n_groups, _MAX_FOLDS))
     for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
         folds[rows] = fold
     return folds

@@ -32,13 +32,13 @@ from randkern.tabular.work import (
 
 # Largest number of rows to which lengthscales are adapted, and the ratio to the rows
 # they were learned from at which this starts.
-_MOST_ADAPTED = 6000
+_MAX_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
 # Approximate number of fits that this takes.
 _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
-MOST_JUDGED = 2000
-MOST_MEMBERS = 3
+MAX_JUDGED = 2000
+MAX_MEMBERS = 3
 # Largest share of the time for learning the quantiles of all columns.
 _QUANTILE_SHARE = 0.1
 # Rows encoded at a time.
@@ -170,7 +170,7 @@ class Learning:
             trial, codes, blocks, Y, weight, positions, stage, self.loss, folds
         )
 
-    def adapted(self, trial: Trial, stage: Stage, most: int = _MOST_ADAPTED) -> Trial:
+    def adapted(self, trial: Trial, stage: Stage, most: int = _MAX_ADAPTED) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
         Their number allows several factorisations in the stage.
@@ -198,7 +198,7 @@ class Learning:
         evaluated on more rows than they were learned from: adapting each of the best
         to them may take `adapting` seconds of work.
         """
-        rows = self.searched[:MOST_JUDGED]
+        rows = self.searched[:MAX_JUDGED]
         Y, w = self.table.Y[rows], self.table.weight[rows]
         folds = None if self.table.folds is None else self.table.folds.take(rows)
         out = predicted_rows(folds, len(rows))
@@ -206,7 +206,7 @@ class Learning:
         for at, trial in enumerate(trials):
             if judged and stage.over:
                 break
-            if at < MOST_MEMBERS:
+            if at < MAX_MEMBERS:
                 trial = self.adapted(trial, stage.part(adapting), len(rows))
             U, residuals = self.sample(trial)[: len(rows)], None
             while residuals is None:  # more rows may need a larger penalty
@@ -223,7 +223,7 @@ class Learning:
 
 
 # Fewer rows than this teach no kernel.
-_LEAST_LEARNED = 8
+_MIN_LEARNED = 8
 
 
 def relearned(
@@ -242,7 +242,7 @@ def relearned(
     None if there is nothing to learn from them, or it has to end early.
     """
     varies = np.ptp(Y[positions], axis=0).any()
-    if len(positions) < _LEAST_LEARNED or not varies or stage.over:
+    if len(positions) < _MIN_LEARNED or not varies or stage.over:
         return None
     search = KernelSearch(
         {trial.numbers: codes},

@@ -46,10 +46,10 @@ from randkern.tabular.folds import Folds, n_independent, predicted_rows
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
 # The least penalty, relative to the mean of the Gram matrix's diagonal.
-_LEAST_PENALTY = 2.0**-34
+_MIN_PENALTY = 2.0**-34
 _EPS = float(np.finfo(float).eps)
 # A descent ends when a step lowers the logarithm of the error by less.
-_LEAST_DESCENT = 3e-5
+_MIN_DESCENT = 3e-5
 # Rows whose distances in a column are computed at a time.
 _BLOCK_ROWS = 64
 
@@ -127,7 +127,7 @@ def least_penalty(diagonal: np.ndarray) -> float:
     It bounds the condition number of K + αW⁻¹ relative to the size of K, which a linear
     term of large weight makes much larger than one.
     """
-    return _LEAST_PENALTY * float(diagonal.mean())
+    return _MIN_PENALTY * float(diagonal.mean())
 
 
 def residuals_of(
@@ -512,7 +512,7 @@ class LeaveOneOut:
         """Minimise starting from θ; `best` holds the best point found."""
         low, high = np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
-        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _MIN_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
         descend = partial(
             minimize, self, jac=True, method="L-BFGS-B", bounds=bounds, options=options

@@ -14,7 +14,7 @@ from randkern.models import KernelLogistic
 from randkern.tabular.leave_one_out import positive_inverse
 from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
 
-LEAST_CHANCE = 1e-8
+MIN_CHANCE = 1e-8
 MAX_ITER = 300
 _TOL = 1e-3
 
@@ -59,8 +59,8 @@ def predicted(
         return P
     model = logistic(kernel, C, None, 0)
     fit_quietly(model, known.X, known.labels, known.weight)
-    P = np.full_like(P, LEAST_CHANCE)
-    P[:, model.classes_] = np.maximum(model.predict_proba(X), LEAST_CHANCE)
+    P = np.full_like(P, MIN_CHANCE)
+    P[:, model.classes_] = np.maximum(model.predict_proba(X), MIN_CHANCE)
     return P
 
 
@@ -72,7 +72,7 @@ def all_left_out(
     if len(present) > 1:
         with suppress(np.linalg.LinAlgError):  # the penalty is too small
             found = left_out(kernel, C, encoded.X, gram, encoded.labels, encoded.weight)
-            P = np.full_like(P, LEAST_CHANCE)
+            P = np.full_like(P, MIN_CHANCE)
             P[:, present] = found
     return P
 
@@ -97,8 +97,8 @@ def left_out(
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - LEAST_CHANCE)
+    P = np.clip(expit(F) if binary else softmax(F, axis=1), MIN_CHANCE, None)
+    P = np.clip(P, None, 1 - MIN_CHANCE)
     slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
     if binary:
         W = (P * (1 - P))[:, :, None]

@@ -48,15 +48,15 @@ from randkern.tabular.work import (
 
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
-MOST_FOLDED = 3000
+MAX_FOLDED = 3000
 _FOLDS = 20
 # The most rows that are left out in dependent folds.
-_MOST_LEFT_OUT = 6000
+_MAX_LEFT_OUT = 6000
 JUDGED_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
-MOST_FACTORISED = 16_000
-MOST_ITERATED = 38_000
+MAX_FACTORISED = 16_000
+MAX_ITERATED = 38_000
 _ALWAYS_FACTORISED = 2000
 # Operations of conjugate gradients per n²: the Gram matrix and the preconditioner, and
 # each iteration.
@@ -69,10 +69,10 @@ MAX_ITER = 60
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
-_LEAST_GAIN = 1e-3
+_MIN_GAIN = 1e-3
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
-_MOST_MIXED = 0.1
+_MAX_MIXED = 0.1
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,10 @@ def fit_ridge(
     encoded = encoded.take(order)
     fit = fit_tail
     if encoded.folds is not None and (
-        encoded.folds.is_forward or len(encoded) > MOST_FOLDED
+        encoded.folds.is_forward or len(encoded) > MAX_FOLDED
     ):
         fit = _fit_and_leave_out
-    elif len(encoded) <= MOST_FOLDED:
+    elif len(encoded) <= MAX_FOLDED:
         fit = _fit_folds
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
@@ -237,7 +237,7 @@ def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
 def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out folds of the last rows, at most 6,000."""
     fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
-    last = np.arange(max(n - _MOST_LEFT_OUT, 0), n)
+    last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
     some = encoded.take(last)
     found = leave_one_out(kernel, alpha, some.X, some.Y, some.weight, some.folds)
     if found is None:
@@ -325,7 +325,7 @@ def adapted(
                     continue
                 tried.add(at)
                 found = error(at)
-                if found < least - _LEAST_GAIN:
+                if found < least - _MIN_GAIN:
                     best, least = at, found
     return _stepped(kernel, alpha, best)
 
@@ -347,16 +347,16 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
-    if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
+    if n <= MAX_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    if n <= MOST_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
+    if n <= MAX_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
         return "iterate", 0
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
 
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
-    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MOST_FACTORISED)
+    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MAX_FACTORISED)
 
 
 def most_rows(seconds: float) -> int:
@@ -388,7 +388,7 @@ def different_rows(
     _, place, counts = np.unique(
         _bytes_of(U[rows]), return_inverse=True, return_counts=True
     )
-    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
+    if (counts[place] > 1).mean() > _MAX_MIXED or len(rows) < 2:
         return None
     total = np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
     order = np.lexsort(both[rows].T[::-1])

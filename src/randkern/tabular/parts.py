@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from randkern.models.calibration import temperature_of
-from randkern.tabular.learning import MOST_MEMBERS
+from randkern.tabular.learning import MAX_MEMBERS
 from randkern.tabular.search import Trial
 
 # Smallest weight of a part, and number of steps of the weights.
-_LEAST_WEIGHT = 0.05
+_MIN_WEIGHT = 0.05
 _BLEND_STEPS = 300
 # The share of the optimism of the learned numbers that the temperature allows for, as
 # their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
+_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def blend_probabilities(
     handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
-    most: int = MOST_MEMBERS,
+    most: int = MAX_MEMBERS,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 
@@ -56,7 +56,7 @@ def blend_probabilities(
     kept = np.arange(len(parts))
     while True:
         found = _mixture_weights(chances[kept], shares)
-        is_large = found >= _LEAST_WEIGHT
+        is_large = found >= _MIN_WEIGHT
         is_large[np.argsort(-found, kind="stable")[most:]] = False
         if is_large.all():
             break
@@ -66,7 +66,7 @@ def blend_probabilities(
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MOST_OPTIMISM)
+    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
     return weights, temperature_of(logits, of_class, weight, optimism=optimism)
 
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from randkern.tabular.folds import MOST_REFITTED, Folds, refitted_folds
+from randkern.tabular.folds import MAX_REFITTED, Folds, refitted_folds
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import leave_one_out
 from randkern.tabular.search import RELEARNING_EVALUATIONS, Trial
@@ -42,8 +42,8 @@ class Refit:
 
 def refitting_seconds(n: int, n_columns: int, k: int) -> float:
     """Return the work of learning a kernel again without each fold of n rows."""
-    seconds = evaluation_seconds(n - n // MOST_REFITTED, n_columns, k)
-    return MOST_REFITTED * RELEARNING_EVALUATIONS * seconds
+    seconds = evaluation_seconds(n - n // MAX_REFITTED, n_columns, k)
+    return MAX_REFITTED * RELEARNING_EVALUATIONS * seconds
 
 
 def is_refitted(learning: Learning) -> bool:

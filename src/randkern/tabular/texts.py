@@ -20,9 +20,9 @@ from randkern.data.columns import is_free_text
 from randkern.tabular.folds import Folds
 
 # Hashed n-grams, up to one or two words; those of a single row are left out.
-_N_HASHED, _MOST_WORDS, _LEAST_ROWS = 2**18, (1, 2), 2
+_N_HASHED, _MAX_WORDS, _MIN_ROWS = 2**18, (1, 2), 2
 # Penalties of linear models of rows of length 1, chosen on at most so many rows.
-_ALPHAS, _MOST_COMPARED = (0.1, 1.0, 10.0), 5000
+_ALPHAS, _MAX_COMPARED = (0.1, 1.0, 10.0), 5000
 _FOLDS = 10
 # Names of dtypes of categories, of pandas and of polars.
 _CATEGORIES = ("category", "categorical", "enum")
@@ -128,7 +128,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         self._ridges: list[Ridge] = []
         for name in self.columns:
             tried = []
-            for most_words in _MOST_WORDS:
+            for most_words in _MAX_WORDS:
                 words = Words.of(X[name], most_words)
                 Z = words.weighted(X[name])
                 tried.append((*_best_penalty(Z, Y, sample_weight, splits), words, Z))
@@ -217,7 +217,7 @@ class Words:
         """Return those that several rows have, or else one."""
         counts = _hashed(column, most_words)
         n_rows = np.bincount(counts.indices, minlength=1)
-        kept = np.flatnonzero(n_rows >= _LEAST_ROWS)
+        kept = np.flatnonzero(n_rows >= _MIN_ROWS)
         if not len(kept):
             kept = np.array([n_rows.argmax()])
         tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
@@ -272,7 +272,7 @@ def _best_penalty(
 ) -> tuple[float, float]:
     """Return the smallest squared error of rows left out, and its penalty."""
     some = [
-        (known[:_MOST_COMPARED], held[: _MOST_COMPARED // len(splits)])
+        (known[:_MAX_COMPARED], held[: _MAX_COMPARED // len(splits)])
         for known, held in splits
     ]
     out = np.concatenate([held for _, held in some])
