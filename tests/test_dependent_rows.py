@@ -67,7 +67,14 @@ def test_gradient_of_the_loss_of_folds(folds, labels):
         loss = objectives.log_loss
     goal = objectives.LeaveOneOut(
         rk.Matern(1.5, np.ones(3)),
-        *(X, codes, WEIGHT, np.arange(3), lambda: True, loss, 0.3, folds),
+        X,
+        codes,
+        WEIGHT,
+        np.arange(3),
+        lambda: True,
+        loss,
+        0.3,
+        folds,
     )
     theta = goal.start(0.1)
     _, gradient = goal(theta)

@@ -313,7 +313,7 @@ def test_values_that_were_not_there_and_missing_ones():
     encoded = encoder.transform(new)
     assert not encoded[0].any()
     assert (encoded[1:] != 0).sum(axis=1).tolist() == [1, 1]
-    with pytest.raises(ValueError, match=r"column 'b' held numbers .* row 0 holds"):
+    with pytest.raises(ValueError, match=r"column 'b' was numeric .* row 0 holds"):
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
 
 
@@ -1257,11 +1257,12 @@ def test_parts_that_are_alike_share_their_weight():
 def test_descents_from_a_matrix_that_is_not_positive(monkeypatch):
     """A larger penalty is taken until there is an inverse."""
     X, Y = rows_and_targets(60)
+    inverse_of = objectives._centred_inverse
 
     def inverse_of_some(gram, penalty):
         if penalty[0] < 1e-2:
             raise np.linalg.LinAlgError
-        return inverse(gram, penalty)
+        return inverse_of(gram, penalty)
 
     monkeypatch.setattr(objectives, "_centred_inverse", inverse_of_some)
     goal = objectives.LeaveOneOut(
@@ -1773,7 +1774,7 @@ def test_values_of_another_type_are_refused_if_none_is_known(known, given):
     )
     table = pd.DataFrame({"g": pd.Series([given] * 4).astype("category")})
     with pytest.raises(
-        ValueError, match=r"column 'g' held \w+ values when .* convert it"
+        ValueError, match=r"column 'g' had \w+ values when .* convert it"
     ):
         fitted.transform(table)
 

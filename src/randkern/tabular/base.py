@@ -9,15 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-)
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
+from randkern._sklearn import (
+    Interval,
+    StrOptions,
+    check_sample_weight,
+    num_samples,
+    safe_indexing,
+)
 from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
@@ -62,7 +64,7 @@ class Rows:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Rows:
-        X = _safe_indexing(self.X, rows)
+        X = safe_indexing(self.X, rows)
         folds = None if self.folds is None else self.folds.take(rows)
         y, weight = self.y[rows], self.weight[rows]
         return replace(self, X=X, y=y, weight=weight, folds=folds)
@@ -154,10 +156,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         is_first = self._candidates is None
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        n = _num_samples(X)
+        n = num_samples(X)
         weight = np.ones(n)
         if sample_weight is not None:
-            weight = _check_sample_weight(
+            weight = check_sample_weight(
                 sample_weight, np.empty((n, 1)), ensure_non_negative=True
             )
             if not weight.any():

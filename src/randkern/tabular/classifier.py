@@ -229,7 +229,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts = [part.trial for _, part in chosen[: len(members)]]
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
-            *(members, held_out),
+            members,
+            held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
@@ -500,11 +501,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
         def judge(at: int) -> Part:
             stage.work.charge(seconds)
             part = Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
-            given = trial.kernel, _strength(part), encoded
+            C = _strength(part)
             if encoded.folds is not None:
-                P = refitted(*given, part.P)[out]
+                P = refitted(trial.kernel, C, encoded, part.P)[out]
             else:
-                P = all_left_out(*given, gram, part.P)
+                P = all_left_out(trial.kernel, C, encoded, gram, part.P)
             return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
 
         return _descended(

@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
-from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from randkern._extras import import_extra
 from randkern._fitting import all_or_nothing
+from randkern._sklearn import (
+    StrOptions,
+    check_feature_names_in,
+    check_sample_weight,
+    safe_indexing,
+)
 from randkern._validation import (
     check_categories,
     check_column_order,
@@ -125,7 +124,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             drawn = np.random.default_rng(0).choice(n, _MAX_FITTED, replace=False)
             rows = rows[np.sort(drawn)]
         if sample_weight is not None or n > _MAX_FITTED:
-            X = _safe_indexing(X, rows)
+            X = safe_indexing(X, rows)
         if is_table(X):
             columns = enumerate(X[name] for name in X.columns)
             categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
@@ -294,8 +293,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
             if types != known_types:
                 raise ValueError(
-                    f"column {name!r} held {known_types} values when the encoder was "
-                    f"fitted, but {types} values here; convert it."
+                    f"column {name!r} had {known_types} values when the encoder was "
+                    f"fitted, but has {types} values now; convert it."
                 )
             rare = None if rare_of is None else rare_of[at]
             if rare is None or len(rare) < len(known):  # else, the column is ignored
@@ -314,7 +313,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
         """
         check_is_fitted(self)
-        names = _check_feature_names_in(self, input_features)
+        names = check_feature_names_in(self, input_features)
         n_missing = len(self._missing)
         out = [names[j] for j in self.columns_]
         for at in range(len(self._varying), len(self._varying) + n_missing):
@@ -399,8 +398,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if is_numeric(days):
                 return days.to_numpy()
             raise ValueError(
-                f"column {name!r} held numbers when the encoder was fitted, but "
-                f"{no_numbers(column)} here; mend or empty it."
+                f"column {name!r} was numeric when the encoder was fitted, but "
+                f"{no_numbers(column)}; fix or clear this value."
             )
         values = numbers_of(column)
         check_not_infinite(name, values)
@@ -460,7 +459,7 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     """Return row indices, repeated by their weights."""
-    weight = _check_sample_weight(
+    weight = check_sample_weight(
         sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
     )
     if not weight.any():

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import _check_y
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
@@ -292,7 +291,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
         try:
-            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
             y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
@@ -332,7 +331,9 @@ class TabularRegressor(RegressorMixin, Tabular):
                 whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
             rows.take(fitted).normalised(),
-            *(how, last, len(fitted)),
+            how,
+            last,
+            len(fitted),
             held_out=(seed, n - len(fitted), len(fitted)),
             apart=rows.take(apart[:JUDGED_ROWS]),
             whole=whole,

@@ -9,10 +9,9 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
@@ -93,7 +92,7 @@ class Learning:
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
                 )
-        sample = _safe_indexing(table.X, searched)
+        sample = safe_indexing(table.X, searched)
         codes = {name: each.transform(sample) for name, each in encoders.items()}
         learning = cls(table, order, searched, encoders, codes, counts, loss, work)
         for encoder in encoders.values():
@@ -122,10 +121,10 @@ class Learning:
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
-        self._charge_encoding(encoder, _num_samples(X))
+        self._charge_encoding(encoder, num_samples(X))
         parts = [
-            trial.turned(encoder.transform(_safe_indexing(X, rows)))
-            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
+            trial.turned(encoder.transform(safe_indexing(X, rows)))
+            for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -247,7 +246,13 @@ def relearned(
     search = KernelSearch(
         {trial.numbers: codes},
         {trial.numbers: blocks},
-        *(Y, weight, stage, root_stream(0), lambda _: False, loss, folds),
+        Y,
+        weight,
+        stage,
+        root_stream(0),
+        lambda _: False,
+        loss,
+        folds,
     )
     found = search.again(trial, positions)
     return None if stage.over else found

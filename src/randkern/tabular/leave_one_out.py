@@ -111,7 +111,10 @@ def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
     gram.flat[:: len(gram) + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+        raise np.linalg.LinAlgError(
+            "the Gram matrix plus its penalty is not positive definite in floating "
+            "point."
+        )
     return factor
 
 

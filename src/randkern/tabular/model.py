@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
+from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
@@ -95,7 +94,7 @@ class Table:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
         folds = None if self.folds is None else self.folds.take(rows)
-        X = _safe_indexing(self.X, rows)
+        X = safe_indexing(self.X, rows)
         return Table(X, self.Y[rows], self.weight[rows], labels, folds)
 
 
@@ -277,7 +276,11 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
         fold_dual[S, fold] = 0.0
         fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
     return ExactRidge(
-        *(kernel, alpha, X, dual, intercept),
+        kernel,
+        alpha,
+        X,
+        dual,
+        intercept,
         judged=np.arange(n),
         residuals=residuals,
         folds=folds,
@@ -492,9 +495,9 @@ class TabularModel:
     def blocks_of(self, X: Any) -> Iterator[Any]:
         """Yield blocks of rows that are small when encoded."""
         width = max(len(member.encoder.columns_) for member in self.members)
-        n = max(_num_samples(X), 1)  # a table without rows is refused by the encoder
+        n = max(num_samples(X), 1)  # a table without rows is refused by the encoder
         for rows in row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width)):
-            yield _safe_indexing(X, rows)
+            yield safe_indexing(X, rows)
 
     def _predicted(self, X: Any) -> np.ndarray:
         parts = [member.weight * member.predict(X) for member in self.members]
