@@ -105,14 +105,14 @@ _INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
-    The kernels are those of :class:`TabularRegressor`, learned by the leave-one-out log
-    loss of least squares on labels coded as ±1, divided by a temperature; with more
-    than 2,500 rows (at most 10,000 are searched) each step uses different rows. With
-    fewer, one kernel has a single lengthscale for all columns. Logistic regression is
-    also fitted with the best few kernels, each plus a constant, with a penalty chosen
-    by the leave-one-out log loss, approximated by one Newton step. The model is the
-    weighted mean of the probabilities of these fits with the smallest log loss, with a
-    temperature.
+    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1;
+    with more than 2,500 rows (at most 10,000 are searched) by the leave-one-out log
+    loss of least squares, divided by a temperature, on different rows in each step.
+    Logistic regression is also fitted with the best few kernels, each plus a constant.
+    The model is the weighted mean of the probabilities of these fits with the smallest
+    log loss, with a temperature. Up to some 1,000 rows, as the budget allows, this is
+    the loss of kernels that are learned again without each of five folds, on the rows
+    of the fold; else the leave-one-out log loss, approximated by one Newton step.
 
     Parameters
     ----------

@@ -95,11 +95,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
     rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
     (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
-    one lengthscale per column are learned together with the penalty, by the closed-form
-    gradient of the leave-one-out error; so are lengthscales along the directions in
-    which the best of these fits varies (a full metric), if they are better on rows that
-    they were not learned from. The best kernel is fitted to all rows, or the weighted
-    mean of the best few if its leave-one-out error is smaller.
+    one lengthscale per column, or one for all, are learned together with the penalty,
+    by the closed-form gradient of their evidence, and from more rows of the
+    leave-one-out error; so are lengthscales along the directions in which the best of
+    these fits varies (a full metric), if they are better on rows that they were not
+    learned from. The best kernel is fitted to all rows, or the weighted mean of the
+    best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
+    budget allows, these errors are those of kernels that are learned again without
+    each of five folds.
 
     Parameters
     ----------
@@ -547,10 +550,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows), from closed-form fits without each fold: with exchangeable rows, a fixed
         kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
         − √(2/n), and near `coverage` in practice. As the kernel is learned from the
-        same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
-        number of lengthscales and penalties; up to 600 rows, by their ratio in five
-        folds whose kernels are learned without the fold, if that is larger. For p >
-        0.8n deviations from the mean replace them. For more rows, intervals are
+        same n rows, residuals are those of kernels that are learned again without the
+        fold, up to some 1,000 rows; else they are multiplied by √((n + p)/(n − p)),
+        where p is the number of lengthscales and penalties, and for p > 0.8n deviations
+        from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
         1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
         jackknife, with asymptotically correct coverage for stable fits), otherwise
