@@ -15,7 +15,7 @@ _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 _MAX_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
 # Words of a typical free text.
-_LEAST_WORDS = 3
+_MIN_WORDS = 3
 # If all of more than this many categories are numbers except for one text, in at most
 # this share of the rows, the column is numeric with a placeholder such as "?"; several
 # such texts are codes such as "V57".
@@ -96,7 +96,7 @@ def is_free_text(values: np.ndarray) -> bool:
         _FEW_CATEGORIES, n_present / _ROWS_PER_CATEGORY
     ):
         return False
-    return float(np.median([len(text.split()) for text in texts])) >= _LEAST_WORDS
+    return float(np.median([len(text.split()) for text in texts])) >= _MIN_WORDS
 
 
 def n_free_texts(name: Any, values: np.ndarray) -> int:

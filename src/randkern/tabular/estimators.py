@@ -325,11 +325,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         whole, folds = None, rows.folds
         if folds is not None:
-            order = np.random.default_rng(seed).permutation(n)
-            if folds.is_forward and n_apart > JUDGED_ROWS:  # too many: the latest
-                _, order = divided(order, folds, max(n - n_apart, n // 2))
+            order, most = np.random.default_rng(seed).permutation(n), n
+            if n_apart > JUDGED_ROWS:  # rows are too many
+                most = n - n_apart
+                if folds.is_forward:
+                    _, order = divided(order, folds, max(most, n // 2))
             fitted, apart = divided(order, folds, JUDGED_ROWS)
-            fitted = fitted[: n - n_apart]
+            fitted = fitted[:most]
             if folds.is_forward:
                 whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
