@@ -42,17 +42,20 @@ from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
     FIRST_ROWS,
+    MIDDLE_ROWS,
     Stage,
     Units,
     bounds,
+    evident_columns,
     learning_rows,
+    log_prior,
     maximise,
+    middle_rows,
     most_learning_rows,
     places,
     starting_points,
     uniform_sample,
     warn_of_a_constant,
-    with_priors,
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import GramFactor
@@ -583,7 +586,10 @@ class GaussianProcess(FeatureModel):
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling, signed)
+        evident = None
+        if "noise" in names and any("lengthscale[" in name for name in names):
+            evident = evident_columns(sample)
+        starts = starting_points(names, theta, level, rescaling, signed, evident)
         limits = bounds(
             names, theta, starts[0], square, spread, self._scale_range, given, signed
         )
@@ -594,21 +600,34 @@ class GaussianProcess(FeatureModel):
         are_signed = np.array([name in signed for name in names])
         units = Units(are_signed, square**0.5 or 1.0)
 
+        prior = log_prior(names, self.priors, signed)
+
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
-            objective = with_priors(evidence, names, self.priors, signed)
-            rescaled = units.change(partial(evidence.rescaled, rescaling, low, high))
+
+            def objective(theta: np.ndarray, gradient: bool = True) -> Any:
+                (value, slope), (log, pull) = evidence(theta, gradient), prior(theta)
+                return value + log, slope + pull
+
+            def rescaled(entries: np.ndarray) -> tuple[np.ndarray, float]:
+                theta = units.theta(entries)
+                theta, value = evidence.rescaled(rescaling, low, high, theta)
+                return units.of(theta), value + prior(theta)[0]
+
             return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
         plan = self._learning_plan
-        sampled = full = stage(sample, plan, False)
-        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
         has_lengthscales = any("lengthscale" in name for name in names)
+        stages = [stage(sample, plan, False)]
+        if plan is not None and sample.n_rows > MIDDLE_ROWS[0]:
+            size = middle_rows(sample.n_rows)
+            some = uniform_sample(sample, size, stream.child("middle"))
+            stages.insert(0, stage(some, plan, True))
+        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
         if few is not sample or (plan is not None and has_lengthscales):
-            sampled = stage(few, None if has_lengthscales else plan, True)
+            stages.insert(0, stage(few, None if has_lengthscales else plan, True))
         entries = maximise(
-            sampled,
-            full,
+            stages,
             names,
             [units.of(start) for start in starts],
             list(zip(units.of(low), units.of(high), strict=True)),
