@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import glob
 import io
 import math
@@ -163,11 +164,39 @@ def check_writable(folder: str | os.PathLike[str], n_bytes: int = 0) -> None:
 # Raised by zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops when
 # the content does not match its description.
 READING_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
-    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
-    *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
-    *(ValueError, TokenError),
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    TokenError,
 )
+
+
+def shortage(error: BaseException) -> str:
+    """Return what to do if memory, permission or the disk prevented reading.
+
+    Empty if the content of the file is wrong.
+    """
+    if isinstance(error, MemoryError | PermissionError):
+        return "free some memory, or make the file readable"
+    # Positions outside a damaged archive have no number, or that of a wrong argument.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return "wait until its disk or network can be reached"
+    return ""
+
 
 _CHUNK = 2**20
 _ENCRYPTED = 0x1
@@ -310,7 +339,7 @@ def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
     declared = math.prod(shape) * dtype.itemsize
     if stream.tell() + declared != info.file_size:
         raise ValueError(
-            f"the array in its member {info.filename} is of shape {shape} and type "
+            f"the array in its member {info.filename} has shape {shape} and type "
             f"{dtype}, {declared:,} bytes, but {info.file_size - stream.tell():,} "
             "bytes follow"
         )

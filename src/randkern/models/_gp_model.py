@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
@@ -41,20 +41,16 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
-    FIRST_ROWS,
-    MIDDLE_ROWS,
     Stage,
     Units,
     bounds,
-    evident_columns,
     learning_rows,
     log_prior,
     maximise,
-    middle_rows,
     most_learning_rows,
     places,
+    rows_of_stages,
     starting_points,
-    uniform_sample,
     warn_of_a_constant,
 )
 from randkern.models.callbacks import FitReport
@@ -202,7 +198,7 @@ class Reach:
     def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
-        return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return a lower bound of the variance: k(x, x) far from all rows."""
@@ -289,7 +285,7 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
-    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    widths = [term.exact_width(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
     generator = stream.child("weights").generator()
@@ -300,8 +296,8 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
 # The largest and smallest number of rows for learning with Laplace's approximation;
 # between them, as many as this number of operations allows, of order n³ per column of
 # targets.
-_MOST_LAPLACE_ROWS = 1000
-_LEAST_LAPLACE_ROWS = 300
+_MAX_LAPLACE_ROWS = 1000
+_MIN_LAPLACE_ROWS = 300
 _LAPLACE_OPERATIONS = 1e9
 
 
@@ -318,6 +314,7 @@ class GaussianProcess(FeatureModel):
     }
 
     _needs_sums_alone: ClassVar[bool] = True
+    _chooses_kernel = True
     # Rows whose exact likelihood is maximised in fits on landmarks.
     _most_exact_rows: ClassVar[int] = 1000
     # Largest factor by which learning may change a scale: log odds, and log rates, with
@@ -388,7 +385,7 @@ class GaussianProcess(FeatureModel):
         plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
         if self._is_laplace:
             affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
-            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
+            most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
             check_laplace_memory(plan, rows, min(n, most), limit, joined)
         else:
             learned = 0
@@ -404,11 +401,13 @@ class GaussianProcess(FeatureModel):
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
-        """Choose landmarks for the learned kernel, if there are any."""
+        """Choose landmarks for the learned kernel, or check its random features."""
         self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
-        elif self.plan_ is not None and self.far_variance == "prior":
+            return
+        self._check_features(X, sample_weight, stream)
+        if self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
@@ -423,7 +422,9 @@ class GaussianProcess(FeatureModel):
         if self.plan_ is None and not self._is_laplace:
             return self.kernel_._diag(X)
         if self.plan_ is None or self._has_landmarks:
-            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+            return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
+                0.0
+            )
         if self._reach is None:
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
@@ -494,8 +495,8 @@ class GaussianProcess(FeatureModel):
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
-        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
-        variances = ops.zeros((X.shape[0], k), X)
+        means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
             Z = self._features_of(part)
@@ -586,10 +587,7 @@ class GaussianProcess(FeatureModel):
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        evident = None
-        if "noise" in names and any("lengthscale[" in name for name in names):
-            evident = evident_columns(sample)
-        starts = starting_points(names, theta, level, rescaling, signed, evident)
+        starts = starting_points(names, theta, level, rescaling, signed, sample)
         limits = bounds(
             names, theta, starts[0], square, spread, self._scale_range, given, signed
         )
@@ -597,9 +595,7 @@ class GaussianProcess(FeatureModel):
         if np.all(low == high):
             return theta.clip(low, high)
 
-        are_signed = np.array([name in signed for name in names])
-        units = Units(are_signed, square**0.5 or 1.0)
-
+        units = Units(np.isin(names, signed), square**0.5 or 1.0)
         prior = log_prior(names, self.priors, signed)
 
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
@@ -616,16 +612,9 @@ class GaussianProcess(FeatureModel):
 
             return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
-        plan = self._learning_plan
         has_lengthscales = any("lengthscale" in name for name in names)
-        stages = [stage(sample, plan, False)]
-        if plan is not None and sample.n_rows > MIDDLE_ROWS[0]:
-            size = middle_rows(sample.n_rows)
-            some = uniform_sample(sample, size, stream.child("middle"))
-            stages.insert(0, stage(some, plan, True))
-        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
-        if few is not sample or (plan is not None and has_lengthscales):
-            stages.insert(0, stage(few, None if has_lengthscales else plan, True))
+        parts = rows_of_stages(sample, self._learning_plan, has_lengthscales, stream)
+        stages = [stage(*part, part is not parts[-1]) for part in parts]
         entries = maximise(
             stages,
             names,

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -169,17 +169,19 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Notes
     -----
     Learning starts from the given lengthscales, and from a quarter and four times
-    these, with the scale and noise that suit the targets, in any unit. L-BFGS-B
-    maximises the exact likelihood of 300 rows from each. The ends and the starts are
-    then compared by the likelihood of all rows, each at its best scale and noise (from
-    one eigendecomposition), and L-BFGS-B continues from the best, so that the result is
-    no less likely than any of them, nor than a constant. There it stops when a step
-    gains less than 10⁻⁴ of log likelihood, or 2·10⁻⁵ per row if evaluations are
-    expensive, or after 6·10¹¹ operations and at least 10 evaluations. If evaluations
-    are expensive, it uses sums in single precision, if the noise is large enough for
-    them, and estimated gradients. A :class:`~sklearn.exceptions.ConvergenceWarning`
-    tells of an end on a bound, before a maximum, or at a process of negligible
-    variance.
+    these, with the scale and noise that suit the targets, in any unit. If there is one
+    lengthscale per column, the last start has a quarter of those of columns that
+    correlate with the targets, in value or in distance from the mean. L-BFGS-B
+    maximises the exact likelihood of 300 rows from each, and that of 500 to 1,000 rows
+    on features from the best. The ends and the starts are then compared by the
+    likelihood of all rows, each at its best scale and noise (from one
+    eigendecomposition), and L-BFGS-B continues from the best, so that the result is no
+    less likely than any of them, nor than a constant. There it stops when two steps
+    gain less than 10⁻⁴ of log likelihood, or 10⁻⁴ per row if evaluations are expensive,
+    or after 6·10¹¹ operations and at least 10 evaluations. If evaluations are
+    expensive, it uses sums in single precision, if the noise is large enough for them,
+    and estimated gradients. A :class:`~sklearn.exceptions.ConvergenceWarning` tells of
+    an end on a bound, before a maximum, or at a process of negligible variance.
 
     An evaluation of the likelihood with its gradient takes about 4nD² operations.
     Beyond 10¹¹ (n = 25,000 at D = 1,000, but never below 2,000 rows) the
@@ -340,7 +342,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         )
         limit, unit = self._memory_for(rows), rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
-        kernel = with_mean(self._given_kernel, self.mean, rows, drawn_from[0])
+        kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
         self._likelihood = likelihood_of(
@@ -383,7 +385,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._posterior = by_rows
         else:
             if self.correction == "fitc":
-                rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
+                rows = fitc_rows(
+                    rows.as_arrays(), self.kernel_, self._plan, self.noise_
+                )
                 unit = rows.survey().weight_unit
             sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
             self._posterior = FeaturePosterior.of(sums, self.noise_)
@@ -528,7 +532,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
-        out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
+        out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
         for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like
@@ -716,7 +720,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
             out._posterior = posterior.given(
-                *(Z, Y, weight, self.noise_), self._has_precisions
+                Z, Y, weight, self.noise_, self._has_precisions
             )
             out.coef_ = self._transposed(out._posterior.mean)
             if self._reach is not None:
@@ -725,7 +729,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
             out._posterior = posterior.given(
-                *(cross, own, Y, weight), self._has_precisions
+                cross, own, Y, weight, self._has_precisions
             )
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
             out.dual_coef_ = self._shaped(out._posterior.mean)
