@@ -156,8 +156,6 @@ MANY_CONSTANTS = {
     "randkern/study/selection.py",
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
-    "randkern_lab/papers/compositional_structure.py",
-    "randkern_lab/papers/fourier_svm.py",
 }
 
 
