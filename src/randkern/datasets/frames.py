@@ -358,7 +358,8 @@ def _typed_features(
             column = as_texts(column).astype("category")
         elif text not in form.text and not is_numeric(column):
             column = _read_texts(text, column, schema)
-        if text in form.text or _is_free_text(column):
+        is_text = column.dtype.kind == "O" and column.dtype.name != "category"
+        if text in form.text or (is_text and is_free_text(objects_of(column))):
             columns[text] = as_texts(column)
             schema.kinds[text] = "text"
             schema.missing_shares[text] = float(column.isna().mean())
@@ -379,11 +380,6 @@ def _typed_features(
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns), schema
-
-
-def _is_free_text(column: "pd.Series") -> bool:
-    is_text = column.dtype.kind == "O" and column.dtype.name != "category"
-    return is_text and is_free_text(objects_of(column))
 
 
 def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":
