@@ -12,9 +12,10 @@ import math
 import numbers
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from reprlib import repr as shortened
 from typing import Any
 
@@ -283,7 +284,7 @@ def check_readable(X: Any) -> None:
 
 
 @contextmanager
-def naming_cells(X: Any) -> Iterator[None]:
+def naming_cells(X: Any, name: str = "X") -> Iterator[None]:
     """Name the first entry of an object or string array that is not a number."""
     try:
         yield
@@ -299,22 +300,23 @@ def naming_cells(X: Any) -> Iterator[None]:
             except (TypeError, ValueError, OverflowError) as cause:
                 kind = TypeError if isinstance(cause, TypeError) else ValueError
                 raise kind(
-                    f"row {i} of column {j} of X holds {shortened(value)}, expected a "
-                    f"number: {cause}. Pass a dataframe if columns hold text."
+                    f"row {i} of column {j} of {name} holds {shortened(value)}, "
+                    f"expected a number: {cause}. Pass a dataframe if columns hold "
+                    "text."
                 ) from error
         raise
 
 
 class NotFiniteError(ValueError):
-    """An entry of X is missing or infinite; `row` is the number of its row."""
+    """An entry of an array is missing or infinite; `row` is the number of its row."""
 
     row: int
 
 
-def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
+def check_finite(X: Any, names: Sequence[Any] | None, name: str) -> None:
     """Raise for missing and infinite numbers, naming the position of the first."""
     try:
-        assert_all_finite(X, input_name="X")
+        assert_all_finite(X, input_name=name)
     except ValueError as error:
         if sp.issparse(X):
             entries = X.tocoo()
@@ -615,78 +617,43 @@ def check_column_order(estimator: Any, X: Any, *, reset: bool) -> None:
     )
 
 
-def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
+def validate_rows(
+    estimator: Any, X: Any, *, reset: bool, own_dtype: bool = False, sparse: bool = True
+) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
-    Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
-    and stores the encoder of a table's categories as ``table_encoder_``.
+    Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``, and stores
+    the encoder of a table's categories as ``table_encoder_``. With `own_dtype` integers
+    and booleans stay such, and tables must hold numbers.
     """
     check_readable(X)
     X = read_tensor(X)
-    names = None
+    if is_device_array(X) and not get_tags(estimator).array_api_support:
+        raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
     check_column_order(estimator, X, reset=reset)
+    names = None
     if is_table(X):
         column_names(X)  # raises for names that are there twice
-        if reset:
-            learned = TableEncoder.of(X)
-            estimator.table_encoder_ = learned if learned.encoded else None
-        encoder = getattr(estimator, "table_encoder_", None)
-        if encoder is not None:
-            validate_data(estimator, X, reset=reset, skip_check_array=True)
-            X = check_array(encoder.transform(X), ensure_all_finite=False)
-            check_finite(X, encoder.names)
-            return X
         names = list(X.columns)
-        check_numeric(X, _CHANGED)
-        X = without_sparse_columns(X)
-    elif reset:
-        estimator.table_encoder_ = None
-    elif getattr(estimator, "table_encoder_", None) is not None:
+    encoder = None
+    if not own_dtype:
+        if reset:
+            learned = None if names is None else TableEncoder.of(X)
+            estimator.table_encoder_ = learned if learned and learned.encoded else None
+        encoder = getattr(estimator, "table_encoder_", None)
+    if encoder is not None and names is None:
         raise ValueError(
             f"{type(estimator).__name__} was fitted on a dataframe with text "
             f"columns; expected a dataframe, got {type(X).__name__}."
         )
-    if is_device_array(X):
-        if not get_tags(estimator).array_api_support:
-            raise TypeError(
-                f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}"
-            )
-        return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    with naming_cells(X):
-        X = validate_data(
-            *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
-        )
-    check_finite(X, names)
-    return canonical(X)
-
-
-def validate_numbers(
-    estimator: Any, X: Any, *, reset: bool, sparse: bool = False
-) -> Any:
-    """Return rows in their own numeric dtype, as an array or (`sparse`) CSR.
-
-    Sets or compares the attributes as `validate_rows` does; tables must be numeric.
-    """
-    check_readable(X)
-    X, names = read_tensor(X), None
-    check_column_order(estimator, X, reset=reset)
-    if is_table(X):
-        column_names(X)
-        check_numeric(X, ", expected numbers")
-        names = list(X.columns)
+    check = partial(validate_data, estimator, reset=reset)
+    if encoder is not None:
+        check(X, skip_check_array=True)
+        return _finite_rows(encoder.transform(X), check_array, names=names)
+    if names is not None:
+        check_numeric(X, ", expected numbers" if own_dtype else _CHANGED)
         X = without_sparse_columns(X, dense=not sparse)
-    accepted = "csr" if sparse else False
-    options: dict[str, Any] = {"accept_sparse": accepted, "dtype": "numeric"}
-    with naming_cells(X):
-        X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
-    if X.dtype == np.longdouble:
-        with np.errstate(over="ignore"):  # overflows become infinite
-            X = X.astype(np.float64)
-    check_finite(X, names)
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported, got {X.dtype}.")
-    return canonical(X)
+    return _finite_rows(X, check, names=names, own_dtype=own_dtype, sparse=sparse)
 
 
 def check_kernel_rows(
@@ -697,27 +664,26 @@ def check_kernel_rows(
     With `tensors`, tensors are accepted. The third value is the encoder of the
     categories of a dataframe.
     """
-    encoder = None
     check_readable(X)
     refuse_dask(Y, "Y")
     check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
+    encoder, names = None, None
     if is_table(X):
-        encoder = TableEncoder.of(X)
+        encoder, names = TableEncoder.of(X), list(X.columns)
         if Y is not None:
             if not is_table(Y):
                 raise ValueError(
                     f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
                 )
-            if list(Y.columns) != list(X.columns):
+            if list(Y.columns) != names:
                 raise ValueError(
-                    f"X has the columns {list(X.columns)}, but Y has "
-                    f"{list(Y.columns)}; they must be the same, in the same order."
+                    f"X has the columns {names}, but Y has {list(Y.columns)}; they "
+                    "must be the same, in the same order."
                 )
             # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
-    options: dict[str, Any] = {"dtype": list(_floats_of(X))}
     if is_device_array(X):
         if not tensors:
             raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
@@ -726,17 +692,14 @@ def check_kernel_rows(
             raise ValueError(
                 f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
             )
-    else:
-        options |= {"accept_sparse": "csr", "order": "C"}
-        if is_tensor(Y):
-            raise ValueError(
-                f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
-            )
-    with naming_cells(X):
-        X = canonical(check_array(X, input_name="X", **options))
+    elif is_tensor(Y):
+        raise ValueError(
+            f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
+        )
+    X = _finite_rows(X, partial(check_array, input_name="X"), names=names)
     if Y is None:
         return X, None, encoder
-    Y = canonical(check_array(Y, input_name="Y", **options))
+    Y = _finite_rows(Y, partial(check_array, input_name="Y"), name="Y", names=names)
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns but Y has {Y.shape[1]}: a kernel compares "
@@ -748,7 +711,40 @@ def check_kernel_rows(
     return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
 
 
-def canonical(X: Rows) -> Rows:
+def _finite_rows(
+    X: Any,
+    check: Callable[..., Any],
+    *,
+    name: str = "X",
+    names: Sequence[Any] | None = None,
+    own_dtype: bool = False,
+    sparse: bool = True,
+) -> Rows:
+    """Return finite rows, a float array, tensor or canonical CSR matrix.
+
+    `check` is scikit-learn's `check_array`, or `validate_data` of an estimator; `name`
+    and `names`, of the columns, are for errors.
+    """
+    if is_device_array(X):
+        return check(X, dtype=list(tensor_floats()))
+    with naming_cells(X, name):
+        X = check(
+            X,
+            accept_sparse="csr" if sparse else False,
+            dtype="numeric" if own_dtype else list(FLOATS),
+            order=None if own_dtype else "C",
+            ensure_all_finite=False,
+        )
+    if X.dtype == np.longdouble:
+        with np.errstate(over="ignore"):  # overflows become infinite
+            X = X.astype(np.float64)
+    check_finite(X, names, name)
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got {X.dtype}.")
+    return canonical(X, name)
+
+
+def canonical(X: Rows, name: str = "X") -> Rows:
     """Return rows whose entries, if CSR, are sorted and without duplicates.
 
     Duplicates are summed. The matrix that was passed is not changed.
@@ -758,8 +754,8 @@ def canonical(X: Rows) -> Rows:
         X.sum_duplicates()
         if X.dtype.kind == "f" and not np.isfinite(X.data).all():
             raise ValueError(
-                "Input X contains infinity: entries that are there more than once "
-                f"add up to more than {X.dtype} holds; scale X down."
+                f"Input {name} contains infinity: duplicate entries overflow "
+                f"{X.dtype}; scale {name} down."
             )
     return X
 
