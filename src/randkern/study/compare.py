@@ -42,11 +42,11 @@ def compare(
     with the seeds 0, 1, ..., `n_seeds` − 1; the split and the hyperparameters are the
     same for all. By default one penalty `alpha` is chosen per kernel. More features
     than a linear kernel has columns, and fits that would exceed `memory_limit`, are
-    recorded as skipped; so are fits that, by their operations and the pace of the fit
-    before, would end after `time_limit` seconds. All kernels are measured with few
-    features before any is with more, and exact ones come last. Before a kernel is
-    timed, its models are fitted once on a few rows, so that no record includes
-    compilation.
+    recorded as skipped; so are fits, except for the first, that by their operations and
+    the pace of the fit before would end after `time_limit` seconds. All kernels are
+    measured with few features before any is with more, and exact ones come last. Before
+    a kernel is timed, its models are fitted once on a few rows, so that no record
+    includes compilation.
 
     Of the results, which are JSON-compatible, ``selection`` has the trials by kernel,
     ``baselines`` scores and times of the most frequent class, or the mean, and of a
@@ -110,7 +110,7 @@ def _measure_all(
     chosen: dict[str, Selection] = {}
     for choice in choices:
         fits.step(f"{choice.label}: choosing hyperparameters")
-        if deadline.is_over():
+        if deadline.is_over() and chosen:
             continue
         X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
         found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
@@ -197,6 +197,8 @@ def _measure(
     note: dict[str, Any] = {"kernel": label, "n_components": size}
     operations = _operations(len(fits.data.X_train), size)
     reason = deadline.reason_to_skip(operations)
+    if not fits.records:  # one fit is never skipped, so that there is a model to save
+        reason = None
     if found is None or reason is not None:
         fits.skip(note, reason or "the time limit was over before it was its turn")
         return
