@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._validation import (
-    cell,
-    check_not_infinite,
-    is_numeric,
-    is_time,
-    no_numbers,
-    objects_of,
-    rows_of_text,
-)
+from randkern._tables import is_numeric, is_time, no_numbers, objects_of
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
-from randkern._validation import is_time
+from randkern._tables import is_time
 from randkern.datasets.files import guess_content, open_data
 from randkern.datasets.schema import TableFormat, as_texts
 from randkern.exceptions import DataFileError

@@ -19,7 +19,8 @@ from sklearn.utils.validation import (
 )
 
 from randkern._random import Stream
-from randkern._validation import check_given, count_missing
+from randkern._tables import count_missing
+from randkern._validation import check_given
 from randkern._warnings import ignoring
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
