@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import assert_all_finite
-from sklearn.utils._missing import is_pandas_na, is_scalar_nan
+
+from randkern._sklearn import is_pandas_na, is_scalar_nan
 
 
 def is_missing(value: Any) -> bool:

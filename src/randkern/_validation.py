@@ -16,9 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.utils import check_array, get_tags
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from randkern._cells import check_finite, naming_cells
+from randkern._sklearn import check_sample_weight
 from randkern._tables import (
     TableEncoder,
     check_column_order,
@@ -85,7 +86,7 @@ def check_readable(X: Any) -> None:
 
 FLOATS = (np.float64, np.float32)
 # Beyond this, no machine holds the features of a single row.
-MOST_COMPONENTS = 10**12
+MAX_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
@@ -118,9 +119,9 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
 def check_components(value: Any) -> int | tuple[int, ...]:
     """Return the number of features, or one number per term of a sum of kernels."""
     if np.ndim(value) != 1 or isinstance(value, (set, dict)):
-        return check_count("n_components", value, at_most=MOST_COMPONENTS)
+        return check_count("n_components", value, at_most=MAX_COMPONENTS)
     widths = tuple(check_count("every number in n_components", n) for n in value)
-    check_count("the sum of n_components", sum(widths), at_most=MOST_COMPONENTS)
+    check_count("the sum of n_components", sum(widths), at_most=MAX_COMPONENTS)
     return widths
 
 
@@ -153,7 +154,7 @@ def check_weights(
             # scikit-learn refuses weights that are all 0.
             n = X.shape[0]
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
-    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not math.isfinite(total):

@@ -19,7 +19,6 @@ import pickle
 import pydoc
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,6 +55,7 @@ from randkern._files import (
 from randkern._random import Stream
 from randkern._tables import TableEncoder
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
@@ -467,11 +467,10 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
                 "no module offers under that name; define it at the top of a module."
             )
     if unknown:
-        warnings.warn(
+        warn(
             "load will ask for trust in types of other packages: "
             f"load(path, trusted={unknown})",
             UserWarning,
-            stacklevel=4,
         )
 
 
@@ -511,12 +510,11 @@ def _checked_version(
             "is damaged."
         ) from error
     if newer:
-        warnings.warn(
+        warn(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
             ModelVersionWarning,
-            stacklevel=3,
         )
     return writer
 

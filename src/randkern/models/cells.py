@@ -246,7 +246,7 @@ class Cells:
     def predict(self, fitted: Rows, X: Rows) -> np.ndarray:
         """Return predictions (m, k) for rows X, from the rows of the fit."""
         ops = ops_of(X)
-        out = ops.zeros((X.shape[0], self.intercepts.shape[1]), X)
+        out = ops.float64_zeros((X.shape[0], self.intercepts.shape[1]), X)
         for block in row_blocks(X.shape[0], _PREDICTED_ROWS):
             scaled = scaled_rows(self.kernel, X[block], self.stream)
             for cell, members, weight in self.tree.cells(scaled):
@@ -299,16 +299,22 @@ def fit_cells(
     tree = CellTree.grow(scaled, cell_rows)
     ops, k = ops_of(rows.Y), rows.n_targets
     fits: dict[int, _CellFit] = {}
-    left_out = ops.zeros((rows.n_rows, k), rows.Y)
+    left_out = ops.float64_zeros((rows.n_rows, k), rows.Y)
     for cell, members, share in tree.cells(scaled):
-        _check_cell(len(members), k, len(alphas), limit)
+        n = len(members)
+        check_memory(
+            dual_search_bytes(n, k, len(alphas)) if len(alphas) > 1 else 16 * n**2,
+            limit,
+            f"the exact {n} x {n} Gram matrix of a cell in float64",
+            "Use fewer n_components, the rows of a cell",
+        )
         fits[cell] = fit = _fit_cell(
             kernel, rows.take(members), members, alphas, fit_intercept
         )
         left_out[members] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     ordered = [fits[cell] for cell in range(tree.n_cells)]
     sizes = np.array([len(fit.rows) for fit in ordered])
-    worst = max((fit.solution for fit in ordered), key=lambda found: found.residual)
+    worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
     cells = Cells(
         kernel,
         tree,
@@ -324,12 +330,6 @@ def fit_cells(
         solution=replace(worst, value=np.zeros((0, k))),
     )
     return cells, left_out
-
-
-def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> None:
-    needed = dual_search_bytes(n, k, n_alphas) if n_alphas > 1 else 16 * n**2
-    what = f"the exact {n} x {n} Gram matrix of a cell in float64"
-    check_memory(needed, limit, what, "Use fewer n_components, the rows of a cell")
 
 
 @dataclass(frozen=True)
