@@ -24,7 +24,7 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
@@ -61,7 +61,7 @@ _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MOST_HELD = 500, 4000
+_FEW_LANDMARKS, _MAX_HELD = 500, 4000
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -71,21 +71,21 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
-_LEAST_CHANCE = 1e-8
-_MOST_ROWS = 2000
+_MIN_CHANCE = 1e-8
+_MAX_ROWS = 2000
 _TOL = 1e-3
-_LEAST_ITER, _MAX_ITER = 40, 300
+_MIN_ITER, _MAX_ITER = 40, 300
 # Numbers of landmarks, number of entries of their features in between, and rough
 # numbers of passes of logistic regression: over them, and over an exact kernel.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 _LANDMARK_PASSES, _PASSES = 90, 120
 # Smallest weight of a part, and number of steps of the weights.
-_LEAST_WEIGHT = 0.05
+_MIN_WEIGHT = 0.05
 _BLEND_STEPS = 300
 # The share of the optimism of the learned numbers that the temperature allows for, as
 # their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
+_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
@@ -94,7 +94,7 @@ _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
-_LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
+_MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
 # Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
 _INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
@@ -227,7 +227,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             "the comparison of kernels", work.limit - last - work.spent, work.limit
         )
         adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
         stage = replace(stage, deadline=work.limit - last / 2)
         chosen = self._calibrated(judged, learning, stage, last)
         stage = work.stage("the last fit", work.limit)
@@ -235,7 +235,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts = [part.trial for _, part in chosen[: len(members)]]
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
-            *(members, held_out),
+            members,
+            held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
@@ -265,7 +266,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
-        n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
+        n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
         labels, weight = table.labels[rows], table.weight[rows]
         squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
@@ -350,9 +351,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             model = _logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
-            P[:] = _LEAST_CHANCE
+            P[:] = _MIN_CHANCE
             found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
+            P[:, model.classes_] = np.maximum(found, _MIN_CHANCE)
         return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
 
     def _set_temperature(
@@ -388,7 +389,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                     found = left_out(
                         trial.kernel, _strength(part), U, gram, labels, weight
                     )
-                    P[:] = _LEAST_CHANCE
+                    P[:] = _MIN_CHANCE
                     P[:, present] = found
             return replace(part, loss=_log_loss(P, labels, weight))
 
@@ -412,7 +413,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            seconds = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            seconds = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
@@ -431,9 +432,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 part = self._with_penalty_of_all(
                     part, encoded, learning, D, last, stage
                 )
-            left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _LEAST_ITER if D is None else _LANDMARK_PASSES
+            least = _MIN_ITER if D is None else _LANDMARK_PASSES
             max_iter = min(max(passes, least), _MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
@@ -494,7 +495,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             passes = _PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
-            if n <= _MOST_ROWS or last < seconds:
+            if n <= _MAX_ROWS or last < seconds:
                 return None, last
 
         def cost(D: int) -> float:
@@ -590,8 +591,8 @@ def left_out(
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - _LEAST_CHANCE)
+    P = np.clip(expit(F) if binary else softmax(F, axis=1), _MIN_CHANCE, None)
+    P = np.clip(P, None, 1 - _MIN_CHANCE)
     slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
     if binary:
         W = (P * (1 - P))[:, :, None]
@@ -641,7 +642,7 @@ def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
 
 def _n_held(n: int) -> int:
     """Return how many of n rows are held out from fits that choose penalties."""
-    return min(_MOST_HELD, n // 8)
+    return min(_MAX_HELD, n // 8)
 
 
 def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -659,7 +660,7 @@ def _affordable(
     their own number.
     """
     n, k = len(rows), n_classes if n_classes > 2 else 1
-    seconds = _LEAST_FIT_SHARE * work.limit
+    seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
@@ -722,7 +723,7 @@ def _blend_probabilities(
     handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
-    most: int = MOST_MEMBERS,
+    most: int = MAX_MEMBERS,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 
@@ -734,7 +735,7 @@ def _blend_probabilities(
     kept = np.arange(len(parts))
     while True:
         found = _mixture_weights(chances[kept], shares)
-        is_large = found >= _LEAST_WEIGHT
+        is_large = found >= _MIN_WEIGHT
         is_large[np.argsort(-found, kind="stable")[most:]] = False
         if is_large.all():
             break
@@ -744,7 +745,7 @@ def _blend_probabilities(
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MOST_OPTIMISM)
+    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
     return weights, temperature_of(logits, of_class, weight, optimism=optimism)
 
 

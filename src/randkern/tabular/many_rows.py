@@ -28,7 +28,7 @@ from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_s
 # The multiples of the penalty from which a fit of landmarks chooses.
 _MULTIPLES = np.logspace(-2, 2, 9)
 # Share of the time for what follows the last fit, and the least for that fit.
-_AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
+_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
 
 
 def fit_many(
@@ -70,7 +70,7 @@ def _fit_part(
 ) -> tuple[Any, int]:
     """Fit the exact kernel to some rows; return the fit and their number."""
     n_columns = learning.n_columns(trial)
-    left = max(stage.left, _LEAST_SHARE * stage.work.limit)
+    left = max(stage.left, _MIN_SHARE * stage.work.limit)
     m = min(factorised_rows(left / 3), len(table))
     seconds = exact_seconds(m, n_columns)
     if (allowed := stage.affordable(seconds)) < seconds:
@@ -92,13 +92,13 @@ def _fit_whole(
     """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
     n, n_columns = U.shape
     limit = stage.work.limit
-    left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
+    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
 
     def planned(left: float) -> tuple[str, int, int, float]:
         plan, D = plan_of(n, left)
         if plan == "factorise":  # after the Gram matrix
             spare = left - 2 * gram_seconds(n, n_columns)
-            plan, D = plan_of(n, max(spare, _LEAST_SHARE * limit))
+            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
         n_iter = iterations_within(n, left)
         if plan == "factorise":
             return plan, D, n_iter, exact_seconds(n, n_columns)

@@ -48,7 +48,9 @@ def _found(
 ) -> Dataset:
     """Load the files in a folder or in its sub-folder `name`; raise without any."""
     if not place.exists():
-        raise FileNotFoundError(f"the data folder {place} does not exist")
+        raise FileNotFoundError(
+            f"the data folder {place} does not exist; create it, or pass another one"
+        )
     for folder in (place, place / name):
         data = load(folder)
         if data is not None:
