@@ -145,7 +145,7 @@ def check_weights(
         return None
     weights: Any = read_tensor(sample_weight, "sample_weight")
     check_kind(weights, "sample_weight")
-    dtype = _floats_of(X)[0]
+    dtype = (tensor_floats() if is_device_array(X) else FLOATS)[0]
     if is_tensor(X) and isinstance(weights, (list, tuple)):
         weights = X.new_tensor(weights, dtype=dtype)
     if of_block:
@@ -219,11 +219,6 @@ def read_tensor(array: Any, name: str = "X") -> Any:
         return array
     half = array.is_floating_point() and array.dtype.itemsize < 4
     return (array.double() if half else array).numpy(force=True)
-
-
-def _floats_of(X: Any) -> tuple[Any, ...]:
-    """Return the supported dtypes for rows like X."""
-    return tensor_floats() if is_device_array(X) else FLOATS
 
 
 def is_dask_collection(X: Any) -> bool:
