@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
@@ -18,18 +15,26 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic, KernelRidgeClassifier
+from randkern.kernels import Kernel
+from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.folds import divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
-    positive_inverse,
+)
+from randkern.tabular.logistic import (
+    MAX_ITER,
+    MIN_CHANCE,
+    all_left_out,
+    logistic,
+    refitted,
+    with_constant,
 )
 from randkern.tabular.model import (
     MEMORY_LIMIT,
@@ -71,10 +76,8 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
-_MIN_CHANCE = 1e-8
 _MAX_ROWS = 2000
-_TOL = 1e-3
-_MIN_ITER, _MAX_ITER = 40, 300
+_MIN_ITER = 40
 # Numbers of landmarks, number of entries of their features in between, and rough
 # numbers of passes of logistic regression: over them, and over an exact kernel.
 _LANDMARKS = (500, 4000)
@@ -133,6 +136,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -181,7 +188,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
     ) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
@@ -193,21 +205,20 @@ class TabularClassifier(ClassifierMixin, Tabular):
         sample_weight : array of shape (n,), optional
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
+        groups, time : array of shape (n,), optional
+            The group, or the time, of each row, see :meth:`TabularRegressor.fit`. The
+            probabilities are calibrated on new groups, or on later rows.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
-        self.classes_, labels = np.unique(rows.y, return_inverse=True)
-        k = len(self.classes_)
-        if k < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_.tolist()[0]!r}."
-            )
+        labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
         rows = rows.merged(work).normalised()
@@ -215,7 +226,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         Y = Y[:, 1:] if k == 2 else Y
         many = len(Y) > _FEATURE_ROWS
         last = _LAST_SHARES[many] * work.limit
-        table = Table(rows.X, Y, rows.weight, rows.y)
+        table = Table(rows.X, Y, rows.weight, rows.y, rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         stage = work.stage(
             "the search",
@@ -240,6 +251,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
+            texts=self._texts,
         )
         shares = [member.weight for member in members]
         pairs = list(zip(shares, parts, strict=True))
@@ -248,10 +260,24 @@ class TabularClassifier(ClassifierMixin, Tabular):
         report.end()
         return self
 
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as numbers, and store the classes; raise if there is one."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of at least 2 classes, got one "
+                f"class, {self.classes_.tolist()[0]!r}."
+            )
+        return labels
+
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, none of those that are held out."""
         most = super()._n_searched(n)
-        return min(most, n - _n_held(n)) if n > _FEATURE_ROWS else most
+        return min(most, n - self._n_held(n))
+
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from fits that choose penalties."""
+        return _n_held(n) if n > _FEATURE_ROWS else 0
 
     def _calibrated(
         self,
@@ -268,42 +294,78 @@ class TabularClassifier(ClassifierMixin, Tabular):
         # The logits of several classes are separate systems of equations.
         n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        labels, weight = table.labels[rows], table.weight[rows]
-        squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        some = table.take(rows)
+        if some.folds is not None:
+            some = replace(some, folds=some.folds.coarse())
+        predicted = predicted_rows(some.folds, len(some))
+        labels, weight = some.labels[predicted], some.weight[predicted]
+        squares = [
+            self._least_squares_part(trial, replace(some, X=U), learning.work)
+            for trial, U in samples
+        ]
         parts: list[_Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, (trial, _) in enumerate(judged):
+        for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
-            U = learning.sample(trial)[:n]
-            if not share.fits(_left_out_seconds(len(U), U.shape[1], k)):
+            encoded = replace(some, X=U)
+            if not share.fits(_left_out_seconds(encoded, k)):
                 break
-            part = self._best_penalty(trial, U, labels, weight, start, share)
+            part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            if not parts:
-                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        many = len(table) > _FEATURE_ROWS
+        if not parts and (many or some.folds is not None):
+            parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
-        handicaps += [part.trial.optimism(len(rows)) for part in squares]
-        parts += squares
+        if some.folds is None:  # the temperatures of these are of rows left out alone
+            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+            parts += squares
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
-        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        if some.folds is not None:
+            self._learn_again(chosen[0][1], some, learning, stage)
+        return chosen
 
-    def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
-        """Return least squares with leave-one-out probabilities of the first rows."""
-        rows = learning.searched[:n]
-        table, U = learning.table.take(rows), learning.sample(trial)[:n]
-        learning.work.charge(evaluation_seconds(n, U.shape[1], table.Y.shape[1]))
-        residuals = leave_one_out(trial.kernel, trial.alpha, U, table.Y, table.weight)
+    def _learn_again(
+        self, part: _Part, some: Table, learning: Learning, stage: Stage
+    ) -> None:
+        """Set the temperature by kernels learned without the rows that they predict.
+
+        The search has seen all groups, or periods, and few of them are overfitted. As
+        time allows.
+        """
+        assert some.folds is not None and part.share is not None
+        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
+        for known, held in some.folds.splits():
+            learned = learning.relearned(part.trial, known, stage)
+            if learned is None:
+                return
+            again = replace(part, trial=learned)
+            encoded = replace(some, X=learning.sample(learned)[: len(some)])
+            both = encoded.take(np.concatenate([held, known]))
+            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+        out = some.folds.predicted
+        self._set_temperature(P[out], some.labels[out], some.weight[out])
+
+    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> _Part:
+        """Return least squares with the probabilities of rows that are left out."""
+        U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
+        work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
+        residuals = leave_one_out(
+            trial.kernel, trial.alpha, U, Y, weight, encoded.folds
+        )
         assert residuals is not None  # as with more rows
-        P = np.exp(log_probabilities(table.Y - residuals, table.Y, table.weight)[0])
-        return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
+        out = predicted_rows(encoded.folds, len(encoded))
+        P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
+        return _Part(trial, None, P, _log_loss(P, labels[out], weight[out]))
 
     def _compared(
         self, parts: list[_Part], learning: Learning, last: float
@@ -314,7 +376,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         nothing to compare, or no time.
         """
         table, work = learning.table, learning.work
-        held, rest = _held_and_rest(learning.order)
+        held, rest = _held_and_rest(learning)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
         seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
@@ -338,22 +400,27 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return best
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
+        self,
+        part: _Part,
+        D: int | None,
+        encoded: Table,
+        n_held: int,
+        learning: Learning,
     ) -> _Part:
         """Return a part with probabilities of the first encoded rows.
 
-        They are those of a fit to the others, with D landmarks.
+        They are those of a fit to the others, with D landmarks, or exact for None.
         """
         U, labels, weight = encoded.X, encoded.labels, encoded.weight
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
-            D = min(D, len(labels) - n_held)
-            model = _logistic(part.trial.kernel, _strength(part), D, 0)
+            D = None if D is None else min(D, len(labels) - n_held)
+            model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
-            P[:] = _MIN_CHANCE
+            P[:] = MIN_CHANCE
             found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, _MIN_CHANCE)
+            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
         return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
 
     def _set_temperature(
@@ -363,35 +430,28 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self.temperature_ = temperature_of(np.log(P), of_class, weight)
 
     def _best_penalty(
-        self,
-        trial: Trial,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        start: int,
-        stage: Stage,
+        self, trial: Trial, encoded: Table, start: int, stage: Stage
     ) -> _Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        gram = np.array(with_constant(trial.kernel)._gram(U, None))
-        seconds = _left_out_seconds(len(U), U.shape[1], len(self.classes_))
+        n, k = len(encoded), len(self.classes_)
+        gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
+        seconds = _left_out_seconds(encoded, k)
+        out = predicted_rows(encoded.folds, n)
+        labels, weight = encoded.labels[out], encoded.weight[out]
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
-            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            part = _Part(trial, _PENALTIES[at], P, 0.0)
-            present = np.unique(labels)
-            if len(present) > 1:
-                with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    found = left_out(
-                        trial.kernel, _strength(part), U, gram, labels, weight
-                    )
-                    P[:] = _MIN_CHANCE
-                    P[:, present] = found
-            return replace(part, loss=_log_loss(P, labels, weight))
+            part = _Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
+            C = _strength(part)
+            if encoded.folds is not None:
+                P = refitted(trial.kernel, C, encoded, part.P)[out]
+            else:
+                P = all_left_out(trial.kernel, C, encoded, gram, part.P)
+            return replace(part, P=P, loss=_log_loss(P, labels, weight))
 
         return _descended(
             judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
@@ -435,7 +495,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
             least = _MIN_ITER if D is None else _LANDMARK_PASSES
-            max_iter = min(max(passes, least), _MAX_ITER)
+            max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
             fit_quietly(model, encoded.X, table.labels, given)
@@ -463,7 +523,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
         if not stage.fits(last + 2 * seconds):
             return part
-        held, rest = _held_and_rest(learning.order)
+        held, rest = _held_and_rest(learning)
         few, n_held = min(D, _FEW_LANDMARKS), len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
@@ -566,64 +626,6 @@ def _descended(
     return best
 
 
-def with_constant(kernel: Kernel) -> Kernel:
-    """Return the sum of a kernel and a constant, which acts as an intercept."""
-    return kernel + Linear(1.0, columns=[])
-
-
-def left_out(
-    kernel: Kernel,
-    C: float,
-    X: np.ndarray,
-    gram: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray,
-) -> np.ndarray:
-    """Approximate the leave-one-out probabilities of rows, (n, k).
-
-    It takes one Newton step from the fit to all rows (Rad & Maleki 2020, "A scalable
-    estimate of the out-of-sample prediction error via approximate leave-one-out
-    cross-validation"): with W the curvature of the losses, the fit is a least-squares
-    fit to the logits plus W⁻¹(y − p).
-    """
-    model = _logistic(kernel, C, None, 0)
-    fit_quietly(model, X, labels, weight)
-    F, Y = model.decision_function(X), labels[:, None] == model.classes_
-    if binary := F.ndim == 1:
-        F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), _MIN_CHANCE, None)
-    P = np.clip(P, None, 1 - _MIN_CHANCE)
-    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
-    if binary:
-        W = (P * (1 - P))[:, :, None]
-        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
-        B = B.diagonal()[:, None, None]
-    else:
-        # Both map equal logits to 0: changing that eigenvalue changes no probability.
-        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
-        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
-    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
-    F = F + shift[:, :, 0]
-    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
-
-
-def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Return the blocks (n, k, k), one per row, of the inverse of I ⊗ K + W⁻¹.
-
-    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
-    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
-    """
-    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
-    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
-    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
-    blocks = np.empty((n, k, k))
-    for c in range(k):
-        for other in range(k):
-            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
-        blocks[:, c, c] += inverses[c].diagonal()
-    return blocks
-
-
 def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
     """Return the work of logistic regression with D landmarks."""
     # Features and second derivatives take some three products of n × D and D × D; in
@@ -632,10 +634,12 @@ def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
     return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
 
 
-def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
-    """Return the work of the leave-one-out approximation of logistic regression."""
-    k = n_classes if n_classes > 2 else 1
+def _left_out_seconds(encoded: Table, n_classes: int) -> float:
+    """Return the work of probabilities of logistic regression for rows left out."""
+    k, (n, n_columns) = n_classes if n_classes > 2 else 1, encoded.X.shape
     fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
+    if encoded.folds is not None:
+        return fit * len(np.unique(encoded.folds.codes))
     inverses = k * _INVERSE_SECONDS * float(n) ** 3
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
 
@@ -645,10 +649,11 @@ def _n_held(n: int) -> int:
     return min(_MAX_HELD, n // 8)
 
 
-def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out rows, which the search has not seen, and the rest."""
-    n_held = _n_held(len(order))
-    return order[-n_held:], order[:-n_held]
+    order = learning.order
+    rest, held = divided(order, learning.table.folds, _n_held(len(order)))
+    return held, rest
 
 
 def _affordable(
@@ -680,21 +685,7 @@ def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
     kernel = part.trial.kernel
     if part.share is None:
         return _least_squares(kernel, part.trial.alpha, D, seed)
-    return _logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    return KernelLogistic(
-        with_constant(kernel),
-        fit_intercept=False,
-        C=C,
-        n_components=D,
-        tol=_TOL,
-        max_iter=_MAX_ITER,
-        features="random" if D is None else "nystrom",
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
+    return logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
 
 
 def _least_squares(

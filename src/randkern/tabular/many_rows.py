@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from randkern.solvers import PCG
 from randkern.tabular.learning import Learning
 from randkern.tabular.model import (
     MEMORY_LIMIT,
+    ExactRidge,
     Member,
     Table,
     factorised_rows,
@@ -51,7 +53,7 @@ def fit_many(
     encoder = copy(encoder).set_params(dtype="float32")
     U = learning.encoded(trial, table.X, "float32")
     weight = table.weight if weighted else None
-    whole = _fit_whole(trial, U, table.Y, weight, seed, stage)
+    whole = _fit_whole(trial, replace(table, X=U), weight, seed, stage)
     member = Member(1.0, encoder, whole, trial.turn)
     size, errors = table.Y.std(axis=0), []
     size[size == 0] = 1.0
@@ -63,6 +65,34 @@ def fit_many(
         encoder = learning.encoders[trial.numbers]
         return Member(1.0, encoder, part, trial.turn), m
     return member, len(table)
+
+
+def fit_again(
+    member: Member, trial: Trial, table: Table, learning: Learning, weighted: bool
+) -> tuple[Member, int]:
+    """Return a member fitted to all rows, and their number.
+
+    The member was evaluated on the last rows in time, and is to predict from all.
+    """
+    encoded = learning.encoded_table(trial, table, member.encoder.dtype)
+    fit: Any = member.fit
+    if isinstance(fit, ExactRidge):
+        m = len(fit.X)
+        order = np.random.default_rng(0).permutation(len(table))[:m]
+        return replace(member, fit=fit_ridge(fit.kernel, fit.alpha, encoded, order)), m
+    searched = isinstance(fit, KernelRidgeRegressorCV)
+    model = KernelRidgeRegressor(
+        fit.kernel,
+        member.alpha,
+        fit.n_components,
+        features=fit.features,
+        solver="auto" if searched else fit.solver,
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=fit.random_state,
+    )
+    fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
+    return replace(member, fit=model), len(table)
 
 
 def _fit_part(
@@ -83,14 +113,13 @@ def _fit_part(
 
 def _fit_whole(
     trial: Trial,
-    U: np.ndarray,
-    Y: np.ndarray,
+    encoded: Table,
     weight: np.ndarray | None,
     seed: int,
     stage: Stage,
 ) -> Any:
     """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
-    n, n_columns = U.shape
+    n, n_columns = encoded.X.shape
     limit = stage.work.limit
     left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
 
@@ -120,8 +149,10 @@ def _fit_whole(
     whole: Any
     if D:  # all rows may need another penalty
         alphas = (trial.alpha * _MULTIPLES).tolist()
+        folds = encoded.folds
+        splits = None if folds is None else list(folds.coarse().splits())
         whole = KernelRidgeRegressorCV(
-            trial.kernel, alphas, D, features="nystrom", **shared
+            trial.kernel, alphas, D, features="nystrom", cv=splits, **shared
         )
     else:
         solver: Any = "cholesky"
@@ -130,7 +161,9 @@ def _fit_whole(
         whole = KernelRidgeRegressor(
             trial.kernel, trial.alpha, None, solver=solver, **shared
         )
-    fit_quietly(whole, U, Y, weight)
+    fit_quietly(whole, encoded.X, encoded.Y, weight)
+    if D:
+        whole.cv = None  # which files of models need not hold
     if plan == "iterate":  # without the callback, and as far as it got
         whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
     return whole
