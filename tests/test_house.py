@@ -157,8 +157,6 @@ MANY_CONSTANTS = {
     "randkern_lab/image_files/idx.py",
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
-    "randkern_lab/papers/compositional_structure.py",
-    "randkern_lab/papers/fourier_svm.py",
 }
 
 
@@ -217,6 +215,7 @@ SMALL_FUNCTIONS = {
     "randkern/models/_gp_learning.py::_variances",
     "randkern/report/summary.py::_is_target",
     "randkern/tabular/encoder.py::_days_of_dates",
+    "randkern/tabular/estimators.py::_residuals_of",
     "randkern/tabular/leakage.py::_determines",
     "randkern/tabular/leakage.py::_is_serial",
     "randkern/tabular/search.py::_by_judges",
