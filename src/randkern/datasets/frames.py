@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._validation import (
-    cell,
-    check_not_infinite,
-    is_numeric,
-    is_time,
-    no_numbers,
-    objects_of,
-    rows_of_text,
-)
+from randkern._tables import is_numeric, is_time, no_numbers, objects_of
 from randkern._warnings import warn
 from randkern.data.columns import is_free_text, n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
