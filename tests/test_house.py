@@ -168,8 +168,6 @@ CONSTANTS_UNDER_CHANGE = frozenset(
         "randkern/tabular/estimators.py",
         "randkern/tabular/model.py",
         "randkern/tabular/search.py",
-        "randkern_lab/image_files/cifar.py",
-        "randkern_lab/image_files/idx.py",
     }
 )
 
