@@ -334,6 +334,57 @@ def test_the_limit_that_is_advised_holds_resident_memory():
         assert float(peak) < 1.05 * float(limit) + 4 * MB
 
 
+LIMITED = """
+import ctypes, gc, warnings
+import numpy as np, randkern as rk
+from randkern.exceptions import MemoryLimitError
+
+def resident(field):
+    with open("/proc/self/status") as file:
+        return next(int(s.split()[1]) for s in file if s.startswith(field)) * 1024
+
+warnings.simplefilter("ignore")
+X = np.random.default_rng(0).normal(size=(4000, 5))
+cases = [
+    (rk.KernelSVR(max_iter=5, random_state=0), 50e6, False),
+    (rk.KernelSVR(max_iter=5, random_state=0), 20e6, True),
+]
+for model, limit, exact in cases:
+    y = X[:, 0]
+    model.set_params(n_components=None if exact else 50)
+    model.fit(X[:300], y[:300])  # compiled, and BLAS has its buffers
+    model.set_params(memory_limit=limit)
+    size, admitted = 2000, False
+    while not admitted:
+        n = size if exact else len(X)
+        model.set_params(n_components=None if exact else size)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        before = resident("VmRSS")
+        try:
+            model.fit(X[:n], y[:n])
+            admitted = True
+        except MemoryLimitError:
+            size = int(size / 1.15)
+        assert resident("VmHWM") - before < 1.1 * limit + 2e6, (model, size)
+    assert size > 50
+    print(type(model).__name__, size, (resident("VmHWM") - before) / limit)
+"""
+
+
+def test_the_largest_fits_within_a_limit_hold_it():
+    """LIBLINEAR copies all features, in memory that Python does not count."""
+    if not os.access("/proc/self/clear_refs", os.W_OK) or sys.platform != "linux":
+        pytest.skip("the peak of resident memory cannot be reset here")
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
 @pytest.mark.parametrize("cv", [None, "gcv", 3])
 def test_a_search_of_few_rows_needs_little(cv, rng):
     X = rng.normal(size=(30, 2))

@@ -34,6 +34,8 @@ _LEAST_CANDIDATES = 5000
 _OPERATIONS = 1e11
 # Landmarks are proposed in blocks of this fraction of their number.
 _PROPOSED_SHARE = 10
+# Rows whose new columns are computed at a time.
+_ROWS_AT_ONCE = 1024
 # A smaller share of the trace is rounding error.
 _ROUNDING = 1e-13
 _DOUBLE = float(np.finfo(float).eps)
@@ -71,7 +73,8 @@ class Landmarks(Projection):
         self, X: Rows, low: int, high: int, weight: float, out: np.ndarray
     ) -> None:
         """Write columns `low` to `high` times the weight."""
-        out[:] = weight * self.project(X, low, high)
+        out[:] = self.project(X, low, high)
+        out *= weight  # without a copy of the block
 
     def _placed(self, like: Rows) -> Any:
         """Return the landmarks in the dtype and on the device of other rows."""
@@ -218,7 +221,7 @@ def _pivots(
             break  # only rounding errors are left
         new = proposed[accepted]
         triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
-        for rows in row_blocks(len(left), 4096):
+        for rows in row_blocks(len(left), _ROWS_AT_ONCE):
             values = kernel._gram(ops.take(X, new), X[rows])
             values -= factor[new, :n] @ factor[rows, :n].T
             part = ops.algebra.triangular_solve(triangle, values).T

@@ -185,8 +185,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
             plan = self.plan_.with_constant if constant else self.plan_
             return FeatureMatrix(rows, plan, cache_bytes, precise)
         X = rows.whole().X
-        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
-        return GramFactor(gram, *rows.targets(), constant=constant)
+        return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
 
     @property
     def _many_targets(self) -> bool:

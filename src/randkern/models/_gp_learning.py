@@ -1,4 +1,32 @@
-"""Learning hyperparameters: the choice of rows, and maximising the evidence."""
+"""Learning hyperparameters: the choice of rows, and maximising the evidence.
+
+Learning has two stages (:func:`maximise`). The first maximises the exact likelihood of
+300 rows from three starts, which have the given lengthscales, a quarter of them and
+four times them. The ends and the starts are compared by the likelihood of all rows,
+each with its best scale and noise, and the second stage continues from the best. The
+first stage saves evaluations of all rows, of which each takes O(nD²) operations; the
+comparison is for isotropic kernels, whose best lengthscale for 300 rows is too short
+for features of all rows. The units of the logarithms come from the first stage: the
+deviations of the diagonal of L-BFGS-B's inverse curvature.
+
+Without the comparison, learning took the end for 300 rows as the start, and an ascent
+could end in a constant. The evidence and the operations of learning, before and now:
+
+    rows, D, kernel                  evidence                 operations
+    synthetic 10,000, 300, iso       −12109.3 → −12109.2      6.0e10 → 2.7e10
+    synthetic 10,000, 1,000, iso      −8565.6 →  −8564.9      1.8e11 → 3.4e11
+    synthetic 10,000, 300, ARD         1039.4 →   1078.5      6.2e10 → 1.4e11
+    synthetic 30,000, 1,000, iso     −42550.3 → −21440.2      6.3e10 → 7.2e11
+    airfoil, 500, ARD                  −496.7 →   −484.3      4.3e10 → 5.0e10
+    concrete, 500, ARD                 −396.2 →   −388.2      6.0e10 → 1.1e11
+    skillcraft, 500, ARD              −2975.7 →  −2974.8      6.9e10 → 8.5e10
+    parkinsons, 500, ARD               3139.3 →   3049.7      2.5e11 → 4.1e11
+
+ARD is one lengthscale per column. The last row is lower: L-BFGS-B starts without
+the curvature between logarithms, of which the sample knows all. Coordinates in which
+that curvature is the identity would give it, but bounds of single logarithms are no
+bounds of single coordinates there, and L-BFGS-B takes no others.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def fit_margin(
         model.fit(gram, y, limits)
         dual = np.zeros(n)
         dual[model.support_] = model.dual_coef_[0]
-        values = gram[:, model.support_] @ dual[model.support_]
+        values = gram @ dual
         square = float(dual @ values)
         missing = y - values - model.intercept_
         if epsilon is None:

@@ -507,6 +507,7 @@ class SVMDual:
             changes = np.zeros((len(Z), k))
             changes[places] = (alpha.T - before) * signs
             add_combinations(Z, changes, out)
+            del Z  # before the features of the next part are computed
         self._update(out)
 
     def _go_on_in_float64(self, tol: float) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from randkern._memory import warn_if_not_free
-from randkern._validation import is_tensor
+from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
+from randkern.kernels import Kernel
 from randkern.models.memory import CACHED_ROW_BYTES, feature_block_sizes
 from randkern.plan import Plan, evaluate
 
@@ -298,15 +299,23 @@ class GramFactor(FeatureArray):
     """
 
     def __init__(
-        self, gram: Any, Y: Any = None, weight: Any = None, constant: bool = False
+        self,
+        kernel: Kernel,
+        X: Rows,
+        Y: Any = None,
+        weight: Any = None,
+        constant: bool = False,
     ):
+        gram = kernel._gram(ops_of(X).as_float64(X), None)
         ops = ops_of(gram)
         factor, self.pivots = ops.algebra.pivoted_factor(gram)
+        del gram  # at most three matrices of this size, as memory.py counts
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
         if constant:
             rank, part = len(self.pivots), factor
             factor = ops.zeros((len(part), ops.skinny_gemm.padded(rank + 1)), part)
             factor[:, :rank], factor[:, -1] = part[:, :rank], 1.0
+            del part
         super().__init__(factor, Y, weight)
 
     def rows_of(self, weights: Any) -> tuple[Any, Any]:

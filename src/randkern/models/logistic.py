@@ -201,14 +201,13 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # The pairs that L-BFGS stores are vectors of the size of all weights.
         k, n_vectors = rows.n_targets, 2 * _PAIRS + 12
         limit, per_feature = self._memory_for(rows), 8 * n_vectors * k
-        cache_bytes = feature_cache_bytes(
-            self.plan_, rows.n_rows, limit, 0, per_feature
+        # The factor of the exact Gram matrix has a column of ones in a copy.
+        cache_bytes, spare = feature_cache_bytes(
+            self.plan_, rows.n_rows, limit, 0, per_feature, n_squares=4
         )
         features = self._feature_matrix(rows, cache_bytes, constant=self.fit_intercept)
         loss = LogisticLoss(features, self.C, has_intercept=self.fit_intercept)
         report.begin(lambda flat: self._fitted(rows, features, flat))
-        used = 8 * rows.n_rows**2 if self.plan_ is None else cache_bytes
-        spare = limit - used - per_feature * features.n_components
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
         patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)

@@ -37,6 +37,9 @@ _LEAST_ROWS = 128
 _MOST_ROWS = 4096
 # Rows of the smallest blocks, if memory is short.
 FEWEST_ROWS = 16
+# Blocks of columns of the kernel's values at landmarks, in float64, while features are
+# computed from them: products, distances, values, and these solved with the factor.
+_LANDMARK_BLOCKS = 6
 # Memory of scales and weights of a cached row, besides its features and targets.
 CACHED_ROW_BYTES = 24
 
@@ -112,6 +115,8 @@ def normal_equations_bytes(
     rows = min(feature_block_rows(plan, itemsize), n_rows)
     # In addition to a block of features, while it is computed and while it is summed.
     made = min(rows, _MADE_ROWS) * D * itemsize
+    if plan.factor is not None:
+        made = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
     beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
     targets = 8 * n_targets * (n_rows + 2 * D)
@@ -180,6 +185,9 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         blocks = 2 * min(block, rows.n_rows) * padded(n_components) * itemsize
         basis = n_components * rank * itemsize
         projection = -(-stored * n_components // D)
+        if plan.factor is not None:
+            values = min(block, rows.n_rows, _MADE_ROWS) * n_components
+            blocks += _LANDMARK_BLOCKS // 2 * values * itemsize
         return basis + max(sample, vectors) + blocks + projection
 
     rank, sizes = solver.chosen_rank(D), feature_block_sizes(D, rows.like)
@@ -223,23 +231,33 @@ def kernel_operator_bytes(
 
 
 def feature_cache_bytes(
-    plan: Plan | None, n: int, limit: int, per_row: int, per_feature: int
-) -> int:
-    """Return the memory for cached features: at most half of the limit.
+    plan: Plan | None,
+    n: int,
+    limit: int,
+    per_row: int,
+    per_feature: int,
+    n_squares: int = 3,
+) -> tuple[int, int]:
+    """Return the memory for cached features, at most half of the limit, and the rest.
 
-    `per_row` and `per_feature` are the bytes that the solver needs for each. Raises if
-    there is no room for a few rows at a time, or for the exact Gram matrix.
+    `per_row` and `per_feature` are the bytes that the solver needs for each; the exact
+    kernel takes `n_squares` matrices of n rows. Raises if there is no room for them, or
+    for a few rows of features at a time.
     """
     if plan is None:
         check_memory(
-            8 * 3 * n**2,
+            8 * n_squares * n**2,
             limit,
             f"the exact {n} x {n} Gram matrix (n_components=None) and its factor",
             "Use random features (for instance n_components=10_000)",
         )
-        return limit // 2
+        # The factor and its triangle are there while the rest is used.
+        return limit // 2, limit - 2 * 8 * n**2
     width = plan.n_components
-    state = per_row * n + per_feature * width
+    # With a column of ones the factor of landmarks is copied.
+    state = per_row * n + per_feature * width + plan.stored_bytes(8)
+    if plan.factor is not None:
+        state += 8 * width**2
     # The block of features being computed, and the rows in use.
     few = 8 * width * min(n, FEWEST_ROWS)
     check_memory(
@@ -249,7 +267,8 @@ def feature_cache_bytes(
         "time,",
         "Use fewer components or rows",
     )
-    return min(limit // 2, limit - state - few)
+    cache = min(limit // 2, limit - state - few)
+    return cache, limit - state - cache
 
 
 def curvature_bytes(D: int, row_bytes: int) -> int:
@@ -258,6 +277,19 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
     They are summed over blocks of rows, and factorised; tensors not in place.
     """
     return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
+
+
+def liblinear_bytes(plan: Plan | None, n: int, most_free: int) -> int:
+    """Return the memory of LIBLINEAR's fit to all features, and of its correction.
+
+    LIBLINEAR copies every entry with its column, in 16 bytes; afterwards there are two
+    copies of at most `most_free` rows, and square matrices of that size.
+    """
+    # The exact kernel has a factor of its Gram matrix, and the factor's triangle.
+    width, copies = (n, 2) if plan is None else (plan.n_components, 1)
+    free = min(n, width, most_free)
+    features = 8 * copies * n * width + (0 if plan is None else plan.stored_bytes(8))
+    return features + max(16 * n * width, 8 * free * (2 * width + 4 * free)) + 160 * n
 
 
 def newton_bytes(n: int, width: int) -> int:

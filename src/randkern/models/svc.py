@@ -245,11 +245,10 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, plus copies during updates.
         k, limit = rows.n_targets, self._memory_for(rows)
-        cache_bytes = feature_cache_bytes(
+        cache_bytes, spare = feature_cache_bytes(
             self.plan_, rows.n_rows, limit, 16 + 40 * k, 16 * k
         )
         signs, weight = rows.targets()
-        spare = limit - cache_bytes
         is_hard = math.isinf(self.C)
         upper = weight if is_hard else self.C * weight
         if is_tensor(signs) and not is_hard:

@@ -29,7 +29,7 @@ from randkern.models.feature_matrix import (
     combined,
     scores_of,
 )
-from randkern.models.memory import newton_bytes
+from randkern.models.memory import liblinear_bytes, newton_bytes
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
 # within their bounds; the largest number of these for Newton's method, and its gap.
@@ -188,10 +188,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
     def _solve(self, rows: ArrayRows, stream: Stream) -> None:
         n = rows.n_rows
-        width, copies = (n, 3) if self.plan_ is None else (self.plan_.n_components, 2)
+        width = n if self.plan_ is None else self.plan_.n_components
         limit = self._memory_for(rows)
         check_memory(
-            8 * n * width * copies,
+            liblinear_bytes(self.plan_, n, _MOST_FREE),
             limit,
             f"{n} x {width} features in float64",
             "Use fewer components, or random features",
