@@ -14,6 +14,7 @@ import randkern as rk
 from randkern.exceptions import DeadlineWarning
 from randkern.tabular import classifier as classification
 from randkern.tabular import estimators
+from randkern.tabular.base import Rows
 from randkern.tabular.local_scale import novelty
 from randkern.tabular.model import code_of
 from randkern.tabular.work import Work, evaluation_seconds, largest
@@ -130,6 +131,17 @@ def test_rows_beyond_the_budget_are_not_used(monkeypatch):
     report = model.fit_report_
     assert report["rows"] == 6000 and report["rows_used"] <= 3000
     assert model.score(X, y) > 0.7
+
+
+def test_arrays_of_different_rows_are_not_encoded_to_merge_copies():
+    """The encoding of wide arrays takes much of their time."""
+    X = RNG.normal(size=(30, 5))
+    rows = Rows(X, X[:, :1], np.ones(30), False)
+    work = Work(10.0, Clock())
+    assert rows.merged(work) is rows and work.spent == 0.0
+    copies = np.append(np.arange(30), 4)
+    merged = Rows(X[copies], X[copies, :1], np.ones(31), False).merged(work)
+    assert work.spent > 0 and sorted(merged.weight) == [1.0] * 29 + [2.0]
 
 
 BUSY = "import time\nend = time.time() + 600\nwhile time.time() < end: pass"

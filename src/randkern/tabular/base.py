@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._random import Stream
-from randkern._validation import check_given, count_missing
+from randkern._validation import check_given, count_missing, is_table
 from randkern._warnings import ignoring
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
@@ -29,7 +29,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.learning import MOST_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
+from randkern.tabular.model import MOST_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import Stage, Work, encoding_seconds
@@ -79,6 +79,8 @@ class Rows:
         """
         if len(self) > MOST_FACTORISED:
             return self
+        if not (self.weighted or is_table(self.X)) and are_different(self.X):
+            return self  # scaled numbers differ, too
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(self.X, sample_weight=self.weight)

@@ -359,6 +359,11 @@ def different_rows(
     return rows[order], total[order]
 
 
+def are_different(X: np.ndarray) -> bool:
+    """Return whether no two rows of an array are equal."""
+    return len(np.unique(_bytes_of(X))) == len(X)
+
+
 def _bytes_of(rows: np.ndarray) -> np.ndarray:
     """Return the bytes of each row, which are compared much faster than its numbers."""
     rows = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 equals 0.0
