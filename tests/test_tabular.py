@@ -20,7 +20,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -30,7 +30,15 @@ from randkern._random import root_stream
 from randkern.backend.compiled_loops import working_seconds
 from randkern.kernels.hyperparameters import Hyperparameters, add_gram_gradient
 from randkern.tabular import classifier as classification
-from randkern.tabular import encoder, estimators, learning, many_rows, model, search
+from randkern.tabular import (
+    encoder,
+    estimators,
+    learning,
+    local,
+    many_rows,
+    model,
+    search,
+)
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.learning import Learning
@@ -450,35 +458,33 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("how", ["iterate", "features", "part", "factorise"])
+@pytest.mark.parametrize("how", ["iterate", "features", "cells", "factorise"])
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows(monkeypatch, how):
-    plan = ("features", 2) if how == "part" else (how, 300 * (how == "features"))
+    """Exact in cells, and in one piece or with landmarks if there is time."""
+    plan = (how, 300 * (how == "features"))
     # Time that a search leaves may suffice for a factorisation after all.
-    first = ("iterate", 0) if how == "factorise" else plan
-    planned = []
-
-    def plan_of(n, seconds):
-        planned.append(seconds)
-        return plan
-
+    first = ("iterate", 0) if how in ("factorise", "cells") else plan
     monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: first)
-    monkeypatch.setattr(many_rows, "plan_of", plan_of)
-    rows = 100 if how == "part" else 3
-    monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: rows)
+    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: plan)
+    if how == "cells":
+        monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
+    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+    monkeypatch.setattr(many_rows, "blend", lambda parts: np.full(len(parts), 0.5))
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    # A late factorisation leaves time for the Gram matrix.
-    assert len(planned) == 1 + (how == "factorise")
     assert len(fit._residuals) == 30
-    found = fit.model_.members[0].fit
-    assert isinstance(found, model.ExactRidge) == (how == "part")
-    assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
-    if how == "features":  # the penalty of all rows is chosen by leave-one-out
-        assert len(found.alphas) > 1
-        assert np.isin(found.alpha_, found.alphas)
-    used = 100 if how == "part" else N - 30
-    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == used
+    fits = [member.fit for member in fit.model_.members]
+    cells = next(each for each in fits if each.features == "local")
+    assert cells.cells_.tree.n_cells >= 3
+    whole = [each for each in fits if each.features != "local"]
+    assert len(whole) == (how != "cells")
+    for found in whole:
+        assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
+        if how == "features":  # the penalty of all rows is chosen by leave-one-out
+            assert len(found.alphas) > 1
+            assert np.isin(found.alpha_, found.alphas)
+    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N - 30
     again = run(fit.model_.explain(), TABLE, TARGET)
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-3)
     low, high = fit.predict_interval(TABLE, 0.8).T
@@ -488,10 +494,7 @@ def test_many_rows(monkeypatch, how):
 def test_large_tables_are_searched_on_more_rows():
     sizes = [100, 3000, model.MOST_FACTORISED + 1]
     assert [regressor()._n_searched(n) for n in sizes] == [100, 2500, 10_000]
-    # Labels that choose penalties and temperature are not searched.
-    assert [classifier()._n_searched(n) for n in (8000, 8001, 10**6)] == [
-        *(8000, 8001 - 1000, 10_000)
-    ]
+    assert [classifier()._n_searched(n) for n in (8000, 10**6)] == [8000, 10_000]
 
 
 def test_plans():
@@ -539,7 +542,6 @@ def test_a_direction_of_columns_is_learned(monkeypatch, tmp_path, kind):
     if kind == "many":
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 250))
-        monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
         monkeypatch.setattr(estimators, "JUDGED_ROWS", 50)
     make = classifier if kind == "labels" else regressor
     X, y = rotated(400)
@@ -1029,7 +1031,6 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
     if kind == "many":
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 300))
-        monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
         monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
         for module in (objectives, search):
@@ -1139,22 +1140,37 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     assert sizes[1][1] < 0.5
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
-    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
-    blended, blends = classification._blend_probabilities, []
+@pytest.mark.filterwarnings("ignore")
+def test_many_rows_of_labels(monkeypatch):
+    """Held-out rows weight and calibrate the fits that are returned."""
+    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+    blended = []
 
-    def spied(*found):
-        blends.append(found)
-        return blended(*found)
+    def equal_weights(P, _, labels, weight):
+        blended.append((P, labels))
+        return np.full(len(P), 0.5), 1.3
 
-    monkeypatch.setattr(classification, "_blend_probabilities", spied)
-    fit = classifier().fit(TABLE, LABELS)
-    assert len(blends) == (not many)
-    assert len(fit.model_.members) == 1 or not many
+    monkeypatch.setattr(classification, "_blend_probabilities", equal_weights)
+    fit = classifier(time_limit=10).fit(TABLE, LABELS)
+    assert fit.fit_report_["rows_held_out"] == N // 8
+    assert fit.fit_report_["rows_used"] == N - N // 8
+    members = fit.model_.members
+    assert [member.fit.features for member in members] == ["local", "nystrom"]
+    assert fit.temperature_ == 1.3
+    seed, n_apart, _ = fit.model_.held_out
+    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
+    ((P, labels),) = blended
+    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
+    for member, found in zip(members, P, strict=True):
+        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
+    names = {"X": TABLE, "y": LABELS}
+    exec(fit.model_.explain(), names)
+    expected = fit.predict_proba(TABLE)
+    np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, None)])
+@pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, "a")])
 def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     monkeypatch, left, best
 ):
@@ -1168,10 +1184,12 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
     known.work.charge(60 - left)
     monkeypatch.setattr(Learning, "encoded", lambda self, trial, X, dtype: X)
 
-    def held_out(part, D, encoded, n_held, _):
-        assert len(encoded) == 160 and n_held == 20 and encoded.X[0] == 140
+    apart = known.table.take(np.arange(20))
+
+    def held_out(part, D, encoded, encoded_apart, _):
+        assert len(encoded) == 160 and len(encoded_apart) == 20
         chance = P[part.trial.form]
-        found = np.tile([chance, 1 - chance], (n_held, 1))
+        found = np.tile([chance, 1 - chance], (20, 1))
         return replace(part, P=found, loss=-np.log(chance))
 
     monkeypatch.setattr(fit, "_judged_apart", held_out)
@@ -1181,10 +1199,10 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         )
         for name in "cba"
     ]
-    assert fit._compared(parts[:1], known, 20.0) is None
-    found = fit._compared(parts, known, 20.0)
-    assert (found and found.trial.form) == best
-    if found:
+    assert fit._compared(parts[:1], apart, known, 20.0) is parts[0]
+    found = fit._compared(parts, apart, known, 20.0)
+    assert found.trial.form == best
+    if left == 60:
         assert found.loss == pytest.approx((before[best] - np.log(P[best])) / 2)
 
 
@@ -1207,13 +1225,15 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     monkeypatch.setattr(classification, "fit_quietly", spied)
     known = learning_of(X, labels[:, None], labels)
     known = replace(known, counts=weight if weighted else None)
+    monkeypatch.setattr(Learning, "encoded", lambda self, trial, X, dtype: X)
+    held, rest = np.arange(100), np.arange(100, 800)
     table = replace(known.table, weight=weight)
+    both = table.take(rest), table.take(held)
     stage = known.work.stage("the last fit", 60.0)
-    same = fit._with_penalty_of_all(part, table, known, 40, 60.0, stage)
+    same = fit._with_penalty_of_all(part, *both, known, 40, 60.0, stage)
     assert same is part and not fits
-    found = fit._with_penalty_of_all(part, table, known, 40, 1.0, stage)
+    found = fit._with_penalty_of_all(part, *both, known, 40, 1.0, stage)
     assert {len(U) for U in fits} == {700}
-    held, rest = known.order[-100:], known.order[:-100]
 
     def loss(multiple):
         model = classification._logistic(trial.kernel, C * multiple, 40, 0)
@@ -1224,7 +1244,6 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     losses = [loss(multiple) for multiple in classification._MULTIPLES]
     at = classification._MULTIPLES.index(1 / found.share)
     assert at == (0 if weighted else len(losses) - 1) == np.argmin(losses)
-    assert weighted or fit.temperature_ < 1  # underconfident
 
 
 def test_held_out_rows_have_a_temperature_where_all_is_certain():
@@ -1236,9 +1255,12 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     table = model.Table(X, labels, np.ones(160), labels)
     part = classification._Part(trial, 1.0, None, 0.0)
     known = SimpleNamespace(counts=None)
-    part = fit._judged_apart(part, 9, table, 20, known)
-    fit._set_temperature(part.P, labels[:20], np.ones(20))
-    assert part.P.min() > 0 and np.isfinite(fit.temperature_)
+    held, rest = table.take(np.arange(20)), table.take(np.arange(20, 160))
+    part = fit._judged_apart(part, 9, rest, held, known)
+    _, temperature = classification._blend_probabilities(
+        [part.P], [0.0], held.labels, held.weight
+    )
+    assert part.P.min() > 0 and np.isfinite(temperature)
 
 
 def test_parts_that_are_alike_share_their_weight():

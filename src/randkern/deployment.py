@@ -71,7 +71,7 @@ def weighted_sum(model: Any) -> WeightedSum:
     if hasattr(model, "cells_"):
         raise ValueError(
             f"{type(model).__name__} was fitted with features='local', whose cells "
-            "neither modules nor ONNX operators compute; use features='nystrom'."
+            "modules of PyTorch do not compute; use export_onnx, or features='nystrom'."
         )
     weights, constant = on_host(model._model_weights), on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T

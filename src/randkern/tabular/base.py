@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from randkern._random import Stream
-from randkern._validation import check_given, count_missing, is_table
+from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
@@ -79,8 +79,8 @@ class Rows:
         """
         if len(self) > MOST_FACTORISED:
             return self
-        if not (self.weighted or is_table(self.X)) and are_different(self.X):
-            return self  # scaled numbers differ, too
+        if not self.weighted and are_different(self.X):
+            return self
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(self.X, sample_weight=self.weight)
@@ -234,11 +234,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         )
         self._importances: np.ndarray | None = None
 
-    def _report(self, work: Work, n: int, n_used: int) -> None:
+    def _report(self, work: Work, n: int, n_used: int, n_held: int) -> None:
         """Store the report of a fit, and warn if its deadline has cut something."""
         self.fit_report_: dict[str, Any] = {
             "rows": n,
             "rows_used": n_used,
+            "rows_held_out": n_held,
             "budget": work.limit,
             "work": work.spent,
             "cut": list(work.cut),

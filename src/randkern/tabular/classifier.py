@@ -19,7 +19,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic, KernelRidgeClassifier
+from randkern.models import (
+    KernelLogistic,
+    KernelRidgeClassifier,
+    KernelRidgeClassifierCV,
+)
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -31,6 +35,7 @@ from randkern.tabular.leave_one_out import (
     log_probabilities,
     positive_inverse,
 )
+from randkern.tabular.local import fit_in_cells, most_rows
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
@@ -59,9 +64,9 @@ _FEATURE_ROWS = 8000
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
-# landmarks of these fits, and at most how many rows are held out.
+# least number of landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MOST_HELD = 500, 4000
+_FEW_LANDMARKS, _MOST_HELD = 500, 2500
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -71,6 +76,8 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
+# Share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.6
 _LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
 _TOL = 1e-3
@@ -158,8 +165,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
-    replace it, and the model is a single fit whose penalty held-out rows choose.
+    Up to 8,000 rows the kernel is exact if time allows. With more rows, up to 2,500 of
+    them are held out, which weight two fits to the others and set the temperature:
+    least squares with the exact kernel in overlapping cells (``features="local"`` of
+    :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
+    from the rows of single cells, and logistic regression on Nyström features.
 
     References
     ----------
@@ -209,13 +219,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 f"class, {self.classes_.tolist()[0]!r}."
             )
         stream = root_stream(self.random_state)
-        rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
-        rows = rows.merged(work).normalised()
-        Y = 2.0 * (rows.y[:, None] == np.arange(k)) - 1
-        Y = Y[:, 1:] if k == 2 else Y
-        many = len(Y) > _FEATURE_ROWS
+        split = _split(replace(rows, y=labels), k, stream, work)
+        many, rows = split.apart is not None, split.rows
+        rows = (rows if many else rows.merged(work)).normalised()
         last = _LAST_SHARES[many] * work.limit
-        table = Table(rows.X, Y, rows.weight, rows.y)
+        table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
         stage = work.stage(
             "the search",
@@ -226,42 +234,40 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stage = work.stage(
             "the comparison of kernels", work.limit - last - work.spent, work.limit
         )
-        adapting = _ADAPTING_SHARE * work.limit
+        adapting = 0.0 if many else _ADAPTING_SHARE * work.limit
         judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
         stage = replace(stage, deadline=work.limit - last / 2)
-        chosen = self._calibrated(judged, learning, stage, last)
-        stage = work.stage("the last fit", work.limit)
-        members = self._fit_members(chosen, learning, stream, stage, last)
-        parts = [part.trial for _, part in chosen[: len(members)]]
-        self._candidates = Candidates.of(parts, learning.encoders)
+        parts = self._parts(judged, learning, stage)
+        if many:
+            apart = _table_of(split.apart, k)
+            pairs = self._fit_many(parts, judged, apart, learning, stream, last)
+            effects = [(1.0, judged[0][0])]
+        else:
+            pairs = self._fit_few(parts, learning, stream, last)
+            effects = [(member.weight, trial) for member, trial in pairs]
+        parts_of_model = [trial for _, trial in pairs]
+        self._candidates = Candidates.of(parts_of_model, learning.encoders)
         self.model_ = TabularModel(
-            *(members, held_out),
+            [member for member, _ in pairs],
+            split.held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
         )
-        shares = [member.weight for member in members]
-        pairs = list(zip(shares, parts, strict=True))
-        self._keep_effects(learning, pairs, stream, is_stopped)
-        self._report(work, len(y), len(rows))
+        self._keep_effects(learning, effects, stream, is_stopped)
+        self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
 
-    def _n_searched(self, n: int) -> int:
-        """Return the number of rows to search, none of those that are held out."""
-        most = super()._n_searched(n)
-        return min(most, n - _n_held(n)) if n > _FEATURE_ROWS else most
-
-    def _calibrated(
+    def _parts(
         self,
         judged: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
-        last: float,
-    ) -> list[tuple[float, _Part]]:
-        """Return the parts of the model with their weights; set the temperature.
+    ) -> list[_Part]:
+        """Return candidates for members, evaluated on the same rows.
 
-        All parts are evaluated on the same rows.
+        Those of least squares come last.
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
@@ -279,20 +285,72 @@ class TabularClassifier(ClassifierMixin, Tabular):
             part = self._best_penalty(trial, U, labels, weight, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            if not parts:
-                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
-            best = min(parts, key=lambda part: part.loss)
-            self._set_temperature(best.P, labels, weight)
-            return [(1.0, self._compared(parts, learning, last) or best)]
-        handicaps = [0.0] * len(parts)
-        handicaps += [part.trial.optimism(len(rows)) for part in squares]
-        parts += squares
+        return parts + squares
+
+    def _fit_few(
+        self, parts: list[_Part], learning: Learning, stream: Stream, last: float
+    ) -> list[tuple[Member, Trial]]:
+        """Fit the best blend of the parts; set the temperature."""
+        table = learning.table
+        rows = learning.searched[: len(parts[0].P)]
+        labels, weight = table.labels[rows], table.weight[rows]
+        handicaps = [
+            part.trial.optimism(len(rows)) if part.share is None else 0.0
+            for part in parts
+        ]
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
-        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        stage = learning.work.stage("the last fit", learning.work.limit)
+        members = self._fit_members(chosen, learning, None, stream, stage)
+        trials = [part.trial for _, part in chosen[: len(members)]]
+        return list(zip(members, trials, strict=True))
+
+    def _fit_many(
+        self,
+        parts: list[_Part],
+        judged: list[tuple[Trial, np.ndarray]],
+        apart: Table,
+        learning: Learning,
+        stream: Stream,
+        last: float,
+    ) -> list[tuple[Member, Trial]]:
+        """Return fits in cells and with landmarks, weighted by held-out rows.
+
+        These also set the temperature.
+        """
+        work, table = learning.work, learning.table
+        logistic = [part for part in parts if part.share is not None]
+        logistic = logistic or [replace(part, share=_FIRST_PENALTY) for part in parts]
+        best = self._compared(logistic, apart, learning, last)
+        stage = work.stage("the last fit", work.limit)
+        weight = None if learning.counts is None else table.weight
+        seed = int(stream.child("features").generator().integers(2**31))
+        trials = [trial for trial, _ in judged]
+        trial, cells = fit_in_cells(
+            KernelRidgeClassifierCV,
+            trials,
+            table.labels,
+            weight,
+            *(learning, stream, seed),
+            stage.part(_CELLS_SHARE * stage.left),
+        )
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        pairs = [(Member(1.0, encoder, cells, trial.turn), trial)]
+        stage = work.stage("the last fit", work.limit)
+        if stage.fits(_logistic_seconds(len(table), _LANDMARKS[0], table.Y.shape[1])):
+            members = self._fit_members([(1.0, best)], learning, apart, stream, stage)
+            pairs.append((members[0], best.trial))
+        P = [member.predict(apart.X) for member, _ in pairs]
+        weights, self.temperature_ = _blend_probabilities(
+            P, [0.0] * len(P), apart.labels, apart.weight
+        )
+        order = np.argsort(-weights, kind="stable")
+        for at in order:
+            pairs[at][0].weight = float(weights[at])
+        return [pairs[at] for at in order if weights[at] > 0]
 
     def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
         """Return least squares with leave-one-out probabilities of the first rows."""
@@ -305,17 +363,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
 
     def _compared(
-        self, parts: list[_Part], learning: Learning, last: float
-    ) -> _Part | None:
-        """Return the best part with more rows, and set the temperature.
+        self, parts: list[_Part], apart: Table, learning: Learning, last: float
+    ) -> _Part:
+        """Return the part that is best with more rows, as far as time allows.
 
-        Kernels that few rows hardly distinguish may differ with many. None if there is
-        nothing to compare, or no time.
+        Kernels that few rows hardly distinguish may differ with many.
         """
         table, work = learning.table, learning.work
-        held, rest = _held_and_rest(learning.order)
-        some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
-        seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
+        some = table.take(learning.order[:_COMPARED_ROWS])
+        seconds = _logistic_seconds(len(some), _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
             "the comparison of kernels",
             work.limit - _COMPARING_SHARE * last - work.spent,
@@ -325,41 +381,38 @@ class TabularClassifier(ClassifierMixin, Tabular):
         for part in sorted(parts, key=lambda part: part.loss):
             if len(parts) == 1 or not stage.fits(seconds):
                 break
-            encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            found = self._judged_apart(part, _FEW_LANDMARKS, encoded, n, learning)
+            both = (
+                learning.encoded_table(part.trial, rows, "float32")
+                for rows in (some, apart)
+            )
+            found = self._judged_apart(part, _FEW_LANDMARKS, *both, learning)
             # Together with the rows that have judged it before: mostly others.
-            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
+            loss = np.average(
+                [found.loss, part.loss], weights=[len(apart), len(part.P)]
+            )
             if best is None or loss < best.loss:
                 best = replace(found, loss=float(loss))
-        if best is not None:
-            self._set_temperature(best.P, some.labels[:n], some.weight[:n])
-        return best
+        return best or min(parts, key=lambda part: part.loss)
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
+        self, part: _Part, D: int, encoded: Table, apart: Table, learning: Learning
     ) -> _Part:
-        """Return a part with probabilities of the first encoded rows.
+        """Return a part with probabilities of encoded rows that are held out.
 
         They are those of a fit to the others, with D landmarks.
         """
-        U, labels, weight = encoded.X, encoded.labels, encoded.weight
-        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
-        if len(np.unique(labels[n_held:])) > 1:
-            D = min(D, len(labels) - n_held)
+        k, labels = len(self.classes_), encoded.labels
+        P = np.full((len(apart), k), 1 / k)
+        if len(np.unique(labels)) > 1:
+            D = min(D, len(labels))
             model = _logistic(part.trial.kernel, _strength(part), D, 0)
-            given = None if learning.counts is None else weight[n_held:]
-            fit_quietly(model, U[n_held:], labels[n_held:], given)
+            given = None if learning.counts is None else encoded.weight
+            fit_quietly(model, encoded.X, labels, given)
             P[:] = _LEAST_CHANCE
-            found = model.predict_proba(U[:n_held])
+            found = model.predict_proba(apart.X)
             P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
-        return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
-
-    def _set_temperature(
-        self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
-    ) -> None:
-        of_class = labels[:, None] == np.arange(len(self.classes_))
-        self.temperature_ = temperature_of(np.log(P), of_class, weight)
+        return replace(part, P=P, loss=_log_loss(P, apart.labels, apart.weight))
 
     def _best_penalty(
         self,
@@ -400,10 +453,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self,
         chosen: list[tuple[float, _Part]],
         learning: Learning,
+        apart: Table | None,
         stream: Stream,
         stage: Stage,
-        least_seconds: float,
     ) -> list[Member]:
+        """Fit parts of the model; for many rows, those `apart` choose the penalty."""
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
@@ -416,20 +470,19 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
-            many = n > _FEATURE_ROWS  # a single fit, with landmarks
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
-                if many:  # without time for the penalty, adapting is worth little
-                    spare -= _PENALTY_FITS * _logistic_seconds(n, _FEW_LANDMARKS, k)
+                if apart is not None:  # the penalty comes first
+                    spare -= _PENALTY_FITS * _logistic_seconds(n, _few(D or n), k)
                 adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
             part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
                 D, last = self._size(part, learning, allowed)
             dtype = "float64" if D is None else "float32"
             encoded = learning.encoded_table(part.trial, table, dtype)
-            if many and D is not None and part.share is not None:
+            if apart is not None and D is not None:
                 part = self._with_penalty_of_all(
-                    part, encoded, learning, D, last, stage
+                    part, encoded, apart, learning, D, last, stage
                 )
             left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
@@ -446,6 +499,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self,
         part: _Part,
         encoded: Table,
+        apart: Table,
         learning: Learning,
         D: int,
         last: float,
@@ -454,32 +508,26 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return a part with the penalty for all rows.
 
         The given one is chosen with few rows, and more may need a smaller penalty.
-        Held-out rows evaluate fits to the others, with fewer landmarks, while enough
-        time is left for the last fit, of about `last` seconds; they also set the
-        temperature.
+        Held-out rows evaluate fits with fewer landmarks, while enough time is left for
+        the last fit, of about `last` seconds.
         """
         n, k = encoded.Y.shape
-        seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
+        seconds = _logistic_seconds(n, _few(D), k)
         if not stage.fits(last + 2 * seconds):
             return part
-        held, rest = _held_and_rest(learning.order)
-        few, n_held = min(D, _FEW_LANDMARKS), len(held)
-        encoded = encoded.take(np.concatenate([held, rest]))
+        apart = learning.encoded_table(part.trial, apart, "float32")
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
             assert part.share is not None
             tried = replace(part, share=part.share / _MULTIPLES[at])
-            return self._judged_apart(tried, few, encoded, n_held, learning)
+            return self._judged_apart(tried, _few(D), encoded, apart, learning)
 
         def over() -> bool:
             # The last fit takes longer with a smaller penalty.
             return not stage.fits(_GROWTH * (seconds + last))
 
-        best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
-        labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
-        self._set_temperature(best.P, labels, weight)
-        return best
+        return _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
 
     def _size(
         self, part: _Part, learning: Learning, seconds: float
@@ -510,7 +558,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return the number of landmarks that memory allows."""
         least, most = _LANDMARKS
         if self._candidates is not None:  # no more than were evaluated
-            most = min(most, self.model_.members[0].fit.n_components or most)
+            known = [
+                member.fit.n_components
+                for member in self.model_.members
+                if member.fit.features == "nystrom"
+            ]
+            most = min([most, *known])
         return max(min(most, _ENTRIES // n), least)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -639,35 +692,47 @@ def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
 
 
-def _n_held(n: int) -> int:
-    """Return how many of n rows are held out from fits that choose penalties."""
-    return min(_MOST_HELD, n // 8)
+def _few(D: int) -> int:
+    """Return the number of landmarks of fits that choose a penalty for D landmarks."""
+    return min(max(D // 2, _FEW_LANDMARKS), D)
 
 
-def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return held-out rows, which the search has not seen, and the rest."""
-    n_held = _n_held(len(order))
-    return order[-n_held:], order[:-n_held]
+@dataclass(frozen=True)
+class _Split:
+    """The rows to fit, and for many rows, some that are held out.
 
-
-def _affordable(
-    rows: Rows, n_classes: int, stream: Stream, work: Work
-) -> tuple[Rows, tuple[int, int, int] | None]:
-    """Return as many rows as the fewest landmarks can be fitted to in time.
-
-    With fewer than all, also the seed of their choice, the number of the others, and
-    their own number.
+    `held_out` is the seed of their choice, the number of rows that are not fitted, and
+    that of the others.
     """
+
+    rows: Rows
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
+
+
+def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
+    """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
+    if n <= _FEATURE_ROWS:
+        return _Split(rows)
     seconds = _LEAST_FIT_SHARE * work.limit
     most = largest(
         lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    if n <= most:
-        return rows, None
+    most = max(most, min(most_rows(seconds), n))
+    n_held = min(_MOST_HELD, n // 8)
+    n_apart = max(n_held, n - most)
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
-    return rows.take(used), (seed, n - most, most)
+    used, apart = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(apart[:n_held])
+    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
+
+
+def _table_of(rows: Rows, n_classes: int) -> Table:
+    """Return rows with codes ±1 of their labels, one column for two classes."""
+    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
+    Y = Y[:, 1:] if n_classes == 2 else Y
+    return Table(rows.X, Y, rows.weight, rows.y)
 
 
 def _strength(part: _Part) -> float:

@@ -17,6 +17,7 @@ from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.local import most_rows
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
 from randkern.tabular.many_rows import fit_many
 from randkern.tabular.model import (
@@ -28,7 +29,6 @@ from randkern.tabular.model import (
     factorised_rows,
     fit_ridge,
     folds_of,
-    most_rows,
     normalised,
     plan_of,
 )
@@ -45,16 +45,16 @@ from randkern.tabular.work import (
 # Largest share of the time for the search, if the last fit is to few rows and to many;
 # the rest is the smallest share for that fit.
 _SEARCH_SHARES = (0.7, 0.5)
+# The same if rows are fitted in cells, where kernels are learned further.
+_MANY_SHARE = 0.35
 _FEW_ROWS = _MOST_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
-# Share of the time in which the fewest landmarks must fit the rows that are used.
+# Share of the time in which the smallest cells must fit the rows that are used.
 _LEAST_FIT_SHARE = 0.3
-# Share of the remaining time for a last fit of landmarks.
-_FEATURES_SHARE = 0.5
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
 # Smallest and largest number of rows for which kernels are relearned without each fold,
@@ -134,8 +134,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
-        to; ``budget`` and ``work``, in nominal seconds; ``cut``, names of what the
-        deadline has cut short, usually none.
+        to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
+        ``work``, in nominal seconds; ``cut``, names of what the deadline has cut short,
+        usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -143,10 +144,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, up to 38,000, conjugate gradients multiply by it; for
-    even more, or if time is short, Nyström features replace it, and the penalty of all
-    rows is chosen by leave-one-out. In all these cases 1,500 rows are held out to
-    evaluate the fit and for intervals. Categories are one column per value, so the
+    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
+    weight two fits to all others, and set intervals. One has the exact kernel in
+    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
+    its kernels are learned further, each step from the rows of another cell, which
+    resolve more detail than a sample of the table, and each cell chooses its penalty.
+    The other has the exact kernel in one piece, by conjugate gradients, for up to
+    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
+    Categories are one column per value, so the
     linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
     add.
 
@@ -199,6 +204,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         table = Table(rows.X, Y, rows.weight)
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
+        share = _MANY_SHARE if split.apart is not None else share
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -211,21 +217,27 @@ class TabularRegressor(RegressorMixin, Tabular):
             (1 - _LAST_SHARE) * work.limit - work.spent,
             (1 - _LAST_SHARE / 2) * work.limit,
         )
-        judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
-        chosen = self._blended(judged)
+        adapting = _ADAPTING_SHARE if split.apart is None else 0.0
+        judged = learning.judged(trials, stage, adapting * work.limit)
         stage = work.stage("the last fit", work.limit)
-        members, split = self._fit_members(chosen, learning, split, stream, stage)
-        chosen = chosen[: len(members)]
-        self._candidates = Candidates.of([t for _, t in chosen], learning.encoders)
+        if split.apart is None:
+            chosen = self._blended(judged)
+            pairs, split = self._fit_members(chosen, learning, split, stage)
+        else:
+            best = [trial for trial, _ in judged[:MOST_MEMBERS]]
+            pairs = self._fit_many(best, learning, split, stream, stage)
+        members = [member for member, _ in pairs]
+        self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
             members, split.held_out, weighted=rows.weighted, unit=rows.unit
         )
-        shares = [member.weight for member in members]
-        parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
+        parts = [(member.weight, trial) for member, trial in pairs]
+        if split.apart is not None:  # a kernel learned from rows as few as those here
+            parts = [(1.0, judged[0][0])]
         self._keep_effects(learning, parts, stream, is_stopped)
         factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
         self._keep_residuals(split, learning, factor)
-        self._report(work, len(y), split.n_fitted)
+        self._report(work, len(y), split.n_fitted, len(split.apart or ()))
         report.end()
         return self
 
@@ -287,26 +299,23 @@ class TabularRegressor(RegressorMixin, Tabular):
         chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
-        stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
         table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = learning.order, len(table)
         members: list[Member] = []
+        fitted: list[Trial] = []
         for at, (share, trial) in enumerate(chosen):
             part = stage.part(stage.left / (len(chosen) - at))
             last = _FOLDED_FITS * exact_seconds(n, learning.n_columns(trial))
             if n > _FEW_ROWS:
                 last = exact_seconds(n, learning.n_columns(trial))
-            if split.how == "features":
-                last = _FEATURES_SHARE * part.left
-            if members and (split.how != "factorise" or not part.fits(last)):
+            if members and not part.fits(last):
                 break  # one good fit is better
+            fitted.append(trial)
             trial = learning.adapted(trial, part.part(0.8 * part.left - last))
-            if split.how != "factorise":
-                return self._fit_many(trial, table, learning, split, stream, stage)
             allowed = stage.affordable(last)
             if allowed < last:  # at the deadline, fewer rows have to do
                 order = order[: min(factorised_rows(allowed), n)]
@@ -315,24 +324,23 @@ class TabularRegressor(RegressorMixin, Tabular):
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = learning.encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
-        return normalised(members), replace(split, n_fitted=len(order))
+        pairs = list(zip(normalised(members), fitted, strict=True))
+        return pairs, replace(split, n_fitted=len(order))
 
     @staticmethod
     def _fit_many(
-        trial: Trial,
-        table: Table,
+        trials: list[Trial],
         learning: Learning,
         split: _Split,
         stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
-        assert split.apart is not None and split.held_out is not None
-        seed = int(stream.child("features").generator().integers(2**31))
-        weighted = split.rows.weighted
+    ) -> list[tuple[Member, Trial]]:
+        """Fit all rows but those that are held out, which weight the fits."""
+        assert split.apart is not None
+        table = replace(learning.table, Y=split.rows.y)
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-        held_out = (*split.held_out[:2], n)
-        return [member], replace(split, n_fitted=n, held_out=held_out)
+        weighted = split.rows.weighted
+        return fit_many(trials, table, apart, learning, weighted, stream, stage)
 
     def _learning_factor(
         self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool

@@ -107,6 +107,9 @@ class Learning:
 
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
+        if X is self.table.X and len(self.searched) == len(self.table):
+            codes = self.codes[trial.numbers][np.argsort(self.searched)]
+            return trial.turned(codes.astype(dtype, copy=False))
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
         self._charge_encoding(encoder, _num_samples(X))
         parts = [
@@ -114,6 +117,14 @@ class Learning:
             for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def codes_of(self, trials: Sequence[Trial], X: Any) -> dict[str, np.ndarray]:
+        """Return rows encoded for each scaling of numbers of the trials."""
+        codes = {}
+        for name in dict.fromkeys(trial.numbers for trial in trials):
+            self._charge_encoding(self.encoders[name], _num_samples(X))
+            codes[name] = self.encoders[name].transform(X)
+        return codes
 
     def encoded_table(
         self, trial: Trial, table: Table, dtype: str = "float64"

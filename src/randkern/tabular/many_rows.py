@@ -2,83 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
+from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.solvers import PCG
 from randkern.tabular.learning import Learning
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
     Table,
-    factorised_rows,
     fit_quietly,
-    fit_ridge,
     iterating_seconds,
     iterations_within,
     plan_of,
     stopping,
 )
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, blend
 from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
 
 # The multiples of the penalty from which a fit of landmarks chooses.
-_MULTIPLES = np.logspace(-2, 2, 9)
+_MULTIPLES = np.logspace(-2, 4, 13)
+# Share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
 _AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
 
 
 def fit_many(
-    trial: Trial,
+    trials: Sequence[Trial],
     table: Table,
     apart: Table,
     learning: Learning,
     weighted: bool,
-    seed: int,
+    stream: Stream,
     stage: Stage,
-) -> tuple[Member, int]:
-    """Return the better of two fits on the held-out rows, and its number of rows.
+) -> list[tuple[Member, Trial]]:
+    """Return fits to all rows, weighted by the held-out rows, and their kernels.
 
-    One is exact, on as many rows as time allows, the other uses all rows.
+    One is exact in cells, with a kernel that is learned there. The other is exact in
+    one piece, as far as conjugate gradients get in time, or has landmarks.
     """
-    encoder = learning.encoders[trial.numbers]
-    U_apart = trial.turned(encoder.transform(apart.X))
-    part, m = _fit_part(trial, table, learning, stage)
-    # Use tiles of the Gram matrix, or as many features as fit in memory.
-    encoder = copy(encoder).set_params(dtype="float32")
-    U = learning.encoded(trial, table.X, "float32")
     weight = table.weight if weighted else None
-    whole = _fit_whole(trial, U, table.Y, weight, seed, stage)
-    member = Member(1.0, encoder, whole, trial.turn)
-    size, errors = table.Y.std(axis=0), []
+    shared: dict[str, Any] = {
+        "fit_intercept": True,
+        "memory_limit": MEMORY_LIMIT,
+        "random_state": int(stream.child("features").generator().integers(2**31)),
+    }
+    local, cells = fit_in_cells(
+        KernelRidgeRegressorCV,
+        trials,
+        table.Y,
+        weight,
+        learning,
+        stream,
+        shared["random_state"],
+        stage.part(_CELLS_SHARE * stage.left),
+    )
+    fits = [(local, cells)]
+    trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
+    U = learning.encoded(trial, table.X, "float32")
+    whole = _fit_whole(trial, U, table.Y, weight, shared, stage)
+    if whole is not None:
+        fits.append((trial, whole))
+    return _weighted(fits, apart, learning)
+
+
+def _weighted(
+    fits: list[tuple[Trial, Any]], apart: Table, learning: Learning
+) -> list[tuple[Member, Trial]]:
+    """Return the fits with the weights of the smallest error of held-out rows."""
+    size = apart.Y.std(axis=0)
     size[size == 0] = 1.0
-    for fit in (part, whole):
-        if fit is not None:
-            predicted = fit.predict(U_apart).reshape(apart.Y.shape)
-            errors.append(float((((predicted - apart.Y) / size) ** 2).mean()))
-    if whole is None or errors[0] < errors[1]:
-        encoder = learning.encoders[trial.numbers]
-        return Member(1.0, encoder, part, trial.turn), m
-    return member, len(table)
-
-
-def _fit_part(
-    trial: Trial, table: Table, learning: Learning, stage: Stage
-) -> tuple[Any, int]:
-    """Fit the exact kernel to some rows; return the fit and their number."""
-    n_columns = learning.n_columns(trial)
-    left = max(stage.left, _LEAST_SHARE * stage.work.limit)
-    m = min(factorised_rows(left / 3), len(table))
-    seconds = exact_seconds(m, n_columns)
-    if (allowed := stage.affordable(seconds)) < seconds:
-        m = min(factorised_rows(allowed), m)
-    stage.work.charge(exact_seconds(m, n_columns))
-    order = np.arange(m)
-    some = learning.encoded_table(trial, table.take(order))
-    return fit_ridge(trial.kernel, trial.alpha, some, order), m
+    members, residuals = [], []
+    for trial, fit in fits:
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        member = Member(1.0, encoder, fit, trial.turn)
+        left = (apart.Y - member.predict(apart.X)) / size
+        residuals.append(np.sqrt(apart.weight)[:, None] * left)
+        members.append((member, trial))
+    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
+    weights = blend([residuals[at] for at in order])
+    out = []
+    for share, at in zip(weights, order, strict=True):
+        if share > 0:
+            member, trial = members[at]
+            member.weight = float(share)
+            out.append((member, trial))
+    return out
 
 
 def _fit_whole(
@@ -86,10 +102,10 @@ def _fit_whole(
     U: np.ndarray,
     Y: np.ndarray,
     weight: np.ndarray | None,
-    seed: int,
+    shared: dict[str, Any],
     stage: Stage,
 ) -> Any:
-    """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
+    """Fit all rows, as exactly as time allows; None if it does not."""
     n, n_columns = U.shape
     limit = stage.work.limit
     left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
@@ -109,14 +125,9 @@ def _fit_whole(
     plan, D, n_iter, seconds = planned(left)
     if (allowed := stage.affordable(seconds)) < seconds:
         plan, D, n_iter, seconds = planned(allowed)
-        if allowed < seconds / 2:
-            return None
+    if min(allowed, left) < seconds / 2:
+        return None
     stage.work.charge(seconds)
-    shared: dict[str, Any] = {
-        "fit_intercept": True,
-        "memory_limit": MEMORY_LIMIT,
-        "random_state": seed,
-    }
     whole: Any
     if D:  # all rows may need another penalty
         alphas = (trial.alpha * _MULTIPLES).tolist()

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
@@ -54,7 +55,8 @@ _PREPARING, _ITERATION = 600.0, 10.0
 # of the matrix may have been added to it, and so of well predicted targets.
 _LARGEST_RESIDUAL = 1e-6
 MEMORY_LIMIT = "3GB"
-MAX_ITER = 60
+# The most iterations, and the fewest for which the exact kernel is worth its matrix.
+MAX_ITER, _LEAST_ITER = 60, 10
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
@@ -140,7 +142,7 @@ class Member:
     @property
     def alpha(self) -> float:
         """The penalty of a least-squares fit."""
-        searched = isinstance(self.fit, KernelRidgeRegressorCV)
+        searched = hasattr(self.fit, "alpha_")
         return float(self.fit.alpha_ if searched else self.fit.alpha)
 
     @property
@@ -313,7 +315,7 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
         return "factorise", 0
     if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    if n <= MOST_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
+    if n <= MOST_ITERATED and iterating_seconds(n, _LEAST_ITER) < seconds:
         return "iterate", 0
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
@@ -321,11 +323,6 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
     return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MOST_FACTORISED)
-
-
-def most_rows(seconds: float) -> int:
-    """Return the number of rows that the fewest landmarks fit in about `seconds`."""
-    return int(seconds / landmark_seconds(1, _FEATURES[0])) + 1
 
 
 def iterations_within(n: int, seconds: float) -> int:
@@ -359,9 +356,20 @@ def different_rows(
     return rows[order], total[order]
 
 
-def are_different(X: np.ndarray) -> bool:
-    """Return whether no two rows of an array are equal."""
-    return len(np.unique(_bytes_of(X))) == len(X)
+def are_different(X: Any) -> bool:
+    """Return whether no two rows of an array or pandas dataframe are equal.
+
+    That of rows of other tables is not known before they are encoded.
+    """
+    if not is_table(X):
+        return len(np.unique(_bytes_of(X))) == len(X)
+    if not hasattr(X, "iloc"):
+        return False
+    import pandas as pd
+
+    with suppress(TypeError):  # values of several types
+        return bool(pd.util.hash_pandas_object(X, index=False).is_unique)
+    return False
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:
@@ -472,7 +480,7 @@ class TabularModel:
                 "sklearn.set_config(enable_metadata_routing=True)",
             ]
         if self.held_out is not None:
-            lines += self._split_lines(*self.held_out)
+            lines += self._split_lines(*self.held_out[:2])
         labels = hasattr(self.members[0].fit, "predict_proba")
         several = len(self.members) > 1
         many = several and not labels and self.members[0].n_targets > 1
@@ -518,7 +526,7 @@ class TabularModel:
         yield f"for fitted in {fitted}:"
         yield f"    fitted{change}"
 
-    def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
+    def _split_lines(self, seed: int, n_apart: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"
         names = ["X", "y", *["sample_weight"] * self.weighted]
         parts = ", _, ".join(names) + ", _"
@@ -526,13 +534,6 @@ class TabularModel:
             f"{parts} = train_test_split({', '.join(names)}, test_size={n_apart}, "
             f"random_state={seed})"
         )
-        if isinstance(self.members[0].fit, ExactRidge):
-            # The encoder is fitted to more rows than the model.
-            yield "from sklearn.frozen import FrozenEstimator"
-            given = ", sample_weight=sample_weight" if self.weighted else ""
-            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
-            cut = ", ".join(f"{name}[:{n}]" for name in names)
-            yield f"{', '.join(names)} = {cut}"
 
     @staticmethod
     def _encoder_code(member: Member) -> str:
@@ -549,7 +550,11 @@ class TabularModel:
         yield f"kernel = {kernel}"
         options: dict[str, Any] = {}
         searched = isinstance(fit, KernelRidgeRegressorCV)
-        if searched or hasattr(fit, "alpha"):
+        is_local = hasattr(fit, "cells_")
+        if is_local:
+            alphas = [float(alpha * self.unit) for alpha in fit.alphas]
+            options |= {"alphas": alphas, "fit_intercept": True}
+        elif searched or hasattr(fit, "alpha"):
             options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
         else:
             options |= {
@@ -564,7 +569,7 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if searched:
+        if searched and not is_local:
             options["solver"] = "cholesky"
         elif isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
             options["solver"] = fit.solver
@@ -573,16 +578,14 @@ class TabularModel:
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         encoder = self._encoder_code(member)
-        if self.held_out is not None and isinstance(fit, ExactRidge):
-            encoder = "FrozenEstimator(encoder)"
         name_of_class = type(fit).__name__
-        if searched or isinstance(fit, ExactRidge):
+        if not is_local and (searched or isinstance(fit, ExactRidge)):
             name_of_class = "KernelRidgeRegressor"
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
             model += request
-            encoder += request if "Frozen" not in encoder else ""
+            encoder += request
         if member.turn is not None:
             yield "import numpy as np"
             yield "from sklearn.preprocessing import FunctionTransformer"
