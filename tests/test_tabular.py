@@ -169,7 +169,7 @@ def test_probabilities_of_rows_left_out_are_about_those_of_fits_without_them(k):
     expected = np.empty_like(P)
     for i in range(60):
         others = np.arange(60) != i
-        fit = classification._logistic(kernel, C, None, 0)
+        fit = classification.logistic(kernel, C, None, 0)
         fit.fit(X[others], labels[others], weight[others])
         expected[i] = fit.predict_proba(X[[i]])[0]
     # Where the fit to all is a tenth of the way off, a step of Newton's is a hundredth.
@@ -470,7 +470,9 @@ def test_many_rows(monkeypatch, how):
     if how == "cells":
         monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    monkeypatch.setattr(many_rows, "blend", lambda parts: np.full(len(parts), 0.5))
+    monkeypatch.setattr(
+        many_rows, "blend", lambda parts: np.full(len(parts), 1 / len(parts))
+    )
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._residuals) == 30
@@ -1166,7 +1168,7 @@ def test_many_rows_of_labels(monkeypatch):
         np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
     names = {"X": TABLE, "y": LABELS}
     exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(TABLE)
+    expected = fit.predict_proba(names["X"])  # without rows that are held out
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 
@@ -1236,7 +1238,7 @@ def test_penalties_of_many_rows_are_those_of_rows_held_out(monkeypatch, C, weigh
     assert {len(U) for U in fits} == {700}
 
     def loss(multiple):
-        model = classification._logistic(trial.kernel, C * multiple, 40, 0)
+        model = classification.logistic(trial.kernel, C * multiple, 40, 0)
         quietly(model, X[rest], labels[rest], weight[rest])
         P = model.predict_proba(X[held])
         return sklearn.metrics.log_loss(labels[held], P, sample_weight=weight[held])

@@ -364,7 +364,8 @@ def fit_cells(
     tree = CellTree.grow(scaled, cell_rows)
     ops, k = ops_of(rows.Y), rows.n_targets
     found = sorted(tree.cells(scaled), key=itemgetter(0))
-    members, shares = ([each[at] for each in found] for at in (1, 2))
+    members = [numbers for _, numbers, _ in found]
+    shares = [share for _, _, share in found]
     needed = _check_cell(len(max(members, key=len)), k, len(alphas), limit)
 
     def fitted(numbers: np.ndarray) -> _CellFit:

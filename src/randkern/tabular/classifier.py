@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
@@ -18,9 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.kernels import Kernel, Linear
+from randkern.kernels import Kernel
 from randkern.models import (
-    KernelLogistic,
     KernelRidgeClassifier,
     KernelRidgeClassifierCV,
 )
@@ -33,9 +30,19 @@ from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
-    positive_inverse,
 )
 from randkern.tabular.local import fit_in_cells, most_rows
+from randkern.tabular.logistic import (
+    LANDMARK_PASSES,
+    LEAST_CHANCE,
+    MAX_ITER,
+    PASSES,
+    left_out,
+    left_out_seconds,
+    logistic,
+    logistic_seconds,
+    with_constant,
+)
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     Member,
@@ -47,7 +54,6 @@ from randkern.tabular.model import (
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
-    RATE,
     Stage,
     Work,
     evaluation_seconds,
@@ -58,7 +64,7 @@ from randkern.tabular.work import (
     pass_seconds,
 )
 
-# With more rows, landmarks replace the exact kernel.
+# With more rows, cells and landmarks replace the exact kernel of all rows.
 _FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
@@ -78,15 +84,11 @@ _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 _GROWTH = 1.3
 # Share of the remaining time for the fit in cells.
 _CELLS_SHARE = 0.6
-_LEAST_CHANCE = 1e-8
 _MOST_ROWS = 2000
-_TOL = 1e-3
-_LEAST_ITER, _MAX_ITER = 40, 300
-# Numbers of landmarks, number of entries of their features in between, and rough
-# numbers of passes of logistic regression: over them, and over an exact kernel.
+_LEAST_ITER = 40
+# Numbers of landmarks, and the number of entries of their features in between.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-_LANDMARK_PASSES, _PASSES = 90, 120
 # Smallest weight of a part, and number of steps of the weights.
 _LEAST_WEIGHT = 0.05
 _BLEND_STEPS = 300
@@ -102,8 +104,6 @@ _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
 _LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
-# Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
-_INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
         stage = replace(stage, deadline=work.limit - last / 2)
         parts = self._parts(judged, learning, stage)
-        if many:
+        if split.apart is not None:
             apart = _table_of(split.apart, k)
             pairs = self._fit_many(parts, judged, apart, learning, stream, last)
             effects = [(1.0, judged[0][0])]
@@ -280,7 +280,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         for at, (trial, _) in enumerate(judged):
             share = stage.part(stage.left / (len(judged) - at))
             U = learning.sample(trial)[:n]
-            if not share.fits(_left_out_seconds(len(U), U.shape[1], k)):
+            if not share.fits(left_out_seconds(len(U), U.shape[1], k)):
                 break
             part = self._best_penalty(trial, U, labels, weight, start, share)
             parts.append(part)
@@ -322,9 +322,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         These also set the temperature.
         """
         work, table = learning.work, learning.table
-        logistic = [part for part in parts if part.share is not None]
-        logistic = logistic or [replace(part, share=_FIRST_PENALTY) for part in parts]
-        best = self._compared(logistic, apart, learning, last)
+        fitted = [part for part in parts if part.share is not None]
+        fitted = fitted or [replace(part, share=_FIRST_PENALTY) for part in parts]
+        best = self._compared(fitted, apart, learning, last)
         stage = work.stage("the last fit", work.limit)
         weight = None if learning.counts is None else table.weight
         seed = int(stream.child("features").generator().integers(2**31))
@@ -340,7 +340,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
         pairs = [(Member(1.0, encoder, cells, trial.turn), trial)]
         stage = work.stage("the last fit", work.limit)
-        if stage.fits(_logistic_seconds(len(table), _LANDMARKS[0], table.Y.shape[1])):
+        if stage.fits(logistic_seconds(len(table), _LANDMARKS[0], table.Y.shape[1])):
             members = self._fit_members([(1.0, best)], learning, apart, stream, stage)
             pairs.append((members[0], best.trial))
         P = [member.predict(apart.X) for member, _ in pairs]
@@ -371,7 +371,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         table, work = learning.table, learning.work
         some = table.take(learning.order[:_COMPARED_ROWS])
-        seconds = _logistic_seconds(len(some), _FEW_LANDMARKS, table.Y.shape[1])
+        seconds = logistic_seconds(len(some), _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
             "the comparison of kernels",
             work.limit - _COMPARING_SHARE * last - work.spent,
@@ -382,11 +382,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if len(parts) == 1 or not stage.fits(seconds):
                 break
             work.charge(seconds)
-            both = (
+            fitted, held = (
                 learning.encoded_table(part.trial, rows, "float32")
                 for rows in (some, apart)
             )
-            found = self._judged_apart(part, _FEW_LANDMARKS, *both, learning)
+            found = self._judged_apart(part, _FEW_LANDMARKS, fitted, held, learning)
             # Together with the rows that have judged it before: mostly others.
             loss = np.average(
                 [found.loss, part.loss], weights=[len(apart), len(part.P)]
@@ -406,12 +406,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         P = np.full((len(apart), k), 1 / k)
         if len(np.unique(labels)) > 1:
             D = min(D, len(labels))
-            model = _logistic(part.trial.kernel, _strength(part), D, 0)
+            model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else encoded.weight
             fit_quietly(model, encoded.X, labels, given)
-            P[:] = _LEAST_CHANCE
+            P[:] = LEAST_CHANCE
             found = model.predict_proba(apart.X)
-            P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
+            P[:, model.classes_] = np.maximum(found, LEAST_CHANCE)
         return replace(part, P=P, loss=_log_loss(P, apart.labels, apart.weight))
 
     def _best_penalty(
@@ -429,7 +429,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         neighbours.
         """
         gram = np.array(with_constant(trial.kernel)._gram(U, None))
-        seconds = _left_out_seconds(len(U), U.shape[1], len(self.classes_))
+        seconds = left_out_seconds(len(U), U.shape[1], len(self.classes_))
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
@@ -441,7 +441,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                     found = left_out(
                         trial.kernel, _strength(part), U, gram, labels, weight
                     )
-                    P[:] = _LEAST_CHANCE
+                    P[:] = LEAST_CHANCE
                     P[:, present] = found
             return replace(part, loss=_log_loss(P, labels, weight))
 
@@ -473,7 +473,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
                 if apart is not None:  # the penalty comes first
-                    spare -= _PENALTY_FITS * _logistic_seconds(n, _few(D or n), k)
+                    spare -= _PENALTY_FITS * logistic_seconds(n, _few(D or n), k)
                 adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
             part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
@@ -486,8 +486,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 )
             left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _LEAST_ITER if D is None else _LANDMARK_PASSES
-            max_iter = min(max(passes, least), _MAX_ITER)
+            least = _LEAST_ITER if D is None else LANDMARK_PASSES
+            max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
             fit_quietly(model, encoded.X, table.labels, given)
@@ -512,7 +512,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         the last fit, of about `last` seconds.
         """
         n, k = encoded.Y.shape
-        seconds = _logistic_seconds(n, _few(D), k)
+        seconds = logistic_seconds(n, _few(D), k)
         if not stage.fits(last + 2 * seconds):
             return part
         apart = learning.encoded_table(part.trial, apart, "float32")
@@ -539,7 +539,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n, k = learning.table.Y.shape
         is_logistic, n_columns = part.share is not None, learning.n_columns(part.trial)
         if n <= _FEATURE_ROWS:
-            passes = _PASSES if is_logistic else 0
+            passes = PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
             if n <= _MOST_ROWS or last < seconds:
@@ -547,7 +547,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         def cost(D: int) -> float:
             if is_logistic:
-                return _logistic_seconds(n, D, k, n_columns)
+                return logistic_seconds(n, D, k, n_columns)
             return landmark_seconds(n, D, n_columns)
 
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
@@ -618,80 +618,6 @@ def _descended(
     return best
 
 
-def with_constant(kernel: Kernel) -> Kernel:
-    """Return the sum of a kernel and a constant, which acts as an intercept."""
-    return kernel + Linear(1.0, columns=[])
-
-
-def left_out(
-    kernel: Kernel,
-    C: float,
-    X: np.ndarray,
-    gram: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray,
-) -> np.ndarray:
-    """Approximate the leave-one-out probabilities of rows, (n, k).
-
-    It takes one Newton step from the fit to all rows (Rad & Maleki 2020, "A scalable
-    estimate of the out-of-sample prediction error via approximate leave-one-out
-    cross-validation"): with W the curvature of the losses, the fit is a least-squares
-    fit to the logits plus W⁻¹(y − p).
-    """
-    model = _logistic(kernel, C, None, 0)
-    fit_quietly(model, X, labels, weight)
-    F, Y = model.decision_function(X), labels[:, None] == model.classes_
-    if binary := F.ndim == 1:
-        F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - _LEAST_CHANCE)
-    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
-    if binary:
-        W = (P * (1 - P))[:, :, None]
-        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
-        B = B.diagonal()[:, None, None]
-    else:
-        # Both map equal logits to 0: changing that eigenvalue changes no probability.
-        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
-        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
-    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
-    F = F + shift[:, :, 0]
-    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
-
-
-def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Return the blocks (n, k, k), one per row, of the inverse of I ⊗ K + W⁻¹.
-
-    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
-    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
-    """
-    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
-    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
-    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
-    blocks = np.empty((n, k, k))
-    for c in range(k):
-        for other in range(k):
-            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
-        blocks[:, c, c] += inverses[c].diagonal()
-    return blocks
-
-
-def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
-    """Return the work of logistic regression with D landmarks."""
-    # Features and second derivatives take some three products of n × D and D × D; in
-    # single precision each takes a third of the time that a factorisation would.
-    entries = gram_seconds(1, n_columns) * 2 * n * D
-    return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
-
-
-def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
-    """Return the work of the leave-one-out approximation of logistic regression."""
-    k = n_classes if n_classes > 2 else 1
-    fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
-    inverses = k * _INVERSE_SECONDS * float(n) ** 3
-    return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
-
-
 def _few(D: int) -> int:
     """Return the number of landmarks of fits that choose a penalty for D landmarks."""
     return min(max(D // 2, _FEW_LANDMARKS), D)
@@ -717,7 +643,7 @@ def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
         return _Split(rows)
     seconds = _LEAST_FIT_SHARE * work.limit
     most = largest(
-        lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
+        lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
     most = max(most, min(most_rows(seconds), n))
     n_held = min(_MOST_HELD, n // 8)
@@ -744,21 +670,7 @@ def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
     kernel = part.trial.kernel
     if part.share is None:
         return _least_squares(kernel, part.trial.alpha, D, seed)
-    return _logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    return KernelLogistic(
-        with_constant(kernel),
-        fit_intercept=False,
-        C=C,
-        n_components=D,
-        tol=_TOL,
-        max_iter=_MAX_ITER,
-        features="random" if D is None else "nystrom",
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
+    return logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
 
 
 def _least_squares(

@@ -71,7 +71,7 @@ class _Cells:
             X = trial.turned(self.codes[trial.numbers][here])
             Y, weight = self.table.Y[here], self.table.weight[here]
             weight = weight / weight.mean()
-            learning.work.charge(evaluation_seconds(*X.shape, Y.shape[1]))
+            learning.work.charge(evaluation_seconds(len(X), X.shape[1], Y.shape[1]))
             residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
             if residuals is None:
                 return np.inf
@@ -124,7 +124,7 @@ def learned_in_cells(
     )
     judges = range(n_learned, n_learned + _JUDGES)
     learning_rows = np.arange(n_learned * m)
-    found = []
+    found: list[Trial] = []
     for trial in trials:
         if found and stage.over:
             break
@@ -161,9 +161,10 @@ def fit_in_cells(
     if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
         U = learning.encoded(trial, X, "float32")
     least = _LEAST_SHARE * stage.work.limit
-    rows, seconds = cells_within(*U.shape, max(stage.left, least))
+    n, n_columns = U.shape
+    rows, seconds = cells_within(n, n_columns, max(stage.left, least))
     if (allowed := stage.affordable(seconds)) < seconds:
-        rows, seconds = cells_within(*U.shape, allowed)
+        rows, seconds = cells_within(n, n_columns, allowed)
     stage.work.charge(seconds)
     model = make(
         trial.kernel,

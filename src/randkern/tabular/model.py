@@ -571,7 +571,9 @@ class TabularModel:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
         if searched and not is_local:
             options["solver"] = "cholesky"
-        elif isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
+        elif not is_local and isinstance(
+            fit, (KernelRidgeRegressor, KernelRidgeClassifier)
+        ):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
