@@ -115,4 +115,54 @@ def _with_value(data, rng):
     return json.dumps(document)
 
 
+def without_checksums(content):
+    """The archive of a model as earlier versions wrote it: other checks come next."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as old,
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for info in old.infolist():
+            member = old.read(info)
+            if info.filename == "randkern.json":
+                header = json.loads(member)
+                del header["members"]
+                member = json.dumps(header)
+            new.writestr(info.filename, member)
+    return buffer.getvalue()
+
+
+def with_other_array(content, rng):
+    """An archive in which one array has another shape or type, or is not finite."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    arrays = {}
+    for name, member in members.items():
+        if name.endswith(".npy"):
+            array = np.load(io.BytesIO(member), allow_pickle=False)
+            if array.dtype.kind == "f" and array.size:
+                arrays[name] = array
+    name = str(rng.choice(sorted(arrays)))
+    array = arrays[name].copy()
+    changes = (
+        lambda: array[..., None],
+        lambda: array[:-1] if array.ndim else array.reshape(1),
+        lambda: np.repeat(array, 2, axis=-1) if array.ndim else array.reshape(1, 1),
+        lambda: np.where(
+            np.arange(array.size).reshape(array.shape) == 0, np.nan, array
+        ),
+        lambda: np.full_like(array, np.inf),
+        lambda: array.astype("U8"),
+        lambda: array + 1j,
+    )
+    buffer = io.BytesIO()
+    np.save(buffer, changes[rng.integers(len(changes))]())
+    members[name] = buffer.getvalue()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for key, member in members.items():
+            archive.writestr(key, member)
+    return out.getvalue()
+
+
 DAMAGES = (flipped, cut, overwritten, repacked)

@@ -213,7 +213,7 @@ def test_errors_say_what_to_do():
         local(solver="pcg").fit(X, Y)
     with pytest.raises(MemoryLimitError, match="rows of a cell"):
         local(memory_limit="100kB").fit(X, Y)
-    with pytest.raises(ValueError, match="leave scoring and cv at None"):
+    with pytest.raises(ValueError, match="use scoring=None and cv=None"):
         rk.KernelRidgeRegressorCV(KERNEL, features="local", cv=3).fit(X, Y)
     with pytest.raises(AttributeError):
         _ = local().partial_fit

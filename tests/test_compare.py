@@ -208,6 +208,16 @@ def test_what_exceeds_the_memory_limit_is_skipped(monkeypatch):
     assert "28.8 GB" in skipped["reason"]
 
 
+def test_the_first_fit_is_measured_whatever_the_time_limit():
+    results = compare(
+        blobs(60), ["gaussian", "laplacian"], [8, 16], n_seeds=1, time_limit=1e-9
+    )
+    (record,) = results["records"]
+    assert (record["kernel"], record["n_components"]) == ("gaussian", 8)
+    assert len(results["skipped"]) == 5
+    assert winner(results)["n_components"] == 8
+
+
 def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
     class Warns(randkern.KernelRidgeClassifier):
         def fit(self, X, y):

@@ -375,7 +375,7 @@ for model, limit, exact in cases:
 
 
 def test_the_largest_fits_within_a_limit_hold_it():
-    """LIBLINEAR copies all features, in memory that Python does not count."""
+    """Compiled code takes memory that Python does not count."""
     if not os.access("/proc/self/clear_refs", os.W_OK) or sys.platform != "linux":
         pytest.skip("the peak of resident memory cannot be reset here")
     done = subprocess.run(

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import randkern as rk
+from _damage import without_checksums
 from randkern import persistence
 from randkern._files import atomic_write
 from randkern.exceptions import ModelFileError, ModelVersionWarning
@@ -307,7 +308,10 @@ def test_weights_are_stored_once(tmp_path, rng):
 def test_file_names_its_version_and_is_one_of_skops(path):
     rk.save(rk.Gaussian(3.0), path)
     with zipfile.ZipFile(path) as archive:
+        members = {info.filename: info.CRC for info in archive.infolist()}
+        del members["randkern.json"]
         assert json.loads(archive.read("randkern.json")) == {
+            "members": members,
             "format": 2,
             "randkern": rk.__version__,
             "estimator": "Gaussian",
@@ -520,6 +524,26 @@ def test_wrong_bytes_in_weights(path, data):
         rk.load(path)
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError("no room"), "may be intact: free some memory"),
+        (OSError(5, "Input/output error"), "may be intact.*disk or network"),
+        (OSError(22, "Invalid argument"), "cannot be read by randkern"),
+    ],
+    ids=repr,
+)
+def test_a_file_is_damaged_only_if_its_content_is(
+    error, message, saved, path, monkeypatch
+):
+    def read(*_, **options):
+        raise error
+
+    monkeypatch.setattr(skops_io, "load", read)
+    with pytest.raises(ModelFileError, match=message):
+        rk.load(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"text", b"\x80\x04N.", bytes(1000)])
 def test_other_files(content, path):
     path.write_bytes(content)
@@ -544,7 +568,7 @@ def rewritten(content, change):
     ):
         for name in old.namelist():
             new.writestr(name, change(name, old.read(name)))
-    return buffer.getvalue()
+    return without_checksums(buffer.getvalue())
 
 
 def with_header(content, **changes):

@@ -608,7 +608,7 @@ def test_directions_that_do_not_help_are_dropped():
     assert {trial.metric for trial in trials} == {"diagonal"}
 
 
-def test_labels_of_judges_tell_no_directions():
+def test_labels_of_validation_rows_do_not_affect_directions():
     X = RNG.normal(size=(90, 4))
     Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * RNG.normal(size=(90, 1)))
     machine = KernelSearch(

@@ -14,9 +14,6 @@ from randkern.data import (
     DeviceRows as DeviceRows,
     RowBlocks as RowBlocks,
 )
-from randkern.deployment import (
-    to_torch as to_torch,
-)
 from randkern.features import (
     NystromFeatures as NystromFeatures,
     RandomFeatures as RandomFeatures,
@@ -60,6 +57,9 @@ from randkern.models import (
     KernelRidgeRegressorCV as KernelRidgeRegressorCV,
     KernelSVC as KernelSVC,
     KernelSVR as KernelSVR,
+)
+from randkern.modules import (
+    to_torch as to_torch,
 )
 from randkern.onnx import (
     export_onnx as export_onnx,

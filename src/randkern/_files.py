@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import glob
 import io
 import math
@@ -168,6 +169,20 @@ READING_ERRORS = (
     *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
     *(ValueError, TokenError),
 )
+
+
+def shortage(error: BaseException) -> str:
+    """Return what to do if memory, permission or the disk prevented reading.
+
+    Empty if the content of the file is wrong.
+    """
+    if isinstance(error, MemoryError | PermissionError):
+        return "free some memory, or make the file readable"
+    # Positions outside a damaged archive have no number, or that of a wrong argument.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return "wait until its disk or network can be reached"
+    return ""
+
 
 _CHUNK = 2**20
 _ENCRYPTED = 0x1

@@ -335,7 +335,7 @@ def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
 
 FLOATS = (np.float64, np.float32)
 # Beyond this, no machine holds the features of a single row.
-MOST_COMPONENTS = 10**12
+MAX_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 _CHANGED = " here, but held numbers when the model was fitted"
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
@@ -369,9 +369,9 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
 def check_components(value: Any) -> int | tuple[int, ...]:
     """Return the number of features, or one number per term of a sum of kernels."""
     if np.ndim(value) != 1 or isinstance(value, (set, dict)):
-        return check_count("n_components", value, at_most=MOST_COMPONENTS)
+        return check_count("n_components", value, at_most=MAX_COMPONENTS)
     widths = tuple(check_count("every number in n_components", n) for n in value)
-    check_count("the sum of n_components", sum(widths), at_most=MOST_COMPONENTS)
+    check_count("the sum of n_components", sum(widths), at_most=MAX_COMPONENTS)
     return widths
 
 

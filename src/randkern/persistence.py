@@ -15,7 +15,6 @@ import pickle
 import pydoc
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,10 +45,12 @@ from randkern._files import (
     atomic_write,
     check_archive,
     check_needed,
+    shortage,
     special_kind,
 )
 from randkern._random import Stream
 from randkern._validation import TableEncoder, is_tensor
+from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
@@ -340,6 +341,11 @@ def _reading(path: Any, problem: str, advice: str) -> Iterator[None]:
             "larger memory_limit to load."
         ) from error
     except READING_ERRORS as error:
+        if needed := shortage(error):
+            raise ModelFileError(
+                f"{path} could not be read ({type(error).__name__}: {error}), but may "
+                f"be intact: {needed}, and load it again."
+            ) from error
         raise ModelFileError(
             f"{path}{problem} ({type(error).__name__}: {error}); {advice}."
         ) from error
@@ -365,7 +371,6 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
     Only the description is compressed, to about a tenth: arrays of weights would
     hardly shrink.
     """
-    header = {"format": _FORMAT, "randkern": __version__, "estimator": estimator}
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
             if info.filename != _DESCRIPTION:
@@ -379,6 +384,13 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
         new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
+        header = {
+            "format": _FORMAT,
+            "randkern": __version__,
+            "estimator": estimator,
+            # Members of other models have other checksums.
+            "members": _checksums(new),
+        }
         new.writestr(_MEMBER, json.dumps(header))
 
 
@@ -450,11 +462,10 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
                 "no module offers under that name; define it at the top of a module."
             )
     if unknown:
-        warnings.warn(
+        warn(
             "load will ask for trust in types of other packages: "
             f"load(path, trusted={unknown})",
             UserWarning,
-            stacklevel=4,
         )
 
 
@@ -475,6 +486,10 @@ def _checked_version(
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:
         header = json.loads(archive.read(_MEMBER))
+        members = _checksums(archive)
+    # Earlier versions wrote no checksums.
+    if header.get("members", members) != members:
+        raise ValueError("its members are not those that were saved together")
     form, writer = int(header["format"]), str(header["randkern"])
     if form != _FORMAT:
         advice = "upgrade randkern" if form > _FORMAT else "fit the model again"
@@ -490,14 +505,22 @@ def _checked_version(
             "is damaged."
         ) from error
     if newer:
-        warnings.warn(
+        warn(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
             ModelVersionWarning,
-            stacklevel=3,
         )
     return writer
+
+
+def _checksums(archive: zipfile.ZipFile) -> dict[str, int]:
+    """Return the checksums of the members, except for the header."""
+    return {
+        info.filename: info.CRC
+        for info in archive.infolist()
+        if info.filename != _MEMBER
+    }
 
 
 def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> None:

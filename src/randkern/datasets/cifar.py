@@ -9,7 +9,6 @@ import hashlib
 import io
 import math
 import pickle
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from randkern._files import READING_ERRORS
+from randkern._warnings import warn
 from randkern.datasets.image_folder import read_image_folder
 from randkern.datasets.record import Dataset, ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
@@ -237,10 +237,9 @@ def _read_python_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     batch = read_pickled_batch(path, content)
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != _PICKLE_MD5[path.name]:
-        warnings.warn(
+        warn(
             f"{path} has MD5 {md5}, expected {_PICKLE_MD5[path.name]}: the file is not "
             f"the published one; results may not be comparable",
             UserWarning,
-            stacklevel=2,
         )
     return batch

@@ -1,7 +1,6 @@
 """Turns dataframes into a `Dataset`: target, task, and types of columns."""
 
 import difflib
-import warnings
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +17,7 @@ from randkern._validation import (
     objects_of,
     rows_of_text,
 )
+from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
@@ -125,7 +125,7 @@ def without_free_texts(table: Dataset) -> Dataset:
             f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
         )
     told = f"left out, as texts that hardly repeat: {told}; {advice}"
-    warnings.warn(told, UserWarning, stacklevel=2)
+    warn(told, UserWarning)
     left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from numbers import Real
@@ -16,6 +15,7 @@ from randkern._validation import (
     is_numeric,
     is_time,
 )
+from randkern._warnings import warn
 from randkern.data.columns import with_known_types
 from randkern.data.dates import WRITTEN_DATE, days_of_texts
 from randkern.exceptions import DataFileError
@@ -218,11 +218,10 @@ class TableSchema:
         if any(not is_placeholder(text) for text in unknown):
             return column
         if unknown:
-            warnings.warn(
+            warn(
                 f"column {name!r}: {', '.join(map(repr, unknown[:_MOST_SHOWN]))} is "
                 "read as a missing number",
                 UserWarning,
-                stacklevel=3,
             )
         return numbers
 
@@ -275,11 +274,10 @@ def numbers_with_placeholders(
             len(different) > _MOST_SHOWN
         )
         advice = "" if asked else f"; --categorical {name} reads it as categories"
-        warnings.warn(
+        warn(
             f"column {name!r} holds numbers, and {shown}{more} in {len(odd):,} rows, "
             f"which is read as missing{advice}",
             UserWarning,
-            stacklevel=4,
         )
     return numbers, different
 

@@ -4,7 +4,6 @@ import codecs
 import csv
 import io
 import json
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
 from randkern._validation import is_time
+from randkern._warnings import warn
 from randkern.datasets.files import guess_content, open_data
 from randkern.datasets.schema import TableFormat, as_texts
 from randkern.exceptions import DataFileError
@@ -182,11 +182,10 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
         raise DataFileError(f"{path}: no rows below the column names")
     text.detach()
     if unnamed:
-        warnings.warn(
+        warn(
             f"{path}: column {', '.join(unnamed)} has no name and is kept as a "
             f"feature; drop it if it is an index that was written with the table",
             UserWarning,
-            stacklevel=2,
         )
 
 

@@ -69,7 +69,7 @@ class Term:
 
     def diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal of this term in float64."""
-        out = self.weight * ops_of(X).ones(X.shape[0], X)
+        out = self.weight * ops_of(X).float64_ones(X.shape[0], X)
         for leaf in self.leaves:
             out *= leaf._diag(X)
         return out
@@ -87,7 +87,7 @@ class Term:
             return leaf.can_center
         return all(leaf.nonlinearity.can_center for leaf in self.leaves)
 
-    def most_columns(self, n_features: int) -> int | None:
+    def exact_width(self, n_features: int) -> int | None:
         """Return the width at which its features are exact, None if they never are."""
         (leaf, *others) = self.leaves
         return None if others else leaf.exact_width(n_features)
@@ -123,9 +123,9 @@ def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     largest = ops.largest(diagonal)
     if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
-            f"k(x, x) reaches {largest:.3g}, beyond {dtype}; scale the input down "
-            "(for instance with sklearn.preprocessing.StandardScaler or "
-            "MaxAbsScaler) or use float64."
+            f"k(x, x) is up to {largest:.3g}, which overflows {dtype}; scale the input "
+            "down (for instance with sklearn.preprocessing.StandardScaler or "
+            "MaxAbsScaler), or use float64."
         )
 
 
@@ -140,7 +140,7 @@ def mean_diagonals(
 
 
 def _is_one_row(X: Any) -> bool:
-    """Tell whether these are the numbers of a row; dataframes are not converted."""
+    """Return whether X is a single row; dataframes are not converted."""
     return not is_table(X) and np.ndim(X) == 1
 
 
@@ -249,11 +249,21 @@ class Kernel(BaseEstimator):
         kernel, X, Y = self._checked(X, Y, tensors=False)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
-        terms = kernel.terms()
+        return kernel._feature_variance(X, Y, n_components, fourier)
+
+    def _feature_variance(
+        self,
+        X: Rows,
+        Y: Rows,
+        n_components: int | Sequence[int],
+        fourier: Literal["pair", "offset"],
+    ) -> np.ndarray:
+        """Return the variance of features for checked float64 rows."""
+        terms = self.terms()
         widths = allot(
             n_components,
             mean_diagonals(terms, X, None),
-            [term.most_columns(X.shape[1]) for term in terms],
+            [term.exact_width(X.shape[1]) for term in terms],
         )
         total = np.zeros((X.shape[0], Y.shape[0]))
         for term, width in zip(terms, widths, strict=True):
@@ -271,11 +281,14 @@ class Kernel(BaseEstimator):
 
     def _parts(self) -> list[Kernel]:
         """Return the kernels of which this one is composed."""
-        found = [getattr(self, name) for name in self.parts]
-        for name, part in zip(self.parts, found, strict=True):
+        parts = [getattr(self, name) for name in self.parts]
+        for name, part in zip(self.parts, parts, strict=True):
             if not isinstance(part, Kernel):
-                raise ValueError(f"{name} must be a kernel, got {part!r}.")
-        return found
+                raise ValueError(
+                    f"{name} of {type(self).__name__} must be a kernel, got {part!r}; "
+                    "pass for instance randkern.Gaussian()."
+                )
+        return parts
 
     @abstractmethod
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
@@ -325,8 +338,8 @@ class Kernel(BaseEstimator):
     ) -> Kernel:
         """Return the resolved kernel for checked rows."""
         if sample_weight is not None and (sample_weight == 0).any():
-            kept = ops_of(X).flatnonzero(sample_weight)
-            X, sample_weight = X[kept], sample_weight[kept]
+            weighted = ops_of(X).flatnonzero(sample_weight)
+            X, sample_weight = X[weighted], sample_weight[weighted]
         resolved = clone(self._bind(names))
         for index, leaf in enumerate(resolved.leaves()):
             leaf._check_columns(X.shape[1])
@@ -524,7 +537,7 @@ class Leaf(Kernel):
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
-        return ops_of(X).ones(X.shape[0], X)
+        return ops_of(X).float64_ones(X.shape[0], X)
 
     def inputs(self, n_features: int) -> InputMap:
         """Return how rows reach the random projection: unscaled by default."""
@@ -631,17 +644,22 @@ class Leaf(Kernel):
             return
         if names is None:
             raise ValueError(
-                f"{self} names columns, but the input has no column names; pass a "
-                "dataframe, or number the columns."
+                f"{self} selects columns by name, but the input has no column names; "
+                "pass a dataframe, or select columns by number."
             )
         if missing := [column for column in named if column not in names]:
-            raise ValueError(f"{self}: no column {missing[0]!r} among {names}.")
+            raise ValueError(
+                f"{self} reads the column {missing[0]!r}, but the columns of the input "
+                f"are {names}."
+            )
         columns = [self.columns] if isinstance(self.columns, str) else self.columns
         self.columns = [names.index(c) if isinstance(c, str) else c for c in columns]
 
     def _check_columns(self, n_features: int) -> None:
         if self.columns is not None and len(self._selected(n_features)) == 0:
-            raise ValueError(f"{self} selects no column.")
+            raise ValueError(
+                f"{self} selects no columns; use columns=None for all of them."
+            )
 
     def _selected(self, n_features: int) -> tuple[int, ...]:
         """Return the positions of the columns that this kernel reads."""
@@ -660,7 +678,7 @@ class Leaf(Kernel):
         if np.any(columns >= n_features) or np.any(columns < -n_features):
             raise ValueError(
                 f"{self} reads column {columns[np.abs(columns).argmax()]}, but the "
-                f"input has {n_features} columns."
+                f"input has {n_features} columns, numbered from 0."
             )
         return tuple(int(column) % n_features for column in columns)
 

@@ -14,7 +14,6 @@ subtracted from the determinant. Targets of several outputs are independent.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import scipy.optimize
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
@@ -127,7 +127,7 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
-        left = kernel._diag(X) - ops.squared_norms(evaluate(plan, X))
+        left = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
         weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
     return ArrayRows(rows.X, rows.Y, weight)
 
@@ -281,7 +281,7 @@ class RowPosterior:
         right = root[:, None] * Y - below.T @ before
         size = size_of(weight, precisions)
         corner, _, more = _normal(own - below.T @ below, right, size, noise)
-        above = ops.zeros(below.shape, below)
+        above = ops.float64_zeros(below.shape, below)
         factor = ops.concatenate(
             [ops.hstack([self.factor, above]), ops.hstack([below.T, corner])]
         )
@@ -650,16 +650,14 @@ def _solved(
     The matrix is overwritten. Warns in terms of the noise if digits are lost.
     """
     solver = Cholesky()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)
+    with ignoring(IllConditionedWarning):
         state = solver.init(matrix, shift, scale)
         solution = solver.solve(state, right)
     if solution.outcome is not Outcome.SUCCESS:
-        warnings.warn(
+        warn(
             f"noise = {noise:.3g} is below the rounding errors of the covariance, so "
             "that the likelihood and the standard deviations are uncertain: increase "
             "noise, or subtract the mean of the targets (normalize_y=True).",
             IllConditionedWarning,
-            stacklevel=2,
         )
     return solution.value, state.lower_factor()

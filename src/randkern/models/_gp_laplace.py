@@ -26,7 +26,6 @@ E_c = (K + D_c⁻¹)⁻¹
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +36,7 @@ from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._validation import check_choice
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -267,11 +267,10 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
         at = at + length * step
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
-        warnings.warn(
+        warn(
             "Newton's method stopped short of the mode of the posterior (a step still "
             f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     return at
 
@@ -285,13 +284,13 @@ class LaplacePosterior(WeightPosterior):
     ) -> LaplacePosterior:
         """Return the posterior given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
-        start = ops.zeros(D, features.like)
+        start = ops.float64_zeros(D, features.like)
         if features.cached is not None and features.n_rows < D:
             # Finding the mode in values of the rows is cheaper.
             (block,) = features.blocks(features.n_rows)
             Z = ops.as_float64(block.values[:, :D])
             rows = _RowProblem(Z @ Z.T, likelihood, block.Y[:, target], block.weight)
-            start = Z.T @ newton(rows, ops.zeros(len(Z), Z), DECREMENT)
+            start = Z.T @ newton(rows, ops.float64_zeros(len(Z), Z), DECREMENT)
         problem = _FeatureProblem(features, likelihood, target)
         tolerance = max(DECREMENT, ops.precision(features.dtype))
         try:
@@ -358,7 +357,11 @@ def _sums(
     """Return Σ log p, its gradient in the weights, and ZᵀWZ, W being `curvature`."""
     D, like = len(at), features.like
     ops, weights = ops_of(like), features.padded(at[None])
-    total, slopes, gram = 0.0, ops.zeros(weights.shape, like), ops.zeros((D, D), like)
+    total, slopes, gram = (
+        0.0,
+        ops.float64_zeros(weights.shape, like),
+        ops.float64_zeros((D, D), like),
+    )
     for block in features.blocks():
         Z, y = block.values, block.Y[:, target]
         terms = _weighted_terms(likelihood, products(Z, weights)[:, 0], y, block.weight)
@@ -404,7 +407,7 @@ class LaplaceEvidence(LikelihoodOfRows):
             problems = [_ClassProblem(K, Y, weight)]
         else:
             problems = [_RowProblem(K, likelihood, y, weight) for y in Y.T]
-        total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
+        total, slopes = 0.0, ops_of(K).float64_zeros(K.shape, K)
         for i, problem in enumerate(problems):
             start = problem.better_of(self._modes[i], 0 * self._modes[i])
             self._modes[i] = newton(problem, start, DECREMENT)
@@ -498,7 +501,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     over a logistic variable u.
     """
     ops = ops_of(mean)
-    out = ops.zeros(len(mean), mean)
+    out = ops.float64_zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
     tables = nodes, weights / weights.sum(), grid, 0.25 * expit(grid) * expit(-grid)
@@ -607,7 +610,7 @@ def softmax_posteriors(
     def reached(value: float, slope: np.ndarray) -> bool:
         return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
 
-    start = ops.zeros(loss.size, features.like)
+    start = ops.float64_zeros(loss.size, features.like)
     flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
     weights = flat.reshape(loss.shape)
     # The curvature as if classes were independent: π.
@@ -631,7 +634,7 @@ def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     points = qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
     points = norm.ppf(points)
     points = ops.float64_like(points, means)
-    out = ops.zeros(means.shape, means)
+    out = ops.float64_zeros(means.shape, means)
     for rows in row_blocks(len(means), _ROWS_OF_CLASSES):
         f = means[rows, None] + variances[rows, None] ** 0.5 * points
         out[rows] = ops.special.softmax(f, 2).sum(axis=1) / _POINTS

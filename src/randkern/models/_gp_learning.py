@@ -31,7 +31,6 @@ bounds of single coordinates there, and L-BFGS-B takes no others.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +40,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
+from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import rows_within
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -116,7 +116,7 @@ def learning_rows(
     """
     n = rows.n_rows
     usable: Any = np.arange(n)
-    if rows.in_memory and (weight := rows.whole().weight) is not None:
+    if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
         usable = ops_of(weight).flatnonzero(weight)
     if plan is not None:
         most = most or most_learning_rows(plan.n_components)
@@ -429,11 +429,9 @@ def maximise(
         starts.append(starts[0] + _SPREAD * generator.normal(size=len(names)))
     first = [_Point(start.clip(low, high), np.ones(len(names))) for start in starts]
     search = _Search(low, high, report)
-    with warnings.catch_warnings():
+    with ignoring(IllConditionedWarning, ConvergenceWarning):
         # Systems at trial values may be ill conditioned, or modes hard to find; the
         # returned value warns again.
-        for category in (IllConditionedWarning, ConvergenceWarning):
-            warnings.simplefilter("ignore", category)
         if sampled is full:
             points = [search.rescaled(full, x) for x in first]
         else:
@@ -564,12 +562,11 @@ def _warn_of_the_end(
         if not ended:
             return
         reason = f"learning ended with {', '.join(ended)}"
-    warnings.warn(
+    warn(
         f"{reason}: the likelihood may have no maximum for these rows. Start "
         "elsewhere, set n_restarts_optimizer, scale the targets (normalize_y=True of "
         "regression), or keep what was given (optimizer=None).",
         ConvergenceWarning,
-        stacklevel=8,  # the call of fit, within two decorators
     )
 
 
@@ -584,12 +581,11 @@ def warn_of_a_constant(variance: float, log_noise: float | None) -> None:
         compared, share = f", that of the noise {noise:.3g}", _NEGLIGIBLE_SHARE * noise
     if not variance < share:
         return
-    warnings.warn(
+    warn(
         f"the learned process is nearly constant: its variance is {variance:.3g}"
         f"{compared}. Either X says little about y, or learning missed lengthscales at "
         "which it says more: start from others, use one per column, or more features.",
         ConvergenceWarning,
-        stacklevel=8,  # the call of fit, within two decorators
     )
 
 

@@ -199,7 +199,7 @@ class Reach:
     def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
-        return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return a lower bound of the variance: k(x, x) far from all rows."""
@@ -286,7 +286,7 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
-    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    widths = [term.exact_width(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
     generator = stream.child("weights").generator()
@@ -315,6 +315,7 @@ class GaussianProcess(FeatureModel):
     }
 
     _needs_sums_alone: ClassVar[bool] = True
+    _chooses_kernel = True
     # Rows whose exact likelihood is maximised in fits on landmarks.
     _most_exact_rows: ClassVar[int] = 1000
     # Largest factor by which learning may change a scale: log odds, and log rates, with
@@ -401,11 +402,13 @@ class GaussianProcess(FeatureModel):
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
-        """Choose landmarks for the learned kernel, if there are any."""
+        """Choose landmarks for the learned kernel, or check its random features."""
         self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
-        elif self.plan_ is not None and self.far_variance == "prior":
+            return
+        self._check_features(X, sample_weight, stream)
+        if self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
@@ -420,7 +423,9 @@ class GaussianProcess(FeatureModel):
         if self.plan_ is None and not self._is_laplace:
             return self.kernel_._diag(X)
         if self.plan_ is None or self._has_landmarks:
-            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+            return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
+                0.0
+            )
         if self._reach is None:
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
@@ -491,8 +496,8 @@ class GaussianProcess(FeatureModel):
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
-        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
-        variances = ops.zeros((X.shape[0], k), X)
+        means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
             Z = self._features_of(part)

@@ -12,7 +12,6 @@ added until none is left. It is found on the host, whatever device has the featu
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
+from randkern._warnings import warn
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
@@ -112,13 +112,12 @@ def separate(
         raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
     found = _margin(weights, alpha, float(made @ made), violation)
     if found.gap > _LARGE_GAP:
-        warnings.warn(
+        warn(
             f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
             f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
             "narrow a margin; use a finite C, more components, or a shorter "
             "lengthscale.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
     return found
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
+
+from randkern._warnings import warn
 
 # LIBSVM stops at a violation of the conditions of optimality: the first, the factor to
 # the next if the duality gap is then too large, and the last.
@@ -76,12 +77,11 @@ def fit_margin(
             break
         violation *= _TIGHTER
     if gap > tol and passes < max_iter:  # scikit-learn warns of max_iter
-        warnings.warn(
+        warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
             "stores kernel values in single precision; raise tol, lower C, or set "
             "fit_intercept=False.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
     out = np.zeros(len(upper))
     out[used] = dual

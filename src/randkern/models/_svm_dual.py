@@ -39,7 +39,6 @@ recomputed, finds the next ones (a decomposition like that of Osuna, Freund and 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,6 +48,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import (
@@ -102,7 +102,7 @@ def solve_box(
     """
     problem = _Problem(features, signs, upper, longest, target, tube)
     if start is None:
-        at = problem.at(problem.ops.zeros(len(signs), signs))
+        at = problem.at(problem.ops.float64_zeros(len(signs), signs))
     else:
         # The direct solve leads far away if too many rows are taken as free.
         start = problem.square * start
@@ -163,7 +163,7 @@ class _Problem:
 
     def values(self, weights: np.ndarray) -> np.ndarray:
         """Return Mw."""
-        out = self.ops.zeros(self.features.n_rows, weights)
+        out = self.ops.float64_zeros(self.features.n_rows, weights)
         for block in self.features.blocks():
             out[block.rows] = products(block.values, weights[None])[:, 0]
         return self.factors * out
@@ -175,7 +175,7 @@ class _Problem:
     def gram(self, free: np.ndarray) -> np.ndarray:
         """Return FᵀF of the free rows."""
         width = self.features.width
-        gram = self.ops.zeros((width, width), self.factors)
+        gram = self.ops.float64_zeros((width, width), self.factors)
         factors = self.factors * free
         for block in self.features.blocks(SIGNED_ROWS):
             self.ops.add_gram(block.values * factors[block.rows, None], gram)
@@ -317,12 +317,12 @@ class SVMDual:
         self.cache_bytes, self.spare_bytes = cache_bytes, spare_bytes
         self.ops = ops = ops_of(signs)
         # The dual variables, (n, k), the weights (k, width), and P − D relative to P.
-        self.alpha = ops.zeros(signs.shape, signs)
-        self.weights = ops.zeros((signs.shape[1], features.width), signs)
-        self.gap = ops.zeros(signs.shape[1], signs) + np.inf
+        self.alpha = ops.float64_zeros(signs.shape, signs)
+        self.weights = ops.float64_zeros((signs.shape[1], features.width), signs)
+        self.gap = ops.float64_zeros(signs.shape[1], signs) + np.inf
         # The intercepts of the last solution, and the margins that rows are to reach.
-        self.shift = ops.zeros(signs.shape[1], signs)
-        self.targets = ops.ones(signs.shape, signs)
+        self.shift = ops.float64_zeros(signs.shape[1], signs)
+        self.targets = ops.float64_ones(signs.shape, signs)
         # Passes over all rows, or steps of Newton's method for tensors.
         self.n_rounds = 0
         # Whether a report stopped the last solution.
@@ -362,11 +362,10 @@ class SVMDual:
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
         if (self.gap > tol).any() and not self.is_stopped:
-            warnings.warn(
+            warn(
                 f"the duality gap is {float(self.gap.max()):.2g} of the objective, "
                 f"above tol={tol:g}: {reason}",
                 ConvergenceWarning,
-                stacklevel=5,  # the call of fit, within two decorators
             )
 
     # -- the state ---------------------------------------------------------------------

@@ -311,7 +311,7 @@ class Cells:
     def predict(self, fitted: Rows, X: Rows) -> np.ndarray:
         """Return predictions (m, k) for rows X, from the rows of the fit."""
         ops = ops_of(X)
-        out = ops.zeros((X.shape[0], self.intercepts.shape[1]), X)
+        out = ops.float64_zeros((X.shape[0], self.intercepts.shape[1]), X)
         for block in row_blocks(X.shape[0], _PREDICTED_ROWS):
             scaled = scaled_rows(self.kernel, X[block], self.stream)
             for cell, members, weight in self.tree.cells(scaled):
@@ -375,11 +375,11 @@ def fit_cells(
     # As many at a time as fit in memory. Tensors are factorised one after another.
     most = 1 if is_tensor(rows.Y) else max(limit // needed, 1)
     ordered = list(map_on_threads(fitted, members, most))
-    left_out = ops.zeros((rows.n_rows, k), rows.Y)
+    left_out = ops.float64_zeros((rows.n_rows, k), rows.Y)
     for fit, share in zip(ordered, shares, strict=True):
         left_out[fit.rows] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     sizes = np.array([len(fit.rows) for fit in ordered])
-    worst = max((fit.solution for fit in ordered), key=lambda found: found.residual)
+    worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
     cells = Cells(
         kernel,
         tree,

@@ -340,7 +340,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         )
         limit, unit = self._memory_for(rows), rows.survey().weight_unit
         rows = rows.rescaled(self._target_mean, self._target_scale)
-        kernel = with_mean(self._given_kernel, self.mean, rows, drawn_from[0])
+        kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
         self._likelihood = likelihood_of(
@@ -383,7 +383,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self._posterior = by_rows
         else:
             if self.correction == "fitc":
-                rows = fitc_rows(rows.whole(), self.kernel_, self._plan, self.noise_)
+                rows = fitc_rows(
+                    rows.as_arrays(), self.kernel_, self._plan, self.noise_
+                )
                 unit = rows.survey().weight_unit
             sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
             self._posterior = FeaturePosterior.of(sums, self.noise_)
@@ -528,7 +530,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
-        out = ops.zeros(shape[:1] if self._n_outputs is None else shape, X)
+        out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
         for part in row_blocks(X.shape[0], SUMMED_ROWS):
             out[part] = super()._values_of(ops.as_float64(X[part]), moved)
         like = ops_of(out).float64_like

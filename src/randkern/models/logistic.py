@@ -234,7 +234,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
-        found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
+        found = {
+            "X_fit_": rows.as_arrays().X[numbers],
+            "dual_coef_": self._shaped(dual),
+        }
         return found | {"intercept_": intercept}
 
     def _minimise(
@@ -311,7 +314,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
             f"w = 0; {advice}, or lower C.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
 
 
@@ -335,7 +337,7 @@ class LogisticLoss:
         self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
         # The penalties of the weights.
-        self.penalty = ops_of(features.like).ones(self.shape[1], features.like)
+        self.penalty = ops_of(features.like).float64_ones(self.shape[1], features.like)
         if has_intercept:
             self.penalty[-1] = 0.0
         self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
@@ -343,7 +345,7 @@ class LogisticLoss:
     def start(self) -> np.ndarray:
         """Return zeros, and as intercepts the log odds of the classes."""
         ops, k = ops_of(self.features.like), self.shape[0]
-        weights = ops.zeros(self.shape, self.features.like)
+        weights = ops.float64_zeros(self.shape, self.features.like)
         if self.has_intercept:
             # At 0, the loss is the total weight times log 2 (or k), and its derivative
             # in an intercept tells the weight of the class.
@@ -409,8 +411,8 @@ def curvature_grams(
     `curvature` returns h, (n, m), of the values w_c·z_i, (n, k).
     """
     ops, weights = ops_of(features.like), features.padded(weights)
-    m = curvature(ops.zeros((1, len(weights)), features.like)).shape[1]
-    grams = tuple(ops.zeros((D, D), features.like) for _ in range(m))
+    m = curvature(ops.float64_zeros((1, len(weights)), features.like)).shape[1]
+    grams = tuple(ops.float64_zeros((D, D), features.like) for _ in range(m))
     n_rows = block_rows(features.width * features.dtype.itemsize)
     for block in features.blocks(n_rows):
         Z = block.values
@@ -436,7 +438,7 @@ def _mean_curvature(values: Any) -> Any:
 def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
     """Return the sum of the losses of rows, and its gradient in the weights."""
     ops, weights = ops_of(features.like), features.padded(weights)
-    total, gradient = 0.0, ops.zeros(weights.shape, weights)
+    total, gradient = 0.0, ops.float64_zeros(weights.shape, weights)
     for block in features.blocks():
         losses, slopes = _derivatives(products(block.values, weights), block.Y)
         if block.weight is not None:
@@ -450,7 +452,7 @@ def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any
     """Return the second derivative of the sum of losses, times some weights."""
     ops, weights = ops_of(features.like), features.padded(weights)
     along = features.padded(along)
-    out = ops.zeros(along.shape, along)
+    out = ops.float64_zeros(along.shape, along)
     for block in features.blocks():
         values, change = products(block.values, weights), products(block.values, along)
         if len(weights) == 1:

@@ -264,7 +264,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report.begin(lambda found: self._fitted(rows, found) if found else {})
         with_intercept = self.fit_intercept and not is_hard
         if self.plan_ is None and with_intercept and not is_tensor(signs):
-            found = self._fit_exact(rows.whole().X, signs, upper, report)
+            found = self._fit_exact(rows.as_arrays().X, signs, upper, report)
         else:
             precise = is_hard or is_tensor(signs)
             features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)

@@ -100,8 +100,8 @@ def export_onnx(
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, y)
     >>> folder = tempfile.TemporaryDirectory()
-    >>> made = rk.export_onnx(model, folder.name + "/model.onnx")
-    >>> made.graph.input[0].name, made.graph.output[0].name
+    >>> onnx_model = rk.export_onnx(model, folder.name + "/model.onnx")
+    >>> onnx_model.graph.input[0].name, onnx_model.graph.output[0].name
     ('X', 'variable')
     >>> folder.cleanup()
     """
@@ -115,8 +115,8 @@ def export_onnx(
         last = model.steps[-1][1] if isinstance(model, Pipeline) else model
         if not isinstance(last, GaussianProcessRegressor):
             raise ValueError(
-                "return_std is for GaussianProcessRegressor, got a "
-                f"{type(last).__name__}."
+                "return_std=True needs a GaussianProcessRegressor, got a "
+                f"{type(last).__name__}; use return_std=False."
             )
         options = {id(last): {"return_std": True}}
         outputs.append("std")
@@ -127,11 +127,11 @@ def export_onnx(
                 f"the column {name!r} has the name of an output of the ONNX model; "
                 "rename it before fitting."
             )
-    made = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
-    _rename_inputs(made.graph, [name for name, _ in types])
+    onnx_model = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
+    _rename_inputs(onnx_model.graph, [name for name, _ in types])
     with atomic_write(path) as file:
-        file.write(made.SerializeToString())
-    return made
+        file.write(onnx_model.SerializeToString())
+    return onnx_model
 
 
 def register() -> None:
@@ -229,12 +229,12 @@ def _rename_inputs(graph: Any, names: list[str]) -> None:
     taken = {name for node in graph.node for name in node.output}
     taken |= {constant.name for constant in graph.initializer}
     changed = {
-        given.name: name
-        for given, name in zip(graph.input, names, strict=True)
+        graph_input.name: name
+        for graph_input, name in zip(graph.input, names, strict=True)
         if name not in taken
     }
-    for given in graph.input:
-        given.name = changed.get(given.name, given.name)
+    for graph_input in graph.input:
+        graph_input.name = changed.get(graph_input.name, graph_input.name)
     for node in graph.node:
         for at, name in enumerate(node.input):
             node.input[at] = changed.get(name, name)
@@ -271,13 +271,13 @@ def _labels(model: Any) -> np.ndarray:
     labels = np.asarray(model.classes_.tolist())
     if labels.dtype.kind in "OU":
         return labels.astype(str).astype(object)
-    whole = labels.astype(np.int64)
-    if (whole != labels).any():
+    complete = labels.astype(np.int64)
+    if (complete != labels).any():
         raise ValueError(
-            "labels of an ONNX model are whole numbers or texts, got "
-            f"{labels.tolist()}."
+            "labels of an ONNX model must be integers or strings, got "
+            f"{labels.tolist()}; convert them before fitting."
         )
-    return whole
+    return complete
 
 
 # -- estimators --------------------------------------------------------------------
@@ -337,8 +337,8 @@ def _rows(inputs: list[Traced]) -> Traced:
     """Return numeric columns as rows in double precision."""
     if any(x.dtype.kind in "OU" for x in inputs):
         raise ValueError(
-            "models of numbers take no texts; encode them first, for instance by "
-            "randkern.TabularEncoder in a pipeline."
+            "X has strings, but the model expects numbers; encode them first, for "
+            "instance with randkern.TabularEncoder in a pipeline."
         )
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
 
@@ -433,11 +433,6 @@ def _process_values(
     return values, variances.clip(0.0) ** 0.5 * scale
 
 
-def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
-    """Return the probabilities of a Gaussian process under Laplace's approximation."""
-    return model._mean_probabilities(*_process_moments(model, X))
-
-
 def _scores(model: Any, inputs: list[Traced]) -> Any:
     """Return the decision function of a classifier, one column per class."""
     if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
@@ -457,7 +452,8 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
-        return _process_probabilities(model, _rows(inputs))
+        # Under Laplace's approximation.
+        return model._mean_probabilities(*_process_moments(model, _rows(inputs)))
     return _scores(model, inputs)
 
 

@@ -15,6 +15,7 @@ from sklearn.base import clone, is_classifier
 
 import randkern
 from randkern._extras import import_extra
+from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.report import figures
 from randkern.report.scores import COVERAGE, Judged, root_mean_square
@@ -68,11 +69,10 @@ def panels(judged: Judged, target: str) -> list[Panel]:
         except Exception as error:  # whatever it is, the rest of the report stands
             what = f"{type(error).__name__}: {error}"
             drawn.append(Panel(heading, f"This figure could not be drawn ({what})."))
-            warnings.warn(
+            warn(
                 f"the report lacks the figure {heading!r} ({what}); this is a mistake "
                 "in randkern, which does not affect the model",
                 UserWarning,
-                stacklevel=2,
             )
             continue
         if drawing is not None:

@@ -100,10 +100,10 @@ class CholeskyState(ABC):
         """Return entries of the diagonal of the inverse, at sorted positions."""
         n, m, ops = len(self.diagonal), len(positions), ops_of(self.diagonal)
         if m == 0:
-            return ops.zeros(0, self.diagonal)
+            return ops.float64_zeros(0, self.diagonal)
         if m == n:
             return self._inverse_diagonal()
-        unit = ops.zeros((n, m), self.diagonal)
+        unit = ops.float64_zeros((n, m), self.diagonal)
         unit[positions, np.arange(m)] = 1.0
         if positions[0] == n - m:
             # The last block of the factor is that of the Schur complement, whose
@@ -303,7 +303,7 @@ class Cholesky:
             return Solution(rhs, 0.0, 0, state.outcome)
         b = ops.as_float64(rhs.reshape(n, -1))
         # By column, as the sizes of targets may differ greatly.
-        size = ops.largest_sizes(b)
+        size = ops.column_max_abs(b)
         size = size + (size == 0)
         b = b / size
         norms = (b * b).sum(axis=0) ** 0.5
@@ -344,20 +344,20 @@ class Cholesky:
 
 
 def _warned(outcome: Outcome, detail: str) -> Outcome:
-    warn(f"{outcome.value} ({detail}).", IllConditionedWarning, stacklevel=3)
+    warn(f"{outcome.value} ({detail}).", IllConditionedWarning)
     return outcome
 
 
 def _one_norm(matrix: Any, diagonal: Any) -> float:
     """Return the largest sum of absolute values of a row of A + shift·I."""
     ops, largest = ops_of(matrix), 0.0
-    here = matrix.diagonal()
+    matrix_diagonal = matrix.diagonal()
     with np.errstate(invalid="ignore", over="ignore"):
         for rows in row_blocks(
             len(matrix), rows_within(_SUMMED_BYTES, 8 * len(matrix))
         ):
             sums = abs(matrix[rows]).sum(axis=1)
-            sums = sums + abs(diagonal[rows]) - abs(here[rows])
+            sums = sums + abs(diagonal[rows]) - abs(matrix_diagonal[rows])
             if not ops.is_finite(sums):
                 raise ValueError(
                     "the Gram matrix overflowed: it is not finite. Scale the input "

@@ -42,11 +42,11 @@ def compare(
     with the seeds 0, 1, ..., `n_seeds` − 1; the split and the hyperparameters are the
     same for all. By default one penalty `alpha` is chosen per kernel. More features
     than a linear kernel has columns, and fits that would exceed `memory_limit`, are
-    recorded as skipped; so are fits that, by their operations and the pace of the fit
-    before, would end after `time_limit` seconds. All kernels are measured with few
-    features before any is with more, and exact ones come last. Before a kernel is
-    timed, its models are fitted once on a few rows, so that no record includes
-    compilation.
+    recorded as skipped; so are fits, except for the first, that by their operations and
+    the pace of the fit before would end after `time_limit` seconds. All kernels are
+    measured with few features before any is with more, and exact ones come last. Before
+    a kernel is timed, its models are fitted once on a few rows, so that no record
+    includes compilation.
 
     Of the results, which are JSON-compatible, ``selection`` has the trials by kernel,
     ``baselines`` scores and times of the most frequent class, or the mean, and of a
@@ -63,10 +63,10 @@ def compare(
     sizes = sorted({check_count("n_components", size) for size in n_components})
     if not (sizes or exact):
         raise ValueError(
-            "nothing to compare: give n_components, or exact kernels, or both"
+            "there is nothing to compare; pass n_components, exact kernels, or both"
         )
-    for each in features:
-        check_choice("features", each, ("random", "nystrom"))
+    for name in features:
+        check_choice("features", name, ("random", "nystrom"))
     if alpha is not None:
         check_positive("alpha", alpha)
     check_count("n_seeds", n_seeds)
@@ -95,7 +95,7 @@ def compare(
         "memory_limit": memory_limit,
         "time_limit": time_limit,
     }
-    selection = {label: asdict(found) for label, found in chosen.items()}
+    selection = {label: asdict(selected) for label, selected in chosen.items()}
     return fits.results("compare", arguments, selection=selection, baselines=baselines)
 
 
@@ -110,14 +110,14 @@ def _measure_all(
     chosen: dict[str, Selection] = {}
     for choice in choices:
         fits.step(f"{choice.label}: choosing hyperparameters")
-        if deadline.is_over():
+        if deadline.is_over() and chosen:
             continue
         X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
-        found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
-        chosen[choice.label] = found
+        selected = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
+        chosen[choice.label] = selected
         # The exact kernel, and fewer features than rows: the primal system.
         few = None, len(fits.few_rows()) // 2
-        fits.compile(_model(fits, choice, found, size, 0) for size in few)
+        fits.compile(_model(fits, choice, selected, size, 0) for size in few)
     for draw in sorted(draws, key=lambda draw: draw[0] or float("inf")):
         for choice in choices:
             _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
@@ -127,8 +127,8 @@ def _measure_all(
         for size, seed, features in draws
     ]
     fits.records.sort(
-        key=lambda each: asked.index(
-            (each["kernel"], each["n_components"], each["seed"])
+        key=lambda record: asked.index(
+            (record["kernel"], record["n_components"], record["seed"])
         )
     )
     return chosen
@@ -174,17 +174,17 @@ def _label(choice: KernelChoice, features: str) -> str:
 
 
 def _model(
-    fits: Fits, choice: KernelChoice, found: Selection, size: int | None, seed: int
+    fits: Fits, choice: KernelChoice, selected: Selection, size: int | None, seed: int
 ) -> Any:
     """Return a model of a kernel with the hyperparameters that were chosen."""
-    model = fits.model(choice.build(found.value), size, seed)
-    return model.set_params(alpha=found.alpha)
+    model = fits.model(choice.build(selected.value), size, seed)
+    return model.set_params(alpha=selected.alpha)
 
 
 def _measure(
     fits: Fits,
     choice: KernelChoice,
-    found: Selection | None,
+    selected: Selection | None,
     deadline: _Deadline,
     size: int | None,
     seed: int,
@@ -197,15 +197,17 @@ def _measure(
     note: dict[str, Any] = {"kernel": label, "n_components": size}
     operations = _operations(len(fits.data.X_train), size)
     reason = deadline.reason_to_skip(operations)
-    if found is None or reason is not None:
+    if not fits.records:  # one fit is never skipped, so that there is a model to save
+        reason = None
+    if selected is None or reason is not None:
         fits.skip(note, reason or "the time limit was over before it was its turn")
         return
-    model = _model(fits, choice, found, size, seed).set_params(features=features)
+    model = _model(fits, choice, selected, size, seed).set_params(features=features)
     if (most := model.n_components) != size:
         fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
         return
     measured = fits.noted(note, partial(fits.measured, model))
     if measured is not None:
         deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
-        named = choice.hyperparameters(found.value, found.alpha)
+        named = choice.hyperparameters(selected.value, selected.alpha)
         fits.records.append(note | {"seed": seed, "hyperparameters": named} | measured)

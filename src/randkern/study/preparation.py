@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
-from sklearn.utils import _safe_indexing
 
+from .._sklearn import safe_indexing
 from ..tabular import TabularEncoder
 
 TEST_SHARE = 0.25
@@ -54,7 +54,7 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         split = "the data set's own test rows"
     else:
         *rows, stratified = split_rows(y_train, dataset.task, TEST_SHARE, random_state)
-        X_train, X_test = (_safe_indexing(X_train, part) for part in rows)
+        X_train, X_test = (safe_indexing(X_train, part) for part in rows)
         y_train, y_test = (y_train[part] for part in rows)
         kind = "stratified " * stratified
         split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
@@ -66,8 +66,14 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
-        *(X_train, y_train, X_test, y_test, dataset.task),
-        *(split, preprocessing, encoder),
+        X_train,
+        y_train,
+        X_test,
+        y_test,
+        dataset.task,
+        split,
+        preprocessing,
+        encoder,
     )
 
 
@@ -109,10 +115,12 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
     if len(y) < MIN_ROWS:
         raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
     if X.shape[1] == 0:
-        raise ValueError("the data set has no column beside its target")
+        raise ValueError(
+            "the data set has no columns besides its target; add at least one"
+        )
     if task == "classification" and len(np.unique(y)) < 2:
         raise ValueError(
-            f"every row has the same class, {y[0]!r}; expected two classes or more"
+            f"all rows have the same class, {y[0]!r}; expected at least two classes"
         )
 
 

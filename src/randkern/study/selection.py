@@ -105,39 +105,39 @@ def select_hyperparameters(
     with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
     fewer than 4 rows.
     """
-    exact = judge = _Judge(choice, X, y, task, alpha, None)
+    exact = evaluator = _Evaluator(choice, X, y, task, alpha, None)
     if len(X) > MAX_EXACT_ROWS:
-        judge = _Judge(choice, X, y, task, alpha, N_FEATURES)
+        evaluator = _Evaluator(choice, X, y, task, alpha, N_FEATURES)
     value: float | None = None
     if choice.opens == "lengthscale":
-        value = _search_lengthscale(judge.smallest, choice.reference(X))
+        value = _search_lengthscale(evaluator.smallest, choice.reference(X))
     elif choice.opens == "bias":
         reference = choice.reference(X)
         biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
-        enough = TOLERANCE * min(map(judge.smallest, biases))
-        value = next(bias for bias in biases if judge.smallest(bias) <= enough)
-    judge.losses(value)
+        enough = TOLERANCE * min(map(evaluator.smallest, biases))
+        value = next(bias for bias in biases if evaluator.smallest(bias) <= enough)
+    evaluator.losses(value)
     alphas, losses = exact.losses(value)
     penalty = np.flatnonzero(losses <= TOLERANCE * losses.min())[-1]
     return Selection(
         value=value,
         alpha=float(alphas[penalty]),
         validation_loss=float(losses[penalty]),
-        n_training_rows=len(judge.splits[0][0]),
-        n_validation_rows=judge.n_validation_rows,
-        judged_by=judge.name,
+        n_training_rows=len(evaluator.splits[0][0]),
+        n_validation_rows=evaluator.n_validation_rows,
+        judged_by=evaluator.name,
         tried=[
             {
                 "value": setting,
                 "alpha": float(alphas[losses.argmin()]),
                 "validation_loss": float(losses.min()),
             }
-            for setting, (alphas, losses) in judge.tried.items()
+            for setting, (alphas, losses) in evaluator.tried.items()
         ],
     )
 
 
-class _Judge:
+class _Evaluator:
     """Losses of a kernel on validation rows, by the exact kernel or by features."""
 
     def __init__(
@@ -203,8 +203,8 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
     """Walk a grid of powers of two to an inner minimum, then refine it twice."""
 
     def loss(exponent: float) -> float:
-        found = smallest(reference * 2.0**exponent)
-        return float(np.log(max(found, np.finfo(float).tiny)))
+        lengthscale = smallest(reference * 2.0**exponent)
+        return float(np.log(max(lengthscale, np.finfo(float).tiny)))
 
     exponents = list(_LENGTHSCALE_EXPONENTS)
     best = min(exponents, key=loss)

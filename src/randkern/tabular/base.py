@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from itertools import count
 from numbers import Real
@@ -20,7 +19,7 @@ from sklearn.utils.validation import (
 
 from randkern._random import Stream
 from randkern._validation import check_given, count_missing
-from randkern._warnings import ignoring
+from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
@@ -245,13 +244,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             "cut": list(work.cut),
         }
         if work.cut:
-            warnings.warn(
+            warn(
                 f"time_limit={self.time_limit:g} seconds have cut short "
                 f"{', '.join(work.cut)}: this machine is slower or busier than plans "
                 "assume, and another fit may give another model. Raise time_limit; "
                 "fit_report_ shows what was done.",
                 DeadlineWarning,
-                stacklevel=5,  # the call of fit, within two decorators
             )
 
     @property

@@ -226,7 +226,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     "texts occurs in a single row. Drop it, or put what it says into "
                     "columns of numbers or of few categories.",
                     UserWarning,
-                    stacklevel=5,
                 )
 
     def _check_levels(self, j: int, values: np.ndarray) -> None:
@@ -304,7 +303,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     f"column {name!r} holds no value that is known from the fit: "
                     f"{_nearest(sorted(found)[0], sorted(present))}",
                     UserWarning,
-                    stacklevel=5,
                 )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -389,7 +387,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     f"column {name!r} was empty when the encoder was fitted, and is "
                     "ignored",
                     UserWarning,
-                    stacklevel=5,
                 )
                 return np.full(len(column), np.nan)
             found = objects_of(column)

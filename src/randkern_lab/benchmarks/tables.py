@@ -52,10 +52,10 @@ _TYPES = {".csv", ".csv.gz", ".parquet"}
 _BUNDLED = ("diabetes", "breast_cancer", "wine")
 _TEST_SHARE = 0.2
 # Numeric targets with more distinct values are regression targets.
-_MOST_CLASSES = 20
-_LEAST_PROBABILITY = 1e-15
+_MAX_CLASSES = 20
+_MIN_PROBABILITY = 1e-15
 # These methods need n × n numbers, so they are skipped beyond.
-_MOST_KERNEL_ROWS = 20_000
+_MAX_KERNEL_ROWS = 20_000
 
 
 # -- methods --------------------------------------------------------------------------
@@ -63,7 +63,8 @@ _MOST_KERNEL_ROWS = 20_000
 # Their modules, the beginnings of their names, and what they are asked.
 _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "hgb": (
-        *("sklearn.ensemble", "HistGradientBoosting"),
+        "sklearn.ensemble",
+        "HistGradientBoosting",
         {"categorical_features": "from_dtype"},
     ),
     "lightgbm": ("lightgbm", "LGBM", {"verbosity": -1}),
@@ -86,14 +87,14 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
         if method == "catboost":
             options = {**options, "cat_features": texts}
         ending = "Regressor" if regression else "Classifier"
-        made = getattr(import_module(module), name + ending)
-        model = made(random_state=seed, **options)
+        created = getattr(import_module(module), name + ending)
+        model = created(random_state=seed, **options)
         return (
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
     if method in ("svm", "kernel-ridge"):
-        if n > _MOST_KERNEL_ROWS:
-            raise ValueError(f"{n} rows are more than {_MOST_KERNEL_ROWS}")
+        if n > _MAX_KERNEL_ROWS:
+            raise ValueError(f"{n} rows are more than {_MAX_KERNEL_ROWS}")
         if method == "kernel-ridge" and not regression:
             raise ValueError("scikit-learn's kernel ridge has no classifier")
         machine = SVR() if regression else SVC()
@@ -126,8 +127,8 @@ class _XRFM:
         rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
         torch.manual_seed(self.seed)
         metric = "mse" if self.regression else "brier"
-        made = import_module("xrfm").xRFM
-        self.model = made(device=torch.device("cpu"), tuning_metric=metric)
+        created = import_module("xrfm").xRFM
+        self.model = created(device=torch.device("cpu"), tuning_metric=metric)
         self.model.fit(rows, wanted, held, held_wanted)
         return self
 
@@ -172,9 +173,9 @@ def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
         low, high = model.predict_interval(X_test, 0.9).T
         coverage = float(np.mean((low <= y_test) & (y_test <= high)))
     if not regression and hasattr(model, "predict_proba"):
-        P = np.full((len(y_test), len(classes)), _LEAST_PROBABILITY)
+        P = np.full((len(y_test), len(classes)), _MIN_PROBABILITY)
         P[:, model.classes_] = model.predict_proba(X_test)
-        chosen = P[np.arange(len(y_test)), y_test].clip(_LEAST_PROBABILITY, 1)
+        chosen = P[np.arange(len(y_test)), y_test].clip(_MIN_PROBABILITY, 1)
         log_loss = float(-np.log(chosen).mean())
     return {
         **{"n_train": len(X), "n_test": len(X_test), "n_columns": X.shape[1]},
@@ -237,8 +238,8 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
         raise ValueError(f"{request['table']} has no fold {fold} beside others.")
     if request["rows"] is not None and (~test).sum() > request["rows"]:
         train = generator.choice(np.flatnonzero(~test), request["rows"], replace=False)
-        kept = np.sort(np.concatenate([train, np.flatnonzero(test)]))
-        X, y, test = X.iloc[kept], y.iloc[kept], test[kept]
+        selected = np.sort(np.concatenate([train, np.flatnonzero(test)]))
+        X, y, test = X.iloc[selected], y.iloc[selected], test[selected]
     return X, y.to_numpy(), test
 
 
@@ -246,7 +247,7 @@ def kind_of(y: np.ndarray) -> str:
     """Infer ``"regression"`` or ``"classification"`` from the targets."""
     if y.dtype.kind not in "fiu":
         return "classification"
-    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MOST_CLASSES
+    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MAX_CLASSES
     return "regression" if is_real else "classification"
 
 
@@ -299,15 +300,15 @@ def _having(results: Mapping[str, Any], measure: str) -> list[Any]:
 
 def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the methods of each ranking."""
-    for name, found in results["ranks"].items():
-        for method, rank in found["ranks"].items():
+    for name, result in results["ranks"].items():
+        for method, rank in result["ranks"].items():
             yield {
-                **found,
+                **result,
                 "ranking": name,
                 "label": METHODS[method].label,
-                "first": METHODS[found["first"]].label,
+                "first": METHODS[result["first"]].label,
                 "rank": rank,
-                "wins": found["first_as_good"].get(method),
+                "wins": result["first_as_good"].get(method),
             }
 
 
@@ -371,7 +372,10 @@ class Tables(Experiment):
     listed = (
         *(
             Pivot(
-                *(title, "table", "method", f"{{{measure}:{form}}}"),
+                title,
+                "table",
+                "method",
+                f"{{{measure}:{form}}}",
                 headings={name: style.label for name, style in METHODS.items()},
                 records=partial(_having, measure=measure),
                 where={"kind": kind} if kind else {},
@@ -386,7 +390,7 @@ class Tables(Experiment):
             "that differ by less than {critical_difference:.2f} may be equal (Nemenyi, "
             "5 %)",
             records=_ranked,
-            each="ranking",
+            per="ranking",
         ),
     )
     panels = (
@@ -403,13 +407,13 @@ class Tables(Experiment):
         known_names("method", self.options.methods, METHODS)
         self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
-        found = []
+        result = []
         for name in self.paths:
             X, y, _ = read_table(self._request(name, 0))
             self.kinds[name] = kind = kind_of(y)
             n, d = X.shape
-            found.append({"name": name, "kind": kind, "n": n, "n_columns": d})
-        return found
+            result.append({"name": name, "kind": kind, "n": n, "n_columns": d})
+        return result
 
     def cases(self) -> Iterator[Case]:
         methods = [m for m in METHODS if m in self.options.methods]
@@ -439,4 +443,4 @@ class Tables(Experiment):
                 ("classification", "log_loss"),
             )
         }
-        return {"ranks": {name: found for name, found in ranks.items() if found}}
+        return {"ranks": {name: result for name, result in ranks.items() if result}}
