@@ -565,7 +565,7 @@ BAD_IMAGES = {
         "32 x 33 pixels, mode RGB, expected 32 x 32",
     ),
     "transparent": (lambda good: encoded(np.zeros((32, 32, 4), np.uint8)), "RGBA"),
-    "too large": (lambda good: good + bytes(1 << 20), "too many"),
+    "too large": (lambda good: good + bytes(1 << 20), "expected at most"),
 }
 
 

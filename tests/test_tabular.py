@@ -211,7 +211,7 @@ def test_folds_are_fits_without_their_rows(k):
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
-    monkeypatch.setattr(model, "MOST_FOLDED", 20)
+    monkeypatch.setattr(model, "MAX_FOLDED", 20)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
     X, Y = rows_and_targets(60, k)
     weight = RNG.uniform(0.5, 2, 60)
@@ -230,7 +230,7 @@ def test_a_matrix_that_is_not_positive_has_no_inverse():
 
 @pytest.mark.parametrize("most_folded", [20, 100])
 def test_singular_matrices_are_solved(monkeypatch, most_folded):
-    monkeypatch.setattr(model, "MOST_FOLDED", most_folded)
+    monkeypatch.setattr(model, "MAX_FOLDED", most_folded)
     monkeypatch.setattr(model, "JUDGED_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
     table = model.Table(X, X[:, :1], np.ones(60))
@@ -304,7 +304,7 @@ def test_values_that_were_not_there_and_missing_ones():
     encoded = encoder.transform(new)
     assert not encoded[0].any()
     assert (encoded[1:] != 0).sum(axis=1).tolist() == [1, 1]
-    with pytest.raises(ValueError, match=r"column 'b' held numbers .* row 0 holds"):
+    with pytest.raises(ValueError, match=r"column 'b' was numeric .* row 0 holds"):
         encoder.transform(pd.DataFrame({"a": ["x"], "b": ["text"]}))
 
 
@@ -367,7 +367,7 @@ def test_weights_that_are_whole_numbers_repeat_rows_for_the_encoder(numbers):
 
 
 def test_scales_of_many_rows_are_learned_from_some(monkeypatch):
-    monkeypatch.setattr(encoder, "_MOST_FITTED", 50)
+    monkeypatch.setattr(encoder, "_MAX_FITTED", 50)
     fitted = rk.TabularEncoder("quantile").fit(TABLE)
     assert fitted._scaler.n_quantiles_ == 50
     assert fitted.transform(TABLE).shape == (N, 9)
@@ -494,7 +494,7 @@ def test_many_rows(monkeypatch, how):
 
 
 def test_large_tables_are_searched_on_more_rows():
-    sizes = [100, 3000, model.MOST_FACTORISED + 1]
+    sizes = [100, 3000, model.MAX_FACTORISED + 1]
     assert [regressor()._n_searched(n) for n in sizes] == [100, 2500, 10_000]
     assert [classifier()._n_searched(n) for n in (8000, 10**6)] == [8000, 10_000]
 
@@ -504,7 +504,7 @@ def test_plans():
     assert model.plan_of(10_000, 1e9) == ("factorise", 0)
     assert model.plan_of(38_000, 1e9) == ("iterate", 0)
     # The Gram matrix of more rows does not fit in memory.
-    assert 2 * model.MOST_ITERATED**2 < resolve_memory_limit(model.MEMORY_LIMIT)
+    assert 2 * model.MAX_ITERATED**2 < resolve_memory_limit(model.MEMORY_LIMIT)
     assert model.plan_of(39_000, 1e9)[0] == "features"
     assert model.plan_of(10**7, 60.0)[0] == "features"
     assert model.plan_of(50_000, 1e-6) == ("features", 500)
@@ -703,7 +703,7 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
 
 
 def streaming(monkeypatch, n=600):
-    monkeypatch.setattr(search, "_MOST_ROWS", 150)
+    monkeypatch.setattr(search, "_MAX_ROWS", 150)
     rng = np.random.default_rng(23)
     X = rng.normal(size=(n, 8))
     Y = np.sign(X[:, :1] * X[:, 1:2] + 0.3 * rng.normal(size=(n, 1)))
@@ -775,7 +775,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
 
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 60)
-    monkeypatch.setattr(search, "_MOST_ROWS", 60)
+    monkeypatch.setattr(search, "_MAX_ROWS", 60)
     seen = []
 
     class Spied(KernelSearch):
@@ -888,7 +888,7 @@ def test_intervals_cover():
 
 def test_intervals_of_many_rows_cover(monkeypatch):
     """As above, with residuals of 250 rows left out of 700 one at a time."""
-    monkeypatch.setattr(model, "MOST_FOLDED", 100)
+    monkeypatch.setattr(model, "MAX_FOLDED", 100)
     monkeypatch.setattr(model, "JUDGED_ROWS", 250)
     rng = np.random.default_rng(4)
     X = rng.uniform(-2, 2, size=(1600, 2))
@@ -902,7 +902,7 @@ def test_intervals_of_many_rows_cover(monkeypatch):
 @pytest.mark.parametrize("many", [False, True])
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
     if many:
-        monkeypatch.setattr(model, "MOST_FOLDED", 100)
+        monkeypatch.setattr(model, "MAX_FOLDED", 100)
         monkeypatch.setattr(model, "JUDGED_ROWS", 300)
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(1600, 2))
@@ -1092,7 +1092,7 @@ def test_lengthscales_are_adapted_to_more_rows():
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make):
     monkeypatch.setattr(search, "_FIRST_ROWS", 150)
-    monkeypatch.setattr(search, "_MOST_ROWS", 150)
+    monkeypatch.setattr(search, "_MAX_ROWS", 150)
     seen = []
     fit_tail = model.fit_tail
 
@@ -1389,7 +1389,7 @@ def test_least_factor_of_the_residuals_of_a_fit(monkeypatch, n):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_intervals_of_more_rows_allow_for_every_lengthscale(learned, monkeypatch, full):
-    monkeypatch.setattr(estimators, "_MOST_RELEARNED", 99)
+    monkeypatch.setattr(estimators, "_MAX_RELEARNED", 99)
     fit, trial, known, *others = learned
     encoder = known.encoders[trial.numbers]
     width = len(encoder.columns_)
@@ -1562,7 +1562,7 @@ def test_the_best_of_each_kind_is_refined_first(monkeypatch):
 
 def test_restarts_end_where_they_agree(monkeypatch):
     """Two in a row that take less than a tenth of a standard error off the loss."""
-    monkeypatch.setattr(search, "_MOST_ROWS", 80)
+    monkeypatch.setattr(search, "_MAX_ROWS", 80)
     machine = streaming(monkeypatch, 200)
     machine.loss = objectives.log_squares
     first = replace(machine.isotropic("Matern 3/2", "standard", 80), objective=0.0)
@@ -1626,7 +1626,7 @@ def test_targets_that_do_not_vary():
 
 def test_rare_labels_that_the_first_rows_lack(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 20)
-    monkeypatch.setattr(search, "_LEAST_ROWS", 20)
+    monkeypatch.setattr(search, "_MIN_ROWS", 20)
     labels = np.arange(N) >= N - 2
     fit = classifier().fit(TABLE, labels)
     assert fit.predict_proba(TABLE)[:, 1].mean() < 0.2
@@ -1895,7 +1895,7 @@ def test_values_of_another_type_are_refused_if_none_is_known(known, given):
     )
     table = pd.DataFrame({"g": pd.Series([given] * 4).astype("category")})
     with pytest.raises(
-        ValueError, match=r"column 'g' held \w+ values when .* convert it"
+        ValueError, match=r"column 'g' had \w+ values when .* convert it"
     ):
         fitted.transform(table)
 
@@ -1947,7 +1947,7 @@ def test_intervals_are_those_of_mapie(monkeypatch):
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
     monkeypatch.setattr(estimators, "chosen_power", lambda *_: 0.0)
     monkeypatch.setattr(estimators, "novelty", lambda k, a, X, *_: np.ones(len(X)))
-    monkeypatch.setattr(estimators, "MOST_MEMBERS", 1)
+    monkeypatch.setattr(estimators, "MAX_MEMBERS", 1)
     rng = np.random.default_rng(6)
     X = rng.normal(size=(220, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=220)

@@ -89,8 +89,8 @@ def test_cells_are_the_largest_within_the_time():
     for seconds in (0.0, 2.0, 8.0, 32.0, 1e9):
         rows, work = local.cells_within(40_000, 10, seconds)
         sizes.append(rows)
-        assert work <= seconds or rows <= local._LEAST_ROWS
-    assert sizes == sorted(sizes) and sizes[-1] <= local._MOST_ROWS
+        assert work <= seconds or rows <= local._MIN_ROWS
+    assert sizes == sorted(sizes) and sizes[-1] <= local._MAX_ROWS
     assert local.cells_within(1000, 10, 1e9)[0] == 1000  # a single one
     assert cells_seconds(4, 500, 10, 3) > 2 * cells_seconds(4, 500, 10, 1)
     # Time is linear in the rows.
@@ -102,7 +102,7 @@ def test_cells_are_the_largest_within_the_time():
 
 def test_kernels_are_learned_in_cells(monkeypatch):
     """As dense as the table, rows of cells tell details that a sample does not."""
-    monkeypatch.setattr(local, "_MOST_LEARNED", 200)
+    monkeypatch.setattr(local, "_MAX_LEARNED", 200)
     X, y = rough(7000)
     fitted, new = slice(0, 6000), slice(6000, 7000)
     Y = (y - y.mean())[:, None]

@@ -67,7 +67,13 @@ _PUBLIC: dict[str, str] = {
     ),
 }
 _MODULES = (
-    *("datasets", "exceptions", "kernels", "onnx", "optics", "skeletons", "solvers"),
+    "datasets",
+    "exceptions",
+    "kernels",
+    "onnx",
+    "optics",
+    "skeletons",
+    "solvers",
 )
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -41,3 +41,9 @@ def forget(estimator: Any, *names: str) -> None:
     for name in names:
         if name in vars(estimator):
             delattr(estimator, name)
+
+
+def remember(estimator: Any, attributes: Mapping[str, Any]) -> None:
+    """Set the attributes of a fit."""
+    for name, value in attributes.items():
+        setattr(estimator, name, value)

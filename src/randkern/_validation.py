@@ -23,8 +23,9 @@ import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import assert_all_finite, check_array, get_tags
-from sklearn.utils._missing import is_pandas_na, is_scalar_nan
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
+
+from randkern._sklearn import check_sample_weight, is_pandas_na, is_scalar_nan
 
 
 def is_tensor(array: Any) -> bool:
@@ -404,7 +405,7 @@ def check_weights(
             # scikit-learn refuses weights that are all 0.
             n = X.shape[0]
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
-    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not math.isfinite(total):
@@ -655,7 +656,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
     with naming_cells(X):
         X = validate_data(
-            *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
+            estimator, X, reset=reset, order="C", ensure_all_finite=False, **options
         )
     check_finite(X, names)
     return canonical(X)

@@ -25,7 +25,7 @@ _LEAST = 10
 # refit, which does not search for a kernel; the rest is for reading and the report.
 # They do not depend on a clock: the same data and seed give the same model. Fits of
 # less than a second would be cut short for nothing.
-_JUDGED_SHARES, _REFIT_SHARE, _LEAST_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
+_JUDGED_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
 
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
@@ -205,7 +205,7 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
 def _fit(model: Any, share: float, X: Any, y: Any, doing: str) -> None:
     """Fit a model in a share of its time limit, which warnings name as a whole."""
     limit = model.time_limit
-    model.set_params(time_limit=max(share * limit, _LEAST_SECONDS))
+    model.set_params(time_limit=max(share * limit, _MIN_SECONDS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
         with trial_progress(model, doing):
@@ -253,7 +253,9 @@ def _leaderboard(model: Any) -> Table:
     for trial in trials.head(_SHOWN).to_dict("records"):
         table.add_row(
             *(trial[name] for name in ("kernel", "numbers", "metric")),
-            *(f"{trial['rows']:,}", f"{trial['error']:.4f}", f"{trial['seconds']:.1f}"),
+            f"{trial['rows']:,}",
+            f"{trial['error']:.4f}",
+            f"{trial['seconds']:.1f}",
         )
     return table
 

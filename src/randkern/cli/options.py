@@ -136,8 +136,8 @@ def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
     for part in parts:
         if not part.isdecimal() or int(part) < 1:
             raise ValueError(
-                f"{option} takes positive whole numbers separated by commas, "
-                f"got {part!r}; for instance 100,1000"
+                f"{option} must be positive integers separated by commas, such as "
+                f"100,1000, got {part!r}"
             )
     return [int(part) for part in parts]
 

@@ -131,8 +131,16 @@ def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarr
 
 
 CLASSES = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
 )
 _SET = ImageSet("cifar10", "CIFAR-10", CLASSES, (32, 32, 3))
 RECORDS_A_BATCH = 10_000

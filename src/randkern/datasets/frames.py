@@ -38,7 +38,7 @@ _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
 # Different whole numbers that are classes: at most so many, each in some rows, unless
 # there are only a few.
-_MOST_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
+_MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
 
 def dataset_from_frame(
@@ -119,13 +119,14 @@ def without_free_texts(table: Dataset) -> Dataset:
     if not dropped:
         return table
     told = ", ".join(f"{name!r} ({n:,} different)" for name, n in dropped.items())
-    advice = "put what they say into columns of numbers or of few categories"
+    advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
+            f"{table.name} has only columns of strings that hardly repeat: {told}; "
+            f"{advice}"
         )
-    told = f"left out, as texts that hardly repeat: {told}; {advice}"
-    warn(told, UserWarning)
+    message = f"left out columns of strings that hardly repeat: {told}; {advice}"
+    warn(message, UserWarning)
     left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(
@@ -152,8 +153,8 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
         train = table.X_train[column]
         if is_numeric(train) and not is_numeric(X[column]):
             raise ValueError(
-                f"column {column!r} holds numbers in {table.name}, but in {name} "
-                f"{no_numbers(X[column])}; mend or empty it"
+                f"column {column!r} is numeric in {table.name}, but in {name} "
+                f"{no_numbers(X[column])}; fix or clear this value"
             )
     y = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":
@@ -177,7 +178,7 @@ def infer_task(y: np.ndarray) -> Task:
         return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         return "regression"
-    most = min(_MOST_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
+    most = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > most else "classification"
 
 

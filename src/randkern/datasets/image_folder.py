@@ -97,7 +97,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Read as much as a member declares; `ZipFile.read` would inflate all of it."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("it is packed by another method than deflate")
+        raise ValueError("its compression method is not supported; expected deflate")
     with archive.open(info) as stream:
         return stream.read(info.file_size)
 
@@ -143,7 +143,9 @@ def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
     height, width, _ = image_shape
     try:
         if member.n_bytes > _MAX_BYTES:
-            raise ValueError(f"{member.n_bytes:,} bytes, too many for such an image")
+            raise ValueError(
+                f"it has {member.n_bytes:,} bytes, expected at most {_MAX_BYTES:,}"
+            )
         content = io.BytesIO(member.read())
         with Image.open(content, formats=("JPEG", "PNG")) as image:
             if image.size != (width, height) or image.mode not in _MODES:

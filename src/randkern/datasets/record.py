@@ -99,7 +99,11 @@ class ImageSet:
         elif counts[1] != full_counts[1]:
             note = f"sample ({counts[1]:,} of {full_counts[1]:,} test)"
         return Dataset(
-            *(f"{self.name} {note}".strip(), X_train, y_train, X_test, y_test),
+            f"{self.name} {note}".strip(),
+            X_train,
+            y_train,
+            X_test,
+            y_test,
             target_names=self.classes,
             image_shape=self.image_shape,
             description=(

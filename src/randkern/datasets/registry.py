@@ -258,7 +258,9 @@ def _load_files(name: str, place: Path | None) -> Dataset:
             f"({_LOOKED_FOR[name]}), or set the environment variable {_DATA_VARIABLE}"
         )
     if not place.exists():
-        raise FileNotFoundError(f"the data folder {place} does not exist")
+        raise FileNotFoundError(
+            f"the data folder {place} does not exist; create it, or pass another one"
+        )
     for folder in (place, place / name):
         data = _FILE_LOADERS[name](folder)
         if data is not None:

@@ -28,9 +28,32 @@ Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
 # Texts that stand for missing numbers, beside those that pandas reads so (an empty
 # field, NA, NaN, None, null, n/a, ...), in lower case.
 _PLACEHOLDERS = frozenset(
-    "? - -- --- . .. ... * n.a. n.a na nil none missing unknown unk "
-    "#value! #ref! #div/0! #num! #name?".split()
-) | {"not available", "not applicable"}
+    {
+        "?",
+        "-",
+        "--",
+        "---",
+        ".",
+        "..",
+        "...",
+        "*",
+        "n.a.",
+        "n.a",
+        "na",
+        "nil",
+        "none",
+        "missing",
+        "unknown",
+        "unk",
+        "not available",
+        "not applicable",
+        "#value!",
+        "#ref!",
+        "#div/0!",
+        "#num!",
+        "#name?",
+    }
+)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Other formats: of numbers whose thousands are separated (which a decimal comma may
 # resemble), of numbers with a decimal comma, and of dates; and what to say.
@@ -60,7 +83,7 @@ _FORMATS = (
     ),
 )
 _THOUSANDS_SIGNS = (",", ".", " ", "'", "’", "_")
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -168,8 +191,8 @@ class TableSchema:
     def placeholders(self, name: str) -> str:
         """Return the texts of a column that were read as missing, such as ``'?'``."""
         texts = self.missing.get(name, ())
-        shown = ", ".join(map(repr, texts[:_MOST_SHOWN]))
-        return shown + ", ..." * (len(texts) > _MOST_SHOWN)
+        shown = ", ".join(map(repr, texts[:_MAX_SHOWN]))
+        return shown + ", ..." * (len(texts) > _MAX_SHOWN)
 
     def apply(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Return a table with its columns as at the fit.
@@ -198,8 +221,8 @@ class TableSchema:
             return days_of(column)
         if column.notna().any() and is_numeric(column):
             raise DataFileError(
-                f"column {name!r} held dates when the model was fitted, but numbers "
-                "here; write them as 2026-11-22"
+                f"column {name!r} had dates when the model was fitted, but has numbers "
+                "now; write dates as 2026-11-22"
             )
         return days_of_texts(name, column, self.form.dayfirst, most=False)
 
@@ -219,7 +242,7 @@ class TableSchema:
             return column
         if unknown:
             warn(
-                f"column {name!r}: {', '.join(map(repr, unknown[:_MOST_SHOWN]))} is "
+                f"column {name!r}: {', '.join(map(repr, unknown[:_MAX_SHOWN]))} is "
                 "read as a missing number",
                 UserWarning,
             )
@@ -269,9 +292,9 @@ def numbers_with_placeholders(
     if not asked and (len(odd) >= n_numbers or not all(map(is_placeholder, different))):
         return None
     if different:
-        shown = ", ".join(map(repr, different[:_MOST_SHOWN]))
-        more = f" and {len(different) - _MOST_SHOWN} other texts" * (
-            len(different) > _MOST_SHOWN
+        shown = ", ".join(map(repr, different[:_MAX_SHOWN]))
+        more = f" and {len(different) - _MAX_SHOWN} other texts" * (
+            len(different) > _MAX_SHOWN
         )
         advice = "" if asked else f"; --categorical {name} reads it as categories"
         warn(

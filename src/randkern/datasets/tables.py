@@ -179,7 +179,9 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
                 f"{separator!r} must be quoted)"
             )
     if not n_rows:
-        raise DataFileError(f"{path}: no rows below the column names")
+        raise DataFileError(
+            f"{path} has column names, but no rows; add rows below them"
+        )
     text.detach()
     if unnamed:
         warn(
@@ -194,7 +196,7 @@ def _check_unique(path: Path, names: Iterable[str], advice: str) -> None:
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise DataFileError(
-            f"{path}: column names there more than once: {', '.join(twice)}; {advice}"
+            f"{path} has duplicate column names: {', '.join(twice)}; {advice}"
         )
 
 

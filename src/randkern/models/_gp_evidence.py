@@ -54,11 +54,11 @@ _SINGLE_RANGE = (1e-12, 1e12)
 _SAMPLED_ROWS = 100
 # If columns are further from 0 than this, in standard deviations, estimates of traces
 # vary with the squares of the offsets, and single precision loses digits.
-_MOST_OFFSET = 10.0
+_MAX_OFFSET = 10.0
 # Number of random vectors for estimating traces during optimisation, if there are at
 # least this many times as many features.
 _N_PROBES = 128
-_LEAST_ESTIMATED = 4
+_MIN_ESTIMATED = 4
 
 
 def size_of(weight: Any, precisions: bool) -> np.ndarray:
@@ -109,7 +109,10 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
             f"got {model.features!r} and {model.likelihood!r}."
         )
     if sample_weight is not None and model.weights == "counts":
-        raise ValueError("correction='fitc' takes weights='precision' only.")
+        raise ValueError(
+            "correction='fitc' supports weights='precision' only, got another value; "
+            "use correction=None."
+        )
     if not are_in_memory(X):
         raise ValueError(
             "correction='fitc' needs all rows in memory, as arrays, not "
@@ -540,7 +543,7 @@ class Evidence(LikelihoodOfRows):
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components
-        return _LEAST_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
+        return _MIN_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
 
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
@@ -608,7 +611,7 @@ def _are_centred(X: Rows) -> bool:
     offset = ops.to_host(ops.xp.mean(X, axis=0))
     spread = ops.to_host(ops.xp.std(X, axis=0))
     spread = np.where(spread == 0, np.median(spread), spread)
-    return bool((abs(offset) <= _MOST_OFFSET * spread).all())
+    return bool((abs(offset) <= _MAX_OFFSET * spread).all())
 
 
 def _signs(n: int, stream: Stream) -> np.ndarray:

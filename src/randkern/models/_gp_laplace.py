@@ -205,8 +205,9 @@ def likelihood_of(
     n_negative = rows.reduce(_n_negative)
     if n_negative or not mean > 0:
         raise ValueError(
-            "likelihood='poisson' takes counts, not all of them 0; got "
-            f"{n_negative} negative targets, of mean {mean:.3g}."
+            "likelihood='poisson' expects counts that are not all 0, got "
+            f"{n_negative} negative targets and the mean {mean:.3g}; use "
+            "likelihood='gaussian'."
         )
     return Poisson(math.log(mean))
 
@@ -216,14 +217,14 @@ def _n_negative(rows: TrainingData) -> int:
 
 
 _ROWS = 1024
-_LEAST_CURVATURE = 1e-200
+_MIN_CURVATURE = 1e-200
 # Newton's method stops if the predicted gain of a step is less than this share of the
 # objective, or than the precision of the features.
 DECREMENT = 1e-14
 # A larger share is worth a warning.
 _SHORT = 1e-6
-_MOST_STEPS = 200
-_MOST_HALVINGS = 20
+_MAX_STEPS = 200
+_MAX_HALVINGS = 20
 
 
 class Problem(ABC):
@@ -252,11 +253,11 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
     at = start
     problem.go_to(at)
     step, promise = problem.step()
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if promise <= tolerance * max(1.0, abs(problem.value)):
             break
         length, before = 1.0, problem.value
-        for _ in range(_MOST_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             problem.go_to(at + length * step)
             if problem.value > before:
                 break
@@ -445,7 +446,7 @@ class _RowProblem(Problem):
         return step, float((self.K @ step) @ (terms.slope - self.at))
 
     def _factorise(self, curvature: np.ndarray) -> None:
-        self.root = curvature.clip(_LEAST_CURVATURE) ** 0.5
+        self.root = curvature.clip(_MIN_CURVATURE) ** 0.5
         B = self.K * self.root[:, None] * self.root
         algebra = ops_of(B).algebra
         algebra.add_to_diagonal(B, 1.0)
@@ -514,7 +515,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return out.clip(0.0, 1.0)
 
 
-_MOST_PRODUCTS = 1000
+_MAX_PRODUCTS = 1000
 # Number of points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512
 _ROWS_OF_CLASSES = 256
@@ -611,7 +612,7 @@ def softmax_posteriors(
         return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
 
     start = ops.float64_zeros(loss.size, features.like)
-    flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
+    flat, _ = descend(loss, loss.curvature, start, reached, _MAX_PRODUCTS)
     weights = flat.reshape(loss.shape)
     # The curvature as if classes were independent: π.
     grams = features.reduce(curvature_grams, _softmax, weights, D)

@@ -49,7 +49,7 @@ from randkern.plan import Plan
 
 # Most operations per evaluation of the evidence with its gradient: about a second.
 _OPERATIONS = 1e11
-_LEAST_ROWS = 2000
+_MIN_ROWS = 2000
 # Memory of the sample of rows that are not in memory.
 _SAMPLE_BYTES = 64 * 10**6
 # Rows of the sample whose exact likelihood is maximised first.
@@ -122,9 +122,7 @@ def learning_rows(
         most = most or most_learning_rows(plan.n_components)
         if not rows.in_memory:
             row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
-            most = min(
-                most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_LEAST_ROWS)
-            )
+            most = min(most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS))
         if most < len(usable):
             drawn = stream.generator().choice(len(usable), most, replace=False)
             usable = ops_of(usable).take(usable, np.sort(drawn))
@@ -143,14 +141,14 @@ def learning_rows(
             )
     if len(Y) == 0:
         raise ValueError(
-            "no sampled row has a weight above zero: leave out rows without weight."
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
     return ArrayRows(X, Y, weight)
 
 
 def most_learning_rows(n_components: int) -> int:
     """Return the largest number of rows for learning with this many features."""
-    return max(_LEAST_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
+    return max(_MIN_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
 
 
 def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
@@ -297,8 +297,8 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
 # The largest and smallest number of rows for learning with Laplace's approximation;
 # between them, as many as this number of operations allows, of order n³ per column of
 # targets.
-_MOST_LAPLACE_ROWS = 1000
-_LEAST_LAPLACE_ROWS = 300
+_MAX_LAPLACE_ROWS = 1000
+_MIN_LAPLACE_ROWS = 300
 _LAPLACE_OPERATIONS = 1e9
 
 
@@ -386,7 +386,7 @@ class GaussianProcess(FeatureModel):
         plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
         if self._is_laplace:
             affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
-            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
+            most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
             check_laplace_memory(plan, rows, min(n, most), limit, joined)
         else:
             learned = 0

@@ -15,7 +15,7 @@ from randkern.backend.namespace import ops_of
 # Largest relative residual of the system of a step.
 _SHARE = 0.05
 _DECREASE = 1e-4
-_MOST_TRIALS = 40
+_MAX_TRIALS = 40
 # Changes of the value below this share of it are rounding errors.
 _ROUNDING = 2.0**-46
 # If changes are that small, the gradient must still decrease by this factor.
@@ -104,7 +104,7 @@ def _search(
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
     """Return a better point along a step, its value and gradient, or None."""
     length, best = 1.0, None
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_TRIALS):
         after, gradient = function(at + length * step)
         if best is not None and not after < best[1]:
             return best

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._fitting import all_or_nothing, forget
+from randkern._fitting import all_or_nothing, forget, remember
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
@@ -232,8 +232,7 @@ class KernelRidge(IterativeRidge):
 
     def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
         self.solution_ = solution
-        for name, value in self._fitted(weights, intercept).items():
-            setattr(self, name, value)
+        remember(self, self._fitted(weights, intercept))
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)

@@ -64,14 +64,14 @@ from randkern.models.memory import FEWEST_ROWS, SIGNED_ROWS, newton_bytes
 # an iteration of this many steps.
 _FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 10.0, 10.0, 1e10
 _MANY_STEPS = 15
-_MOST_ITERATIONS, _MOST_STEPS = 50, 40
+_MAX_ITERATIONS, _MAX_STEPS = 50, 40
 # The line search stops when the slope is reduced to this share.
 _SLOPE = 0.1
-_MOST_TRIALS = 40
+_MAX_TRIALS = 40
 # Stop after this many iterations that do not reduce the gap: only rounding errors are
 # left. While the gap is large, more such iterations may precede a reduction.
 _STALLED, _NEAR = 4, 0.1
-_MOST_STALLED = 12
+_MAX_STALLED = 12
 
 
 class DualSolution(NamedTuple):
@@ -108,19 +108,19 @@ def solve_box(
         start = problem.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
     best, total, weight, stalled = at, 0, _FIRST_WEIGHT, 0
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         if best.gap <= tol:
             break
         after, n_steps = problem.iterate(at, weight)
         total += n_steps
-        if n_steps == _MOST_STEPS:
+        if n_steps == _MAX_STEPS:
             weight /= _GROWTH
             continue
         stalled += 1
         at = problem.polished(after.alpha, after.gap) or after
         if at.gap < best.gap:
             best, stalled = at, 0
-        if stalled > (_STALLED if best.gap < _NEAR else _MOST_STALLED):
+        if stalled > (_STALLED if best.gap < _NEAR else _MAX_STALLED):
             break
         if n_steps < _MANY_STEPS:
             weight = min(_GROWTH * weight, _LARGEST_WEIGHT)
@@ -195,7 +195,7 @@ class _Problem:
         """Return the next variables and the number of Newton's steps they took."""
         weights, values, where = at.weights, at.values, self.ops.xp.where
         before, length = None, 0.0
-        for n_steps in range(_MOST_STEPS + 1):  # noqa: B007
+        for n_steps in range(_MAX_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
             # Zero (0), free (1), or at the upper bound (2); or negative like that.
             state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
@@ -247,7 +247,7 @@ class _Problem:
         if slope(1.0) <= 1e-9 * steepest:
             return 1.0
         low, high = 0.0, 1.0
-        for _ in range(_MOST_TRIALS):
+        for _ in range(_MAX_TRIALS):
             length = 0.5 * (low + high)
             found = slope(length)
             if abs(found) <= _SLOPE * steepest:
@@ -262,7 +262,7 @@ class _Problem:
         """
         ops, full = self.ops, abs(alpha) >= self.upper
         free = ops.flatnonzero((alpha != 0) & ~full)
-        if not 0 < len(free) <= min(_MOST_FREE, self.features.width):
+        if not 0 < len(free) <= min(_MAX_FREE, self.features.width):
             return None
         F, sign = self.take(free), ops.xp.where(alpha[free] < 0, -1.0, 1.0)
         out = ops.xp.where(full, alpha, 0.0)
@@ -275,7 +275,7 @@ class _Problem:
 
 
 # Largest number of intercepts.
-_MOST_SHIFTS = 100
+_MAX_SHIFTS = 100
 # The first tolerance of coordinate descent on gradients, and the later ones as a share
 # of the largest gradient left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
@@ -283,14 +283,14 @@ _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
 _FIRST_ROWS = 8192
 # Largest number of epochs of coordinate descent on a working set, and on each part of
 # one, whose solution the other parts change.
-_MOST_EPOCHS, _EPOCHS_PER_PART = 300, 50
+_MAX_EPOCHS, _EPOCHS_PER_PART = 300, 50
 # Rounding errors of a score, in units of the precision and of |w||z|.
 _ROUNDING = 4.0
 # The round after which Newton's method is tried, and the factor to the next; the most
 # free dual variables, so that its steps take seconds; its target gap. If the features
 # have at most this many entries, it also ends each descent; with more, it would take
 # longer than the descent.
-_NEWTON_ROUND, _LATER, _MOST_FREE, _EXACT = 4, 4, 1000, 1e-12
+_NEWTON_ROUND, _LATER, _MAX_FREE, _EXACT = 4, 4, 1000, 1e-12
 _FEW_ENTRIES = 2 * 10**7
 
 
@@ -343,7 +343,7 @@ class SVMDual:
         if is_tensor(self.signs):
             self._update(self.weights)
         generator = stream.generator()
-        for _ in range(_MOST_SHIFTS):
+        for _ in range(_MAX_SHIFTS):
             if is_tensor(self.signs):
                 self.n_rounds += self._follow_newton(report)
             else:
@@ -498,7 +498,7 @@ class SVMDual:
                 alpha,
                 weights,
                 tolerance,
-                _MOST_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
+                _MAX_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 int(generator.integers(2**31)),
                 np.ascontiguousarray(targets.T),
             )
@@ -530,7 +530,7 @@ class SVMDual:
         return (
             self.features.cached is not None
             and self.features.dtype.itemsize == 8
-            and int(free.sum(axis=0).max()) <= _MOST_FREE
+            and int(free.sum(axis=0).max()) <= _MAX_FREE
             and newton_bytes(*self.features.cached.shape) <= self.spare_bytes
             and bool((self.gap > _EXACT).any())
         )

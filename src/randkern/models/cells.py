@@ -59,7 +59,7 @@ _POWER_STEPS = 20
 _N_FEATURES = 256
 # Up to so many penalties, factorising the matrix with each takes less time than its
 # eigenvectors.
-_MOST_FACTORISED = 6
+_MAX_FACTORISED = 6
 # Rows assigned to cells at a time by predictions, and the size of their kernel values.
 _PREDICTED_ROWS = 65_536
 _GRAM_BYTES = 64 * 10**6
@@ -400,7 +400,7 @@ def fit_cells(
 def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:
     """Return the memory that the fit of a cell takes; raise if it exceeds the limit."""
     needed = 32 * n**2  # the matrix, a copy, and the inverse of its factor
-    if n_alphas > _MOST_FACTORISED:
+    if n_alphas > _MAX_FACTORISED:
         needed = max(needed, dual_search_bytes(n, k, n_alphas))
     what = f"the exact {n} x {n} Gram matrix of a cell in float64"
     check_memory(needed, limit, what, "Use fewer n_components, the rows of a cell")
@@ -431,7 +431,7 @@ def _fit_cell(
     """Fit the rows of a cell with the best of the penalties."""
     gram, copy = exact_gram(kernel, rows.X), ops_of(rows.Y).copy
     scores: Any = None
-    if len(alphas) > _MOST_FACTORISED:
+    if len(alphas) > _MAX_FACTORISED:
         path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -718,7 +718,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
             out._posterior = posterior.given(
-                *(Z, Y, weight, self.noise_), self._has_precisions
+                Z, Y, weight, self.noise_, self._has_precisions
             )
             out.coef_ = self._transposed(out._posterior.mean)
             if self._reach is not None:
@@ -727,7 +727,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
             out._posterior = posterior.given(
-                *(cross, own, Y, weight), self._has_precisions
+                cross, own, Y, weight, self._has_precisions
             )
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
             out.dual_coef_ = self._shaped(out._posterior.mean)

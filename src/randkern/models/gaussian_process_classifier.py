@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import StrOptions
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import read

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, remember
 from randkern._random import root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
@@ -35,7 +35,7 @@ from randkern.models.memory import block_rows, curvature_bytes, feature_cache_by
 _PAIRS = 20
 # Second derivatives, (D, D), take about the time of D / 25 passes over the features:
 # they are computed if so many iterations have not sufficed, and at least these.
-_COLUMNS_PER_PASS, _LEAST_PATIENCE = 25, 20
+_COLUMNS_PER_PASS, _MIN_PATIENCE = 25, 20
 # A later round of as many must reduce the gradient to this share.
 _PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
@@ -45,7 +45,7 @@ _UNDERFLOWING = 1e-70
 # Minus this replaces the logarithm of 0.
 _HUGE = 1e300
 # A rarer class starts with the intercept of this share of the rows.
-_LEAST_SHARE = 1e-9
+_MIN_SHARE = 1e-9
 # Curvature of an intercept that may be rounding error.
 _ROUNDING = 1e-9
 
@@ -212,11 +212,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         report.begin(lambda flat: self._fitted(rows, features, flat))
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
-        patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
+        patience = max(D // _COLUMNS_PER_PASS, _MIN_PATIENCE)
         if curvature_bytes(D, row_bytes) > spare:
             patience = 0
         weights = self._minimise(loss, report, patience)
-        self.__dict__.update(self._fitted(rows, features, weights))
+        remember(self, self._fitted(rows, features, weights))
         report.end()
         return self
 
@@ -353,7 +353,7 @@ class LogisticLoss:
             slopes = ops.to_host(gradient[:, -1])
             total = float(total) / np.log(max(k, 2))
             shares = 0.5 - slopes / total if k == 1 else 1 / k - slopes / total
-            shares = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+            shares = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
             odds = np.log(shares)
             odds -= np.log1p(-shares) if k == 1 else odds.mean()
             weights[:, -1] = ops.float64_like(odds, weights)

@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
-from sklearn.utils._param_validation import Interval
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval
 from randkern._validation import is_tensor
 from randkern._warnings import warn
 from randkern.backend.descent import descend
@@ -32,7 +32,7 @@ from randkern.models.memory import feature_cache_bytes, newton_bytes, tube_bytes
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
 # within their bounds; the largest number of these for Newton's method, and its gap.
-_NEAR, _MOST_FREE, _GAP = 1e-3, 1000, 1e-12
+_NEAR, _MAX_FREE, _GAP = 1e-3, 1000, 1e-12
 # The first tolerance of coordinate descent on gradients, relative to the largest
 # target, and the factor to the next.
 _FIRST, _TIGHTER = 0.1, 0.2
@@ -321,7 +321,7 @@ class _Tube:
         residual = self.y - scores[:, 0]
         excess = abs(residual) - self.epsilon
         near = abs(excess) < _NEAR * abs(self.y).max(initial=0.0)
-        if near.sum() > _MOST_FREE or not longest:
+        if near.sum() > _MAX_FREE or not longest:
             return w
         used = np.flatnonzero(self.upper)
         part = self.features if len(used) == len(self.y) else self.features.part(used)

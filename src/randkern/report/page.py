@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 # Rows of the largest fit of a learning curve, and how often they are halved.
-_MOST_ROWS = 4000
+_MAX_ROWS = 4000
 _HALVINGS = 4
-_LEAST_ROWS = 40
+_MIN_ROWS = 40
 # Rows for figures of partial dependence.
 _FEW_ROWS = 300
-_MOST_TRIALS = 12
-_MOST_COLUMNS = 30
+_MAX_TRIALS = 12
+_MAX_COLUMNS = 30
 #: Names and formats of scores.
 SCORES = {
     "error": ("misclassified", "{:.2%}"),
@@ -132,12 +132,12 @@ def contents(
         "title": title,
         "version": randkern.__version__,
         "summary": summary,
-        "most_columns": _MOST_COLUMNS,
+        "most_columns": _MAX_COLUMNS,
         "n_test": len(judged.test[1]),
         "scores": score_rows(judged),
         "names": ["this model", *judged.others],
         "panels": figures,
-        "trials": model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
+        "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": rounded(model.model_.explain()),
         "cost": {
             "seconds to fit the training rows": f"{judged.seconds:.1f}",
@@ -178,8 +178,8 @@ def learning_curve(
     """
     (X, y), (X_test, y_test) = train, test
     classes = is_classifier(model)
-    largest = min(len(y), _MOST_ROWS)
-    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _LEAST_ROWS]
+    largest = min(len(y), _MAX_ROWS)
+    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
     if classes and not hasattr(member.fit, "alpha_"):
         fit = clone(member.fit).set_params(n_components=None)

@@ -9,15 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-)
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
+from randkern._sklearn import Interval, check_sample_weight, num_samples, safe_indexing
 from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
@@ -26,17 +22,17 @@ from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
-from randkern.tabular.learning import MOST_JUDGED, Learning
+from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MOST_FACTORISED, Table, are_different, different_rows
+from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import Stage, Work, encoding_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
-_LEAST_WEIGHT = 1e-100
+_MIN_WEIGHT = 1e-100
 # The most rows that a search uses.
-_MOST_SEARCHED = 10_000
+_MAX_SEARCHED = 10_000
 # The share of the time limit that importances may take when they are first read.
 _IMPORTANCES_SHARE = 0.1
 
@@ -58,7 +54,7 @@ class Rows:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Rows:
-        X = _safe_indexing(self.X, rows)
+        X = safe_indexing(self.X, rows)
         return replace(self, X=X, y=self.y[rows], weight=self.weight[rows])
 
     def used(self, name: str) -> Rows:
@@ -76,7 +72,7 @@ class Rows:
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
-        if len(self) > MOST_FACTORISED:
+        if len(self) > MAX_FACTORISED:
             return self
         if not self.weighted and are_different(self.X):
             return self
@@ -141,20 +137,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         is_first = self._candidates is None
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        n = _num_samples(X)
+        n = num_samples(X)
         weight = np.ones(n)
         if sample_weight is not None:
-            weight = _check_sample_weight(
+            weight = check_sample_weight(
                 sample_weight, np.empty((n, 1)), ensure_non_negative=True
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
-            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
+            weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
         return X, weight
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
-        return min(n, _MOST_SEARCHED)
+        return min(n, _MAX_SEARCHED)
 
     def _learning(
         self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
@@ -217,7 +213,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if learning.table.labels is not None:
             labels = learning.table.labels[learning.searched]
             positions = np.argsort(_ranks_within(labels), kind="stable")
-        positions = positions[:MOST_JUDGED]
+        positions = positions[:MAX_JUDGED]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
         self._effects = ColumnEffects(

@@ -25,7 +25,7 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
@@ -34,8 +34,8 @@ from randkern.tabular.leave_one_out import (
 from randkern.tabular.local import fit_in_cells, most_rows
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
-    LEAST_CHANCE,
     MAX_ITER,
+    MIN_CHANCE,
     PASSES,
     left_out,
     left_out_seconds,
@@ -72,7 +72,7 @@ _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
 # least number of landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MOST_HELD = 500, 2500
+_FEW_LANDMARKS, _MAX_HELD = 500, 2500
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -84,17 +84,17 @@ _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 _GROWTH = 1.3
 # Share of the remaining time for the fit in cells.
 _CELLS_SHARE = 0.6
-_MOST_ROWS = 2000
-_LEAST_ITER = 40
+_MAX_ROWS = 2000
+_MIN_ITER = 40
 # Numbers of landmarks, and the number of entries of their features in between.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
 # Smallest weight of a part, and number of steps of the weights.
-_LEAST_WEIGHT = 0.05
+_MIN_WEIGHT = 0.05
 _BLEND_STEPS = 300
 # The share of the optimism of the learned numbers that the temperature allows for, as
 # their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
+_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
@@ -103,7 +103,7 @@ _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
 _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
-_LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
+_MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             "the comparison of kernels", work.limit - last - work.spent, work.limit
         )
         adapting = 0.0 if many else _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
+        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
         stage = replace(stage, deadline=work.limit - last / 2)
         parts = self._parts(judged, learning, stage)
         if split.apart is not None:
@@ -271,7 +271,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
-        n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
+        n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
         labels, weight = table.labels[rows], table.weight[rows]
         squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
@@ -334,7 +334,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             trials,
             table.labels,
             weight,
-            *(learning, stream, seed),
+            learning,
+            stream,
+            seed,
             stage.part(_CELLS_SHARE * stage.left),
         )
         encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
@@ -409,9 +411,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else encoded.weight
             fit_quietly(model, encoded.X, labels, given)
-            P[:] = LEAST_CHANCE
+            P[:] = MIN_CHANCE
             found = model.predict_proba(apart.X)
-            P[:, model.classes_] = np.maximum(found, LEAST_CHANCE)
+            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
         return replace(part, P=P, loss=_log_loss(P, apart.labels, apart.weight))
 
     def _best_penalty(
@@ -441,7 +443,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                     found = left_out(
                         trial.kernel, _strength(part), U, gram, labels, weight
                     )
-                    P[:] = LEAST_CHANCE
+                    P[:] = MIN_CHANCE
                     P[:, present] = found
             return replace(part, loss=_log_loss(P, labels, weight))
 
@@ -466,7 +468,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            seconds = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            seconds = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
@@ -484,9 +486,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 part = self._with_penalty_of_all(
                     part, encoded, apart, learning, D, last, stage
                 )
-            left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _LEAST_ITER if D is None else LANDMARK_PASSES
+            least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
@@ -542,7 +544,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             passes = PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
-            if n <= _MOST_ROWS or last < seconds:
+            if n <= _MAX_ROWS or last < seconds:
                 return None, last
 
         def cost(D: int) -> float:
@@ -641,12 +643,12 @@ def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
     n, k = len(rows), n_classes if n_classes > 2 else 1
     if n <= _FEATURE_ROWS:
         return _Split(rows)
-    seconds = _LEAST_FIT_SHARE * work.limit
+    seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
     most = max(most, min(most_rows(seconds), n))
-    n_held = min(_MOST_HELD, n // 8)
+    n_held = min(_MAX_HELD, n // 8)
     n_apart = max(n_held, n - most)
     seed = int(stream.child("rows").generator().integers(2**31))
     used, apart = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
@@ -699,7 +701,7 @@ def _blend_probabilities(
     handicaps: list[float],
     labels: np.ndarray,
     weight: np.ndarray,
-    most: int = MOST_MEMBERS,
+    most: int = MAX_MEMBERS,
 ) -> tuple[np.ndarray, float]:
     """Return the weights, with sum 1, and the temperature of smallest log loss.
 
@@ -711,7 +713,7 @@ def _blend_probabilities(
     kept = np.arange(len(parts))
     while True:
         found = _mixture_weights(chances[kept], shares)
-        is_large = found >= _LEAST_WEIGHT
+        is_large = found >= _MIN_WEIGHT
         is_large[np.argsort(-found, kind="stable")[most:]] = False
         if is_large.all():
             break
@@ -721,7 +723,7 @@ def _blend_probabilities(
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MOST_OPTIMISM)
+    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
     return weights, temperature_of(logits, of_class, weight, optimism=optimism)
 
 

@@ -19,7 +19,7 @@ __all__ = ["ColumnEffects"]
 # Times that rows are halved, the most and the fewest rows whose columns are changed,
 # and the fewest rows that wide tables are fitted to.
 _HALVINGS = 7
-_MOST_CHANGED, _LEAST_CHANGED, _LEAST_ROWS = 200, 20, 100
+_MAX_CHANGED, _MIN_CHANGED, _MIN_ROWS = 200, 20, 100
 # Most kernel values that are computed for all changes, some ten seconds' work.
 _VALUES = 4e8
 
@@ -106,9 +106,9 @@ class ColumnEffects:
         width = n_columns * (1 + max((turn.shape[1] for turn in turns), default=0) / 20)
         most = _VALUES / (len(self.parts) * width)
         n = len(self.Y)
-        m = int(np.clip(most / (_HALVINGS * n), _LEAST_CHANGED, _MOST_CHANGED))
+        m = int(np.clip(most / (_HALVINGS * n), _MIN_CHANGED, _MAX_CHANGED))
         n_halvings = int(np.clip(most / (n * m), 1, _HALVINGS))
-        return min(n, max(int(most / m), _LEAST_ROWS)), n_halvings, min(m, n)
+        return min(n, max(int(most / m), _MIN_ROWS)), n_halvings, min(m, n)
 
     def _learned(
         self, halvings: list[list[np.ndarray]]

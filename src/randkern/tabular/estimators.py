@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import _check_y
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import check_y
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_rows
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
 from randkern.tabular.many_rows import fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
-    MOST_FACTORISED,
+    MAX_FACTORISED,
     Member,
     Table,
     TabularModel,
@@ -47,26 +47,26 @@ from randkern.tabular.work import (
 _SEARCH_SHARES = (0.7, 0.5)
 # The same if rows are fitted in cells, where kernels are learned further.
 _MANY_SHARE = 0.35
-_FEW_ROWS = _MOST_STEP = 2500
+_FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
 # Share of the time in which the smallest cells must fit the rows that are used.
-_LEAST_FIT_SHARE = 0.3
+_MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
 # Smallest and largest number of rows for which kernels are relearned without each fold,
 # and the number of folds; the share of the remaining time that this may take.
-_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
+_MIN_RELEARNED, _MAX_RELEARNED, _RELEARNED = 10, 600, 5
 _RELEARNING_SHARE = 0.8
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
-_MOST_NOVEL = 500
+_MAX_NOVEL = 500
 # The largest number of learned numbers per row with which residuals tell anything.
-_MOST_LEARNED = 0.8
+_MAX_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
 _POWERS_TRIED = 12
 
@@ -224,7 +224,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             chosen = self._blended(judged)
             pairs, split = self._fit_members(chosen, learning, split, stage)
         else:
-            best = [trial for trial, _ in judged[:MOST_MEMBERS]]
+            best = [trial for trial, _ in judged[:MAX_MEMBERS]]
             pairs = self._fit_many(best, learning, split, stream, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
@@ -244,12 +244,12 @@ class TabularRegressor(RegressorMixin, Tabular):
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search: if few, those of one step."""
         most = super()._n_searched(n)
-        return min(most, _MOST_STEP) if n <= MOST_FACTORISED else most
+        return min(most, _MAX_STEP) if n <= MAX_FACTORISED else most
 
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
         try:
-            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
             return np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
@@ -271,13 +271,15 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        n_apart = max(JUDGED_ROWS, n - most_rows(_LEAST_FIT_SHARE * work.limit))
+        n_apart = max(JUDGED_ROWS, n - most_rows(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
         return _Split(
             rows.take(fitted).normalised(),
-            *(how, last, n - n_apart),
+            how,
+            last,
+            n - n_apart,
             held_out=(seed, n_apart, n - n_apart),
             apart=rows.take(apart[:JUDGED_ROWS]),
         )
@@ -292,7 +294,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             for weight, (trial, _) in zip(weights, judged, strict=True)
             if weight > 0
         ]
-        return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
+        return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
     def _fit_members(
         self,
@@ -357,10 +359,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
-        if n_learned > _MOST_LEARNED * n:
+        if n_learned > _MAX_LEARNED * n:
             return math.inf
         usual = math.sqrt((n + n_learned) / (n - n_learned))
-        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and split.how == "factorise"
+        few = _MIN_RELEARNED <= n <= _MAX_RELEARNED and split.how == "factorise"
         if is_stopped or not few:
             return usual
         U, rows = learning.codes[trial.numbers], learning.searched
@@ -412,7 +414,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             work.charge(seconds)
             self._power = chosen_power(first.kernel, rows, sizes)
         self._near = rows
-        self._novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True)
+        self._novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True)
         local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
         self._local = np.where(local > 0, local, 1.0)
 

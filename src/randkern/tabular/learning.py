@@ -9,10 +9,9 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
@@ -31,13 +30,13 @@ from randkern.tabular.work import (
 
 # Largest number of rows to which lengthscales are adapted, and the ratio to the rows
 # they were learned from at which this starts.
-_MOST_ADAPTED = 6000
+_MAX_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
 # Approximate number of fits that this takes.
 _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
-MOST_JUDGED = 2000
-MOST_MEMBERS = 3
+MAX_JUDGED = 2000
+MAX_MEMBERS = 3
 # Largest share of the time for learning the quantiles of all columns.
 _QUANTILE_SHARE = 0.1
 # Rows encoded at a time.
@@ -85,7 +84,7 @@ class Learning:
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
                 )
-        sample = _safe_indexing(table.X, searched)
+        sample = safe_indexing(table.X, searched)
         codes = {name: each.transform(sample) for name, each in encoders.items()}
         learning = cls(table, order, searched, encoders, codes, counts, loss, work)
         for encoder in encoders.values():
@@ -111,10 +110,10 @@ class Learning:
             codes = self.codes[trial.numbers][np.argsort(self.searched)]
             return trial.turned(codes.astype(dtype, copy=False))
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
-        self._charge_encoding(encoder, _num_samples(X))
+        self._charge_encoding(encoder, num_samples(X))
         parts = [
-            trial.turned(encoder.transform(_safe_indexing(X, rows)))
-            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
+            trial.turned(encoder.transform(safe_indexing(X, rows)))
+            for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
@@ -122,7 +121,7 @@ class Learning:
         """Return rows encoded for each scaling of numbers of the trials."""
         codes = {}
         for name in dict.fromkeys(trial.numbers for trial in trials):
-            self._charge_encoding(self.encoders[name], _num_samples(X))
+            self._charge_encoding(self.encoders[name], num_samples(X))
             codes[name] = self.encoders[name].transform(X)
         return codes
 
@@ -156,7 +155,7 @@ class Learning:
         blocks = self.encoders[trial.numbers].blocks_
         return relearned(trial, codes, blocks, Y, weight, positions, stage, self.loss)
 
-    def adapted(self, trial: Trial, stage: Stage, most: int = _MOST_ADAPTED) -> Trial:
+    def adapted(self, trial: Trial, stage: Stage, most: int = _MAX_ADAPTED) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
         Their number allows several factorisations in the stage.
@@ -184,13 +183,13 @@ class Learning:
         evaluated on more rows than they were learned from: adapting each of the best
         to them may take `adapting` seconds of work.
         """
-        rows = self.searched[:MOST_JUDGED]
+        rows = self.searched[:MAX_JUDGED]
         Y, w = self.table.Y[rows], self.table.weight[rows]
         judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and stage.over:
                 break
-            if at < MOST_MEMBERS:
+            if at < MAX_MEMBERS:
                 trial = self.adapted(trial, stage.part(adapting), len(rows))
             U, residuals = self.sample(trial)[: len(rows)], None
             while residuals is None:  # more rows may need a larger penalty
@@ -207,7 +206,7 @@ class Learning:
 
 
 # Fewer rows than this teach no kernel.
-_LEAST_LEARNED = 8
+_MIN_LEARNED = 8
 
 
 def relearned(
@@ -225,12 +224,17 @@ def relearned(
     None if there is nothing to learn from them, or it has to end early.
     """
     varies = np.ptp(Y[positions], axis=0).any()
-    if len(positions) < _LEAST_LEARNED or not varies or stage.over:
+    if len(positions) < _MIN_LEARNED or not varies or stage.over:
         return None
     search = KernelSearch(
         {trial.numbers: codes},
         {trial.numbers: blocks},
-        *(Y, weight, stage, root_stream(0), lambda _: False, loss),
+        Y,
+        weight,
+        stage,
+        root_stream(0),
+        lambda _: False,
+        loss,
     )
     found = search.again(trial, positions)
     return None if stage.over else found

@@ -36,10 +36,10 @@ from randkern.solvers import mirror_upper
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
 # The least penalty, relative to the mean of the Gram matrix's diagonal.
-_LEAST_PENALTY = 2.0**-34
+_MIN_PENALTY = 2.0**-34
 _EPS = float(np.finfo(float).eps)
 # A descent ends when a step lowers the logarithm of the error by less.
-_LEAST_DESCENT = 3e-5
+_MIN_DESCENT = 3e-5
 # Rows whose distances in a column are computed at a time.
 _BLOCK_ROWS = 64
 
@@ -89,7 +89,10 @@ def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     gram.flat[:: n + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+        raise np.linalg.LinAlgError(
+            "the Gram matrix plus its penalty is not positive definite in floating "
+            "point."
+        )
     return inverse_of_factor(factor)
 
 
@@ -105,7 +108,7 @@ def least_penalty(diagonal: np.ndarray) -> float:
     It bounds the condition number of K + αW⁻¹ relative to the size of K, which a linear
     term of large weight makes much larger than one.
     """
-    return _LEAST_PENALTY * float(diagonal.mean())
+    return _MIN_PENALTY * float(diagonal.mean())
 
 
 def residuals_of(
@@ -336,7 +339,7 @@ class LeaveOneOut:
         """Minimise starting from θ; `best` holds the best point found."""
         low, high = np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
-        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _MIN_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
         descend = partial(
             minimize, self, jac=True, method="L-BFGS-B", bounds=bounds, options=options

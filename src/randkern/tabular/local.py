@@ -24,13 +24,13 @@ from randkern.tabular.work import Stage, cells_seconds, evaluation_seconds, larg
 # Multiples of the penalty from which each cell chooses.
 PENALTIES = (0.25, 1.0, 4.0)
 # The least and the largest number of rows of cells from which kernels are learned.
-_LEAST_LEARNED, _MOST_LEARNED = 200, 1000
+_MIN_LEARNED, _MAX_LEARNED = 200, 1000
 # Steps of all kernels, of the best one, and cells that evaluate them.
 _TRIED_STEPS, _STEPS, _JUDGES = 12, 24, 4
 # Share of the time for learning, and the least share of the whole for the fit.
-_LEARNING_SHARE, _LEAST_SHARE = 0.4, 0.05
+_LEARNING_SHARE, _MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
-_LEAST_ROWS, _MOST_ROWS = 250, 6000
+_MIN_ROWS, _MAX_ROWS = 250, 6000
 
 
 def cells_within(
@@ -44,7 +44,7 @@ def cells_within(
     while True:
         rows = rows_of_cells(n, n_cells)
         work = cells_seconds(n_cells, rows, n_columns, n_penalties)
-        if rows <= _LEAST_ROWS or (rows <= _MOST_ROWS and work <= seconds):
+        if rows <= _MIN_ROWS or (rows <= _MAX_ROWS and work <= seconds):
             return rows, work
         n_cells += 1 + n_cells // 20
 
@@ -96,7 +96,9 @@ def learned_in_cells(
     evaluations = len(trials) * (_TRIED_STEPS + 2 * _JUDGES) + _STEPS + _JUDGES
     m = largest(
         lambda m: evaluations * evaluation_seconds(m, n_columns, k),
-        *(stage.left, _LEAST_LEARNED, _MOST_LEARNED),
+        stage.left,
+        _MIN_LEARNED,
+        _MAX_LEARNED,
     )
     scaled = scaled_rows(trials[0].kernel, U, Stream(0))
     tree = CellTree.grow(scaled, 2 * m)
@@ -160,7 +162,7 @@ def fit_in_cells(
     trial = learned_in_cells(trials, U, learning, learn, stream)
     if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
         U = learning.encoded(trial, X, "float32")
-    least = _LEAST_SHARE * stage.work.limit
+    least = _MIN_SHARE * stage.work.limit
     n, n_columns = U.shape
     rows, seconds = cells_within(n, n_columns, max(stage.left, least))
     if (allowed := stage.affordable(seconds)) < seconds:

@@ -12,9 +12,9 @@ _BLOCK_BYTES = 64 * 10**6
 _POWERS = (1.0, 4.0, 16.0, 64.0)
 # The overall mean size has the weight of this many equal rows.
 _PRIOR_ROWS = 2.0
-_LEAST_ROWS = 40
+_MIN_ROWS = 40
 # Smallest reduction of the mean negative log-likelihood by a power.
-_LEAST_GAIN = 0.01
+_MIN_GAIN = 0.01
 
 
 def local_sizes(
@@ -78,14 +78,14 @@ def chosen_power(kernel: Kernel, rows: np.ndarray, sizes: np.ndarray) -> float:
     The criterion is the likelihood of the residuals under Laplace laws with these mean
     sizes.
     """
-    if len(sizes) < _LEAST_ROWS or not (sizes.mean(axis=0) > 0).all():
+    if len(sizes) < _MIN_ROWS or not (sizes.mean(axis=0) > 0).all():
         return 0.0
 
     def loss(power: float) -> float:
         local = local_sizes(kernel, power, rows, rows, sizes, own=True)
         return float((np.log(local) + sizes / local).mean())
 
-    least, best = loss(0.0) - _LEAST_GAIN, 0.0
+    least, best = loss(0.0) - _MIN_GAIN, 0.0
     for power in _POWERS:
         found = loss(power)
         if found < least:

@@ -14,7 +14,7 @@ from randkern.tabular.leave_one_out import positive_inverse
 from randkern.tabular.model import MEMORY_LIMIT, fit_quietly
 from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_seconds
 
-LEAST_CHANCE = 1e-8
+MIN_CHANCE = 1e-8
 _TOL, MAX_ITER = 1e-3, 300
 # Rough numbers of passes: over features of landmarks, and over an exact kernel.
 LANDMARK_PASSES, PASSES = 90, 120
@@ -62,8 +62,8 @@ def left_out(
     F, Y = model.decision_function(X), labels[:, None] == model.classes_
     if binary := F.ndim == 1:
         F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - LEAST_CHANCE)
+    P = np.clip(expit(F) if binary else softmax(F, axis=1), MIN_CHANCE, None)
+    P = np.clip(P, None, 1 - MIN_CHANCE)
     slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
     if binary:
         W = (P * (1 - P))[:, :, None]

@@ -31,7 +31,7 @@ _MULTIPLES = np.logspace(-2, 4, 13)
 # Share of the remaining time for the fit in cells.
 _CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
-_AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
+_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
 
 
 def fit_many(
@@ -108,13 +108,13 @@ def _fit_whole(
     """Fit all rows, as exactly as time allows; None if it does not."""
     n, n_columns = U.shape
     limit = stage.work.limit
-    left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
+    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
 
     def planned(left: float) -> tuple[str, int, int, float]:
         plan, D = plan_of(n, left)
         if plan == "factorise":  # after the Gram matrix
             spare = left - 2 * gram_seconds(n, n_columns)
-            plan, D = plan_of(n, max(spare, _LEAST_SHARE * limit))
+            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
         n_iter = iterations_within(n, left)
         if plan == "factorise":
             return plan, D, n_iter, exact_seconds(n, n_columns)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
+from randkern._sklearn import num_samples, safe_indexing
 from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
@@ -40,13 +39,13 @@ from randkern.tabular.work import (
 
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
-MOST_FOLDED = 3000
+MAX_FOLDED = 3000
 _FOLDS = 20
 JUDGED_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
-MOST_FACTORISED = 16_000
-MOST_ITERATED = 38_000
+MAX_FACTORISED = 16_000
+MAX_ITERATED = 38_000
 _ALWAYS_FACTORISED = 2000
 # Operations of conjugate gradients per n²: the Gram matrix and the preconditioner, and
 # each iteration.
@@ -56,14 +55,14 @@ _PREPARING, _ITERATION = 600.0, 10.0
 _LARGEST_RESIDUAL = 1e-6
 MEMORY_LIMIT = "3GB"
 # The most iterations, and the fewest for which the exact kernel is worth its matrix.
-MAX_ITER, _LEAST_ITER = 60, 10
+MAX_ITER, _MIN_ITER = 60, 10
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
-_LEAST_GAIN = 1e-3
+_MIN_GAIN = 1e-3
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
-_MOST_MIXED = 0.1
+_MAX_MIXED = 0.1
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Table:
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
-        X = _safe_indexing(self.X, rows)
+        X = safe_indexing(self.X, rows)
         return Table(X, self.Y[rows], self.weight[rows], labels)
 
 
@@ -181,7 +180,7 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = _fit_folds if len(encoded) <= MOST_FOLDED else fit_tail
+    fit = _fit_folds if len(encoded) <= MAX_FOLDED else fit_tail
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
     centred = replace(encoded, Y=encoded.Y - mean)
@@ -248,7 +247,11 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
         fold_dual[S, fold] = 0.0
         fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
     return ExactRidge(
-        *(kernel, alpha, X, dual, intercept),
+        kernel,
+        alpha,
+        X,
+        dual,
+        intercept,
         judged=np.arange(n),
         residuals=residuals,
         fold_dual=fold_dual,
@@ -291,7 +294,7 @@ def adapted(
                     continue
                 tried.add(at)
                 found = error(at)
-                if found < least - _LEAST_GAIN:
+                if found < least - _MIN_GAIN:
                     best, least = at, found
     return _stepped(kernel, alpha, best)
 
@@ -313,16 +316,16 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
-    if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
+    if n <= MAX_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    if n <= MOST_ITERATED and iterating_seconds(n, _LEAST_ITER) < seconds:
+    if n <= MAX_ITERATED and iterating_seconds(n, _MIN_ITER) < seconds:
         return "iterate", 0
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
 
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
-    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MOST_FACTORISED)
+    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MAX_FACTORISED)
 
 
 def iterations_within(n: int, seconds: float) -> int:
@@ -349,7 +352,7 @@ def different_rows(
     _, place, counts = np.unique(
         _bytes_of(U[rows]), return_inverse=True, return_counts=True
     )
-    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
+    if (counts[place] > 1).mean() > _MAX_MIXED or len(rows) < 2:
         return None
     total = np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
     order = np.lexsort(both[rows].T[::-1])
@@ -456,9 +459,9 @@ class TabularModel:
     def blocks_of(self, X: Any) -> Iterator[Any]:
         """Yield blocks of rows that are small when encoded."""
         width = max(len(member.encoder.columns_) for member in self.members)
-        n = max(_num_samples(X), 1)  # a table without rows is refused by the encoder
+        n = max(num_samples(X), 1)  # a table without rows is refused by the encoder
         for rows in row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width)):
-            yield _safe_indexing(X, rows)
+            yield safe_indexing(X, rows)
 
     def _predicted(self, X: Any) -> np.ndarray:
         parts = [member.weight * member.predict(X) for member in self.members]

@@ -55,7 +55,7 @@ _PRECISION = 0.3
 _PRECISIONS = (0.3, 1.0, 3.0, 10.0)
 # Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
-_MOST_ROWS = 2500
+_MAX_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
 _REFINED = 3
@@ -67,13 +67,13 @@ _STREAMED_LENGTH = 0.15
 _KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
 # Full metrics: how often directions are learned, the powers of gradients that weight
 # them, their smallest weight, and multiples of lengthscales to start from.
-_MOST_TURNS = 3
+_MAX_TURNS = 3
 _POWERS = (0.25, 0.5, 1.0)
 _FLOOR = 1e-3
 _TURNED_SPREADS = (0.5, 1.0, 2.0)
 # They need so many rows per column, and must reduce the squared error by this share.
 _ROWS_PER_COLUMN = 5
-_LEAST_TURNED_GAIN = 0.05
+_MIN_TURNED_GAIN = 0.05
 # Trials that may become part of the model.
 _KEPT = 6
 # Share of the time for the first descents, the approximate number of evaluations that
@@ -82,14 +82,14 @@ _KEPT = 6
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
 _ISOTROPIC_EVALUATIONS = 24
-_LEAST_ROWS, _FEWEST_ROWS = 200, 20
+_MIN_ROWS, _FEWEST_ROWS = 200, 20
 # A search ends after so many successive starts that have not reduced the loss by this
 # share of its standard error.
 _PATIENCE = 2
 _RESTART_GAIN = 0.1
 # By how much a fit must reduce the error of a blend, and its smallest weight there.
-_LEAST_GAIN = 0.005
-_LEAST_WEIGHT = 0.05
+_MIN_GAIN = 0.005
+_MIN_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ class KernelSearch:
         """Return the best trials, refined ones first."""
         seconds = _FIRST_SHARE * self.stage.left
         self.part, n = self.stage.part(seconds), self._first_rows(seconds)
-        if len(self.Y) > _MOST_ROWS:
+        if len(self.Y) > _MAX_ROWS:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
@@ -534,14 +534,14 @@ class KernelSearch:
         kernels at least can be compared.
         """
         least = largest(
-            self._seconds, seconds / _ISOTROPIC_EVALUATIONS, _FEWEST_ROWS, _LEAST_ROWS
+            self._seconds, seconds / _ISOTROPIC_EVALUATIONS, _FEWEST_ROWS, _MIN_ROWS
         )
         n = largest(self._seconds, seconds / _FIRST_EVALUATIONS, least, _FIRST_ROWS)
         return min(n, _FIRST_ROWS, len(self.Y))
 
     def _planned_rows(self, steps: int, n: int) -> int:
         """Return the number of rows, at least n, of so many steps in what is left."""
-        most = min(len(self.Y), _MOST_ROWS)
+        most = min(len(self.Y), _MAX_ROWS)
         return largest(self._seconds, self.stage.left / steps, n, most)
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
@@ -556,7 +556,7 @@ class KernelSearch:
         if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
             return
         best = min(smooth, key=lambda trial: trial.objective)
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_TURNS):
             trial = None if self._over else self.turn(best, n, steps)
             if trial is None:
                 return
@@ -580,7 +580,7 @@ class KernelSearch:
             self._error_of_judges(each, rows, n_judges, log_squares)
             for each in (trial, other)
         )
-        return new < old + math.log1p(-_LEAST_TURNED_GAIN)
+        return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
     def _error_of_judges(
         self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
@@ -669,7 +669,7 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     alone = np.eye(E.shape[1])[0]
     if weights.sum() == 0:
         return alone
-    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0
+    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
     gain = 1 - float(np.linalg.norm(E @ weights)) / size
-    return weights if gain > _LEAST_GAIN else alone
+    return weights if gain > _MIN_GAIN else alone
