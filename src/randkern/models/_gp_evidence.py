@@ -110,8 +110,8 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
         )
     if sample_weight is not None and model.weights == "counts":
         raise ValueError(
-            "correction='fitc' supports weights='precision' only, got another value; "
-            "use correction=None."
+            "correction='fitc' needs weights='precision', got weights='counts'; use "
+            "correction='dtc'."
         )
     if not are_in_memory(X):
         raise ValueError(
