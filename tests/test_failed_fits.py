@@ -31,6 +31,7 @@ MODELS = {
     "svc": rk.KernelSVC(n_components=20),
     "svc, exact": rk.KernelSVC(n_components=None),
     "svc, hard": rk.KernelSVC(C=math.inf, n_components=60),
+    "quantiles": rk.KernelQuantileRegressor(n_components=20),
     "svr": rk.KernelSVR(n_components=20),
     "svr, exact": rk.KernelSVR(n_components=None),
     "logistic": rk.KernelLogistic(n_components=20),

@@ -507,6 +507,7 @@ LEAVERS = {
     ),
     "cv": rk.KernelRidgeRegressorCV(n_components=400),
     "svc": rk.KernelSVC(n_components=800),
+    "quantiles": rk.KernelQuantileRegressor(n_components=800, tol=1e-3),
     "svr": rk.KernelSVR(n_components=800),
     "logistic": rk.KernelLogistic(n_components=800),
     "process": rk.GaussianProcessRegressor(n_components=800, optimizer=None),

@@ -94,7 +94,7 @@ def test_cells_are_the_largest_within_the_time():
     assert local.cells_within(1000, 10, 1e9)[0] == 1000  # a single one
     assert cells_seconds(4, 500, 10, 3) > 2 * cells_seconds(4, 500, 10, 1)
     # Time is linear in the rows.
-    assert 9 < local.most_rows(10.0) / local.most_rows(1.0) < 11
+    assert 9 < local.most_in_cells(10.0) / local.most_in_cells(1.0) < 11
 
 
 # -- learning --------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_kernels_are_learned_in_cells(monkeypatch):
     Y = (y - y.mean())[:, None]
     work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
     table = Table(X[fitted], Y[fitted], np.ones(6000))
-    learning = Learning.of(table, None, 300, log_squares, stream, work)
+    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
     search = learning.search(work.stage("", 6.0), stream, lambda _: False)
     trials = search.refined[:2]
     U, stage = learning.encoded(trials[0], table.X, "float32"), work.stage("", 30.0)
@@ -133,7 +133,7 @@ def test_few_rows_or_no_time_leave_the_kernel():
     X, y = rough(900)
     work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
     table = Table(X, y[:, None], np.ones(900))
-    learning = Learning.of(table, None, 300, log_squares, stream, work)
+    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
     trials = learning.search(work.stage("", 1.0), stream, lambda _: False).refined
     U = learning.encoded(trials[0], X)
     stage = work.stage("", 10.0)

@@ -52,6 +52,7 @@ _PUBLIC: dict[str, str] = {
             "GaussianProcessClassifier",
             "GaussianProcessRegressor",
             "KernelLogistic",
+            "KernelQuantileRegressor",
             "KernelRidgeClassifier",
             "KernelRidgeClassifierCV",
             "KernelRidgeRegressor",

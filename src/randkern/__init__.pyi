@@ -51,6 +51,7 @@ from randkern.models import (
     GaussianProcessClassifier as GaussianProcessClassifier,
     GaussianProcessRegressor as GaussianProcessRegressor,
     KernelLogistic as KernelLogistic,
+    KernelQuantileRegressor as KernelQuantileRegressor,
     KernelRidgeClassifier as KernelRidgeClassifier,
     KernelRidgeClassifierCV as KernelRidgeClassifierCV,
     KernelRidgeRegressor as KernelRidgeRegressor,

@@ -93,7 +93,15 @@ def weighted_sum(model: Any) -> WeightedSum:
 
 
 def check_numbers(model: Any) -> None:
-    """Raise if a model was fitted to categories, which only tables hold."""
+    """Raise if a model was fitted to categories, which only tables hold, or texts."""
+    texts = getattr(model, "_texts", None)
+    if texts is not None:
+        raise ValueError(
+            f"{type(model).__name__} was fitted to free text "
+            f"({', '.join(map(repr, texts.columns))}), whose words neither tensors nor "
+            "ONNX operators count; fit it without these columns, or predict with "
+            "randkern.load."
+        )
     encoder = getattr(model, "table_encoder_", None)
     if encoder is not None and encoder.encoded:
         names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
@@ -134,6 +142,8 @@ def schema_of(model: Any) -> TableSchema | None:
         name: "category" if name in levels else "date" if name in dates else "number"
         for name in names
     }
+    texts = getattr(model, "_texts", None)
+    kinds.update(dict.fromkeys([] if texts is None else texts.columns, "text"))
     return TableSchema(kinds) if kinds else None
 
 

@@ -67,8 +67,10 @@ from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder, Words
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
@@ -139,8 +141,11 @@ _PARTS = (
     Member,
     TabularModel,
     Trial,
+    Folds,
     TableFormat,
     TableSchema,
+    TextEncoder,
+    Words,
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.

@@ -17,7 +17,7 @@ from torch import nn
 
 from randkern._random import root_stream
 from randkern._validation import check_choice, check_components, check_count
-from randkern.deployment import on_host, weighted_sum
+from randkern.deployment import check_numbers, on_host, weighted_sum
 from randkern.kernels import Kernel
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
@@ -439,12 +439,16 @@ class FittedTable(_Fitted):
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
         self.name, self.many = type(model).__name__, getattr(model, "_many", True)
+        self.target_transform = model.model_.target_transform
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         values: Any = sum(member(rows.double()) for member in self.members)
         if self.temperature is not None:
             logits = values.clip(1e-15).log() / self.temperature
             return torch.softmax(logits, dim=1)
+        if self.target_transform is not None:
+            inverses = {"log": torch.exp, "log1p": torch.expm1}
+            values = inverses[self.target_transform](values)
         return values if self.many else values[:, 0]
 
 
@@ -453,5 +457,6 @@ def module_of(model: Any) -> nn.Module:
     if isinstance(model, TabularEncoder):
         return FittedEncoder(model)
     if isinstance(model, (TabularRegressor, TabularClassifier)):
+        check_numbers(model)
         return FittedTable(model)
     return FittedModel(model)

@@ -21,6 +21,8 @@ class Source(NamedTuple):
     data_dir: Path | None
     test: Path | None
     form: Any
+    groups: str | None
+    time: str | None
 
 
 def run(

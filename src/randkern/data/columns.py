@@ -14,6 +14,8 @@ _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 # not categories.
 _MAX_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
+# Words of a typical free text.
+_MIN_WORDS = 3
 # If all of more than this many categories are numbers except for one text, in at most
 # this share of the rows, the column is numeric with a placeholder such as "?"; several
 # such texts are codes such as "V57".
@@ -81,6 +83,20 @@ def _in_utc(column: Any) -> Any:
             "write all dates with an offset, or none."
         )
     return pd.to_datetime(column, utc=True)
+
+
+def is_free_text(values: np.ndarray) -> bool:
+    """Return whether most values are different texts of several words.
+
+    Missing values are None. Names, identifiers and codes have fewer words.
+    """
+    texts = [value for value in values if isinstance(value, str)]
+    n_present = sum(value is not None for value in values)
+    if len(texts) < n_present or len(set(texts)) <= max(
+        _FEW_CATEGORIES, n_present / _ROWS_PER_CATEGORY
+    ):
+        return False
+    return float(np.median([len(text.split()) for text in texts])) >= _MIN_WORDS
 
 
 def n_free_texts(name: Any, values: np.ndarray) -> int:

@@ -18,7 +18,7 @@ from randkern._validation import (
     rows_of_text,
 )
 from randkern._warnings import warn
-from randkern.data.columns import n_free_texts, with_known_types
+from randkern.data.columns import is_free_text, n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (
@@ -101,16 +101,20 @@ def _told_columns(X: "pd.DataFrame") -> str:
     return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
 
 
-def without_free_texts(table: Dataset) -> Dataset:
+def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     """Drop string columns whose values hardly repeat, with a warning.
 
-    Raises a ValueError if no column is left, or if one is numeric except for a few
-    strings.
+    Those of free text stay if they are `read`. Raises a ValueError if no column is
+    left, or if one is numeric except for a few strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):
         return table
+    texts = [] if table.schema is None else table.schema.free_texts
     dropped = {
+        name: X[name].nunique() for name in X.columns if name in texts and not read
+    }
+    dropped |= {
         name: n
         for name in X.columns
         if X[name].dtype == "category"
@@ -133,6 +137,50 @@ def without_free_texts(table: Dataset) -> Dataset:
         table,
         X_train=left,
         X_test=None if test is None else test.drop(columns=list(dropped)),
+        feature_names=tuple(left.columns),
+        description=table.description.replace(_told_columns(X), _told_columns(left)),
+    )
+
+
+def with_dependent_rows(
+    table: Dataset, groups: str | None, time: str | None
+) -> Dataset:
+    """Return a table that knows the groups of its rows, or their times, by a column.
+
+    The column of groups is not a feature then; that of times remains one.
+    """
+    if groups is None and time is None:
+        return table
+    if groups is not None and time is not None:
+        raise ValueError(
+            "--groups and --time were both given: name the groups if the model is to "
+            "predict rows of new groups, the time if it is to predict later rows"
+        )
+    name, X = str(groups or time), cast(Any, table.X_train)
+    if not hasattr(X, "columns"):
+        raise ValueError(f"{table.name} has no column {name!r}: it is not a table")
+    _check_column(name, [str(column) for column in X.columns], table.name)
+    column = X[name]
+    if n_missing := int(column.isna().sum()):
+        raise ValueError(
+            f"column {name!r} is missing in {n_missing:,} of {len(X):,} rows; remove "
+            "these rows, or fill in their groups or times"
+        )
+    if time is not None:
+        if not is_numeric(column):
+            raise ValueError(
+                f"column {name!r} holds {no_numbers(column)}, expected numbers or "
+                "dates, which tell earlier rows from later ones"
+            )
+        return replace(table, time=column.to_numpy(dtype=float))
+    if X.shape[1] == 1:
+        raise ValueError(f"{table.name}: no column is left beside {name!r}")
+    test, left = cast(Any, table.X_test), X.drop(columns=[name])
+    return replace(
+        table,
+        groups=column.to_numpy(),
+        X_train=left,
+        X_test=test if test is None else test.drop(columns=[name]),
         feature_names=tuple(left.columns),
         description=table.description.replace(_told_columns(X), _told_columns(left)),
     )
@@ -190,12 +238,17 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         raise ValueError(
             f"{source}: which column is to be predicted? Give target=, one of {shown}"
         )
-    if target not in columns:
-        close = difflib.get_close_matches(target, columns, n=1)
+    _check_column(target, columns, source)
+
+
+def _check_column(name: str, columns: list[str], source: str) -> None:
+    if name not in columns:
+        shown = ", ".join(map(repr, columns[:50]))
+        if len(columns) > 50:
+            shown += f", and {len(columns) - 50:,} more"
+        close = difflib.get_close_matches(name, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"{source}: no column {target!r}{hint}; the columns are {shown}"
-        )
+        raise ValueError(f"{source}: no column {name!r}{hint}; the columns are {shown}")
 
 
 def _target_values(
@@ -286,12 +339,14 @@ def _real_targets(y: np.ndarray, target: str, source: str) -> np.ndarray:
 def _typed_features(
     frame: "pd.DataFrame", source: str, form: TableFormat
 ) -> "tuple[pd.DataFrame, TableSchema]":
-    """Return numbers, booleans and categories, and how they are read.
+    """Return numbers, booleans, categories and free texts, and how they are read.
 
-    Strings become categories, or dates or numbers if they are such.
+    Strings become categories, or dates or numbers if they are such; only columns of
+    free text stay strings.
     """
     pandas = import_extra("pandas", "Reading a table", "data")
-    days = dates_as_days(frame, form.categorical, dayfirst=form.dayfirst)
+    kept = (*form.categorical, *form.text)
+    days = dates_as_days(frame, kept, dayfirst=form.dayfirst)
     schema = TableSchema({}, form)
     columns: dict[str, Any] = {}
     refused = []
@@ -301,8 +356,13 @@ def _typed_features(
         is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
             column = as_texts(column).astype("category")
-        elif not is_numeric(column):
+        elif text not in form.text and not is_numeric(column):
             column = _read_texts(text, column, schema)
+        if text in form.text or _is_free_text(column):
+            columns[text] = as_texts(column)
+            schema.kinds[text] = "text"
+            schema.missing_shares[text] = float(column.isna().mean())
+            continue
         typed = _typed(column)
         if typed is None:
             # The rows that hold lists or similar, or the first row if none do.
@@ -319,6 +379,11 @@ def _typed_features(
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns), schema
+
+
+def _is_free_text(column: "pd.Series") -> bool:
+    is_text = column.dtype.kind == "O" and column.dtype.name != "category"
+    return is_text and is_free_text(objects_of(column))
 
 
 def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":

@@ -44,6 +44,9 @@ class Dataset:
         (height, width, channels), with 1 channel for grey images.
     schema : TableSchema or None
         Tables: how their columns were read, with which other tables are read alike.
+    groups, time : ndarray of shape (n_train,), or None
+        Tables: the group, or the time, of each training row, if such a column is named:
+        rows of one group are then held out together, and the last rows in time.
     description : str
         One line: the source, n and d.
 
@@ -65,6 +68,8 @@ class Dataset:
     target_names: tuple[str, ...] | None = field(default=None, repr=False)
     image_shape: tuple[int, int, int] | None = None
     schema: TableSchema | None = field(default=None, repr=False)
+    groups: np.ndarray | None = field(default=None, repr=False)
+    time: np.ndarray | None = field(default=None, repr=False)
     description: str = ""
 
 

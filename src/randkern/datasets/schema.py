@@ -23,7 +23,7 @@ from randkern.exceptions import DataFileError
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
+Kind: TypeAlias = Literal["number", "boolean", "category", "date", "text"]
 
 # Texts that stand for missing numbers, beside those that pandas reads so (an empty
 # field, NA, NaN, None, null, n/a, ...), in lower case.
@@ -108,6 +108,8 @@ class TableFormat:
         Without it they are refused; dates such as ``2026-04-03`` are always read.
     strip : bool, default=False
         Remove spaces around names of columns and around texts.
+    text : tuple of str
+        Columns of free text, whose words are read.
 
     Examples
     --------
@@ -128,6 +130,7 @@ class TableFormat:
     thousands: str | None = None
     dayfirst: bool | None = None
     strip: bool = False
+    text: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -142,17 +145,17 @@ class TableFormat:
                 f"decimal and thousands are both {self.decimal!r}; pass another "
                 "decimal, too"
             )
-        names = [*self.categorical, *self.numeric, *self.drop]
+        names = [*self.categorical, *self.numeric, *self.drop, *self.text]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(
-                f"{', '.join(twice)}: named more than once in categorical, numeric and "
-                "drop"
+                f"{', '.join(twice)}: named more than once in categorical, numeric, "
+                "drop and text"
             )
 
     def check_names(self, columns: Collection[str], source: str) -> None:
         """Raise for a column that the table does not have."""
-        for name in (*self.categorical, *self.numeric, *self.drop):
+        for name in (*self.categorical, *self.numeric, *self.drop, *self.text):
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -165,7 +168,7 @@ class TableSchema:
 
     Attributes
     ----------
-    kinds : dict of str to {"number", "boolean", "category", "date"}
+    kinds : dict of str to {"number", "boolean", "category", "date", "text"}
     form : TableFormat
     missing : dict of str to tuple of str
         Texts of columns of numbers that were read as missing values.
@@ -181,7 +184,13 @@ class TableSchema:
     @property
     def texts(self) -> list[str]:
         """The columns that are read as texts."""
-        return [name for name, kind in self.kinds.items() if kind == "category"]
+        texts = ("category", "text")
+        return [name for name, kind in self.kinds.items() if kind in texts]
+
+    @property
+    def free_texts(self) -> list[str]:
+        """The columns of free text, whose words are read."""
+        return [name for name, kind in self.kinds.items() if kind == "text"]
 
     @property
     def dates(self) -> list[str]:
@@ -206,7 +215,7 @@ class TableSchema:
             if name not in frame.columns:
                 continue
             column = frame[name]
-            if kind == "category":
+            if kind in ("category", "text"):
                 typed[name] = as_texts(column)
             elif kind == "date":
                 typed[name] = self._days(name, column)

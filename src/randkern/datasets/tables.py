@@ -101,7 +101,7 @@ def read_table(
         )
     kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
     form = form or TableFormat()
-    texts = {*texts, *form.categorical}
+    texts = {*texts, *form.categorical, *form.text}
     if kind in _SEPARATORS:
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
     elif kind in _JSON_LINES:

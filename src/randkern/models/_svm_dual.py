@@ -90,17 +90,18 @@ def solve_box(
     longest: float,
     start: np.ndarray | None = None,
     target: Any = 1.0,
-    tube: float | None = None,
+    tube: float = 0.0,
+    lower: np.ndarray | None = None,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
-    Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
-    of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
-    leave no more. Values below `target`, (n,) or a number, cost `upper` per unit; with
-    a `tube`, those further from it than this on either side, and dual variables may be
-    negative.
+    Features are float64, and `longest` is the norm of the longest row. Stops at a
+    relative duality gap of `tol`, or if rounding errors leave no more. Values that are
+    below `target`, (n,) or a number, by more than `tube` cost `upper`, (n,), per unit;
+    those above it cost −`lower`, nothing if it is None. These are the bounds of the
+    dual variables.
     """
-    problem = _Problem(features, signs, upper, longest, target, tube)
+    problem = _Problem(features, signs, upper, longest, target, tube, lower)
     if start is None:
         at = problem.at(problem.ops.float64_zeros(len(signs), signs))
     else:
@@ -138,7 +139,11 @@ class _Point:
 
 
 class _Problem:
-    """A margin of rows m_i = y_i z_i of length at most 1; its variables have bounds."""
+    """A margin of rows m_i = y_i z_i of length at most 1; its variables have bounds.
+
+    A variable is free strictly between its bounds; with a tube, not at 0 either, where
+    it stays as long as the value is within the tube.
+    """
 
     def __init__(
         self,
@@ -147,15 +152,16 @@ class _Problem:
         upper: np.ndarray,
         longest: float,
         target: Any,
-        tube: float | None,
+        tube: float = 0.0,
+        lower: np.ndarray | None = None,
     ):
         # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.square, self.factors = unit**2, signs / unit
         self.features, self.upper = features, self.square * upper
         self.ops, self.target = ops_of(signs), target + 0.0 * signs
-        self.lower = 0.0 * upper if tube is None else -self.upper
-        self.tube = tube or 0.0
+        self.lower = self.square * (0.0 * upper if lower is None else lower)
+        self.tube = tube
 
     def weights(self, alpha: np.ndarray) -> np.ndarray:
         """Return Mᵀa."""
@@ -176,9 +182,10 @@ class _Problem:
         """Return FᵀF of the free rows."""
         width = self.features.width
         gram = self.ops.float64_zeros((width, width), self.factors)
-        factors = self.factors * free
         for block in self.features.blocks(SIGNED_ROWS):
-            self.ops.add_gram(block.values * factors[block.rows, None], gram)
+            part = self.ops.flatnonzero(free[block.rows])
+            factors = self.factors[block.rows][part, None]
+            self.ops.add_gram(block.values[part] * factors, gram)
         return gram
 
     def at(self, alpha: np.ndarray) -> _Point:
@@ -197,13 +204,14 @@ class _Problem:
         before, length = None, 0.0
         for n_steps in range(_MAX_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
-            # Zero (0), free (1), or at the upper bound (2); or negative like that.
-            state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
-            state -= where(alpha < 0, 1, 0) + where(alpha <= -self.upper, 1, 0)
+            # At a bound (2 or −2), or between them: with a tube, on which side of it.
+            state = self.ops.xp.sign(alpha) if self.tube else 0.0 * alpha
+            state = where(alpha <= self.lower, -2.0, state)
+            state = where(alpha >= self.upper, 2.0, state)
             if length == 1.0 and bool((state == before).all()):
                 break
             gradient = weights - self.weights(alpha)
-            step = self._newton_step(abs(state) == 1, weight, gradient)
+            step = self._newton_step(self._are_free(alpha), weight, gradient)
             change = self.values(step)
             length = self._length(at, weight, (weights, values), (step, change))
             if length == 0.0:
@@ -211,6 +219,10 @@ class _Problem:
             weights, values = weights + length * step, values + length * change
             before = state
         return self.at(alpha), n_steps
+
+    def _are_free(self, alpha: np.ndarray) -> np.ndarray:
+        free = (alpha > self.lower) & (alpha < self.upper)
+        return free & (alpha != 0) if self.tube else free
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
         alpha, reach = at.alpha + weight * (self.target - values), weight * self.tube
@@ -260,16 +272,19 @@ class _Problem:
 
         None if their gap is not below `gap`, or if too many rows are free.
         """
-        ops, full = self.ops, abs(alpha) >= self.upper
-        free = ops.flatnonzero((alpha != 0) & ~full)
+        ops, is_free = self.ops, self._are_free(alpha)
+        free = ops.flatnonzero(is_free)
         if not 0 < len(free) <= min(_MAX_FREE, self.features.width):
             return None
-        F, sign = self.take(free), ops.xp.where(alpha[free] < 0, -1.0, 1.0)
-        out = ops.xp.where(full, alpha, 0.0)
+        F, side = self.take(free), ops.xp.sign(alpha[free])
+        out = ops.xp.where(is_free, 0.0, alpha)
         # Among equal rows the variable is shared: the shortest solution.
-        missing = self.target[free] - self.tube * sign - F @ self.weights(out)
-        found = sign * ops.algebra.shortest_solution(F @ F.T, missing)
-        out[free] = sign * found.clip(0.0).clip(max=self.upper[free])
+        missing = self.target[free] - self.tube * side - F @ self.weights(out)
+        found = ops.algebra.shortest_solution(F @ F.T, missing)
+        found = found.clip(self.lower[free]).clip(max=self.upper[free])
+        if self.tube:
+            found = side * (side * found).clip(0.0)
+        out[free] = found
         after = self.at(out)
         return after if after.gap < gap else None
 

@@ -327,7 +327,7 @@ class _Tube:
         part = self.features if len(used) == len(self.y) else self.features.part(used)
         start = np.sign(residual) * self.upper * np.where(near, 0.5, excess > 0)
         bounds = np.ones(len(used)), self.upper[used], gap, longest, start[used]
-        found = solve_box(part, *bounds, self.y[used], self.epsilon)
+        found = solve_box(part, *bounds, self.y[used], self.epsilon, -self.upper[used])
         better = combined(part, found.alpha[:, None])[0]
         after, _ = scores_of(self.features, better[None])
         if self.objective(better, after[:, 0]) >= self.objective(w, scores[:, 0]):

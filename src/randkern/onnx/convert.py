@@ -29,6 +29,7 @@ from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import Member
+from randkern.tabular.target_transforms import TRANSFORMS
 
 _XP = TracedOps.xp
 
@@ -286,6 +287,7 @@ def _labels(model: Any) -> np.ndarray:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Add the operators of an estimator to an skl2onnx container."""
     model, graph = operator.raw_operator, Graph(scope, container)
+    check_numbers(model)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
     values: Any
     if is_classifier(model):
@@ -306,6 +308,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
             values = encoded(model, inputs)
         elif isinstance(model, TabularRegressor):
             values = _mean(model.model_.members, inputs)
+            if model.model_.target_transform is not None:
+                values = TRANSFORMS[model.model_.target_transform].inverse(values)
         elif isinstance(model, GaussianProcessRegressor):
             has_std = len(operator.outputs) > 1
             values, deviations = _process_values(model, _rows(inputs), has_std)

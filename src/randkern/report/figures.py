@@ -109,7 +109,12 @@ def _few(n: int) -> np.ndarray:
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     """Draw the partial dependence of predictions on the most important columns."""
-    order = [j for j in np.argsort(-shares, kind="stable")[:4] if shares[j] > 0]
+    texts = [] if model.model_.texts is None else model.model_.texts.columns
+    order = [
+        j
+        for j in np.argsort(-shares, kind="stable")
+        if shares[j] > 0 and X.columns[j] not in texts
+    ][:4]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
     colours = [_ACCENT, *(f"C{k}" for k in range(1, _MAX_CLASSES))]
     for axes, j in zip(panels, order, strict=True):

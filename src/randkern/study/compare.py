@@ -113,7 +113,9 @@ def _measure_all(
         if deadline.is_over() and chosen:
             continue
         X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
-        selected = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
+        selected = select_hyperparameters(
+            choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
+        )
         chosen[choice.label] = selected
         # The exact kernel, and fewer features than rows: the primal system.
         few = None, len(fits.few_rows()) // 2

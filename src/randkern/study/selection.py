@@ -16,7 +16,7 @@ from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
 from .kernel_choices import KernelChoice, capped
-from .preparation import folds, split_rows
+from .splitting import Splitting
 
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
 # with a number of features whose decomposition takes seconds.
@@ -69,6 +69,7 @@ def select_hyperparameters(
     *,
     task: Task,
     alpha: float | None = None,
+    splitting: Splitting | None = None,
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
@@ -102,12 +103,14 @@ def select_hyperparameters(
     signal variance that it represents does not depend on n.
 
     `X` are training rows, (n, d), without test rows, and `y` labels or numeric targets;
-    with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
+    with `alpha` only the kernel's hyperparameter is chosen. Rows are held out as
+    `splitting` says, at random by default. Raises a ValueError for
     fewer than 4 rows.
     """
-    exact = evaluator = _Evaluator(choice, X, y, task, alpha, None)
+    splitting = splitting or Splitting()
+    exact = evaluator = _Evaluator(choice, X, y, task, alpha, splitting, None)
     if len(X) > MAX_EXACT_ROWS:
-        evaluator = _Evaluator(choice, X, y, task, alpha, N_FEATURES)
+        evaluator = _Evaluator(choice, X, y, task, alpha, splitting, N_FEATURES)
     value: float | None = None
     if choice.opens == "lengthscale":
         value = _search_lengthscale(evaluator.smallest, choice.reference(X))
@@ -147,6 +150,7 @@ class _Evaluator:
         y: NDArray[Any],
         task: Task,
         alpha: float | None,
+        splitting: Splitting,
         n_features: int | None,
     ) -> None:
         self.choice, self.X, self.alpha = choice, X, alpha
@@ -157,7 +161,8 @@ class _Evaluator:
         exact = n_features is None
         self.name = "the exact kernel" if exact else f"{n_features} random features"
         self.size = n_features and capped(n_features, choice.build(1.0), X.shape[1])
-        self.splits = _validation_splits(y, task, EXACT_ROWS if exact else FEATURE_ROWS)
+        most = EXACT_ROWS if exact else FEATURE_ROWS
+        self.splits = _validation_splits(y, task, most, splitting)
         self.n_validation_rows = sum(len(held_out) for _, held_out in self.splits)
         # Ascending penalties, and the mean loss at each, by the open hyperparameter.
         self.tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
@@ -225,7 +230,7 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
 
 
 def _validation_splits(
-    y: NDArray[Any], task: Task, most: tuple[int, int]
+    y: NDArray[Any], task: Task, most: tuple[int, int], splitting: Splitting
 ) -> list[Split]:
     """Return one split of at most `most` rows, or the folds of few rows."""
     n = len(y)
@@ -235,8 +240,8 @@ def _validation_splits(
             "expected at least 4"
         )
     if n < MIN_SINGLE_SPLIT_ROWS:
-        return folds(y, task, min(N_FOLDS, n // 2), 0)
+        return splitting.folds(y, task, min(N_FOLDS, n // 2), 0)
     n_held_out = min(n // 4, most[1])
     n_training = min(n - n_held_out, most[0])
-    training, held_out, _ = split_rows(y, task, n_held_out, 0, n_training)
+    training, held_out, _ = splitting.held_out(y, task, n_held_out, 0, n_training)
     return [(training, held_out)]

@@ -21,7 +21,6 @@ from .._extras import import_extra
 from .._validation import check_count, check_positive
 from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
-from .preparation import folds, split_rows
 
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
@@ -182,18 +181,25 @@ class _Search(Fits):
     def _splits(self) -> tuple[list[Any] | None, str]:
         """Return training and validation rows, None for leave-one-out, and a name."""
         y, task, seed = self.data.y_train, self.data.task, self.options["random_state"]
-        validation = self.options["validation"]
+        validation, splitting = self.options["validation"], self.data.splitting
         if validation == "loo":
-            return None, "leave-one-out"
+            folds = splitting.dependent_folds(len(y))
+            if folds is None:
+                return None, "leave-one-out"
+            splits = list(folds.splits())
+            if folds.is_forward:
+                return splits, f"{len(splits)} periods, each after its training rows"
+            return splits, f"{len(splits)} folds of whole groups"
         if validation == "holdout":
-            *rows, _ = split_rows(y, task, _HELD_OUT_SHARE, seed)
+            *rows, _ = splitting.held_out(y, task, _HELD_OUT_SHARE, seed)
             return [rows], f"{_HELD_OUT_SHARE:.0%} of the training rows"
         if isinstance(validation, str) or not 2 <= validation <= len(y):
             raise ValueError(
                 "validation must be 'loo', 'holdout' or a number of folds between 2 "
                 f"and the {len(y)} training rows, got {validation!r}"
             )
-        return folds(y, task, validation, seed), f"{validation} folds"
+        splits = splitting.folds(y, task, validation, seed)
+        return splits, f"{len(splits)} folds"
 
     def settings_of(self, choice: KernelChoice) -> tuple[int, Iterable[float | None]]:
         """Return the number of settings to try, and these: the grid's, or Optuna's."""

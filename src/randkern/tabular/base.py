@@ -13,7 +13,13 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
-from randkern._sklearn import Interval, check_sample_weight, num_samples, safe_indexing
+from randkern._sklearn import (
+    Interval,
+    StrOptions,
+    check_sample_weight,
+    num_samples,
+    safe_indexing,
+)
 from randkern._validation import check_given, count_missing
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
@@ -22,12 +28,14 @@ from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
+from randkern.tabular.folds import Folds
 from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
 from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import Stage, Work, encoding_seconds
+from randkern.tabular.work import Stage, Work, encoding_seconds, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
 _MIN_WEIGHT = 1e-100
@@ -41,13 +49,15 @@ _IMPORTANCES_SHARE = 0.1
 class Rows:
     """Checked rows with labels or targets, and whether weights were passed.
 
-    `unit` is what the weights have been divided by.
+    `folds` are those of rows that depend on each other, and `unit` is what the weights
+    have been divided by.
     """
 
     X: Any
     y: np.ndarray
     weight: np.ndarray
     weighted: bool
+    folds: Folds | None = None
     unit: float = 1.0
 
     def __len__(self) -> int:
@@ -55,7 +65,9 @@ class Rows:
 
     def take(self, rows: np.ndarray) -> Rows:
         X = safe_indexing(self.X, rows)
-        return replace(self, X=X, y=self.y[rows], weight=self.weight[rows])
+        folds = None if self.folds is None else self.folds.take(rows)
+        y, weight = self.y[rows], self.weight[rows]
+        return replace(self, X=X, y=y, weight=weight, folds=folds)
 
     def used(self, name: str) -> Rows:
         """Return the rows with positive weight; raise if an estimator needs more."""
@@ -68,7 +80,7 @@ class Rows:
         return self if len(kept) == len(self) else self.take(kept)
 
     def merged(self, work: Work) -> Rows:
-        """Merge copies of a row and sum their weights.
+        """Merge copies of a row in a fold and sum their weights.
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
@@ -81,7 +93,10 @@ class Rows:
             encoder.fit(self.X, sample_weight=self.weight)
         sizes = encoder.n_features_in_, len(encoder.columns_)
         work.charge(encoding_seconds(len(self), *sizes))
-        found = different_rows(encoder.transform(self.X), self.y, self.weight)
+        U = encoder.transform(self.X)
+        if self.folds is not None:
+            U = np.column_stack([U, self.folds.codes])
+        found = different_rows(U, self.y, self.weight)
         if found is None or (len(found[0]) == len(self) and not self.weighted):
             return self
         rows, weight = found
@@ -104,27 +119,33 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "text_columns": [StrOptions({"auto"}), list],
         "warm_start": ["boolean"],
         "random_state": ["random_state", np.random.Generator],
     }
 
     _loss = staticmethod(log_squares)
+    _texts: TextEncoder | None = None
 
     def __init__(
         self,
         time_limit: float = 60,
         *,
+        text_columns: Any = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ):
         self.time_limit = time_limit
+        self.text_columns = text_columns
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray]:
-        """Return checked rows and weights."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, time: Any
+    ) -> tuple[Any, np.ndarray, Folds | None]:
+        """Return checked rows, weights and folds."""
         self._validate_params()
-        self._refuse_dask(X, y, sample_weight)
+        self._refuse_dask(X, y, sample_weight, groups, time)
         check_given(self, y)
         check_targets(y)
         if n_missing := count_missing(y):
@@ -146,18 +167,35 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
-        return X, weight
+        return X, weight, Folds.of(groups, time, weight)
+
+    def _without_texts(
+        self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
+    ) -> Any:
+        """Return a table with numbers in place of free texts."""
+        names = text_columns(X, self.text_columns)
+        self._texts = None
+        if not names:
+            return X
+        self._texts = TextEncoder(names, classes=is_noisy(self._loss))
+        work.charge(len(names) * text_seconds(len(X)))
+        return self._texts.fit_transform(X, y, weight, folds)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
         return min(n, _MAX_SEARCHED)
 
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from the search."""
+        return 0
+
     def _learning(
         self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
     ) -> Learning:
         """Return what is learned from."""
-        most = self._n_searched(len(table))
-        return Learning.of(table, counts, most, self._loss, stream, work)
+        n = len(table)
+        sizes = self._n_searched(n), self._n_held(n)
+        return Learning.of(table, counts, sizes, self._loss, stream, work)
 
     def _search(
         self, learning: Learning, stage: Stage, stream: Stream, report: FitReport
@@ -216,6 +254,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         positions = positions[:MAX_JUDGED]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
+        folds = learning.table.folds
         self._effects = ColumnEffects(
             parts,
             {name: learning.codes[name][positions] for name in names},
@@ -226,6 +265,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             is_labels=is_noisy(self._loss),
             seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
             seed=int(stream.child("importances").generator().integers(2**31)),
+            folds=None if folds is None else folds.take(shown),
         )
         self._importances: np.ndarray | None = None
 
@@ -252,7 +292,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> np.ndarray:
         check_is_fitted(self)
         if self._importances is None:
-            self._importances = self._effects.shares(self.n_features_in_)
+            if self._texts is None:
+                self._importances = self._effects.shares(self.n_features_in_)
+            else:
+                source = self._texts.sources(list(self.feature_names_in_))
+                shares = self._effects.shares(len(source))
+                self._importances = np.bincount(source, shares, self.n_features_in_)
         return self._importances
 
     @property
@@ -279,7 +324,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
         self._refuse_dask(X)
-        return checked_table(self, X, reset=False)
+        X = checked_table(self, X, reset=False)
+        return X if self._texts is None else self._texts.transform(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

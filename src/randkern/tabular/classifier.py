@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,30 +15,29 @@ from sklearn.utils.multiclass import check_classification_targets
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern.kernels import Kernel
-from randkern.models import (
-    KernelRidgeClassifier,
-    KernelRidgeClassifierCV,
-)
+from randkern.models import KernelRidgeClassifier, KernelRidgeClassifierCV
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MAX_MEMBERS, Learning
+from randkern.tabular.folds import divided, predicted_rows
+from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
 )
-from randkern.tabular.local import fit_in_cells, most_rows
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
     MIN_CHANCE,
     PASSES,
-    left_out,
+    all_left_out,
     left_out_seconds,
     logistic,
     logistic_seconds,
+    refitted,
     with_constant,
 )
 from randkern.tabular.model import (
@@ -64,15 +61,18 @@ from randkern.tabular.work import (
     pass_seconds,
 )
 
-# With more rows, cells and landmarks replace the exact kernel of all rows.
+# With more rows, landmarks replace the exact kernel.
 _FEATURE_ROWS = 8000
 # Penalties of logistic regression relative to least squares, and the first one tried.
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01)
 _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
-# least number of landmarks of these fits, and at most how many rows are held out.
+# landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MAX_HELD = 500, 2500
+_FEW_LANDMARKS, _MAX_HELD = 500, 4000
+# At most how many rows are held out from all fits, and the share of the remaining time
+# for the fit in cells.
+_MAX_APART, _CELLS_SHARE = 2500, 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -82,8 +82,6 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
-# Share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.6
 _MAX_ROWS = 2000
 _MIN_ITER = 40
 # Numbers of landmarks, and the number of entries of their features in between.
@@ -140,6 +138,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -165,11 +167,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     Notes
     -----
-    Up to 8,000 rows the kernel is exact if time allows. With more rows, up to 2,500 of
-    them are held out, which weight two fits to the others and set the temperature:
+    Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
+    replace it, with a penalty that rows outside the fit choose. Beside this fit stands
     least squares with the exact kernel in overlapping cells (``features="local"`` of
     :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
-    from the rows of single cells, and logistic regression on Nyström features.
+    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
+    and set the temperature. With `groups` or `time` there are no cells.
 
     References
     ----------
@@ -191,7 +194,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
     ) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
@@ -203,25 +211,25 @@ class TabularClassifier(ClassifierMixin, Tabular):
         sample_weight : array of shape (n,), optional
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
+        groups, time : array of shape (n,), optional
+            The group, or the time, of each row, see :meth:`TabularRegressor.fit`. The
+            probabilities are calibrated on new groups, or on later rows.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
-        self.classes_, labels = np.unique(rows.y, return_inverse=True)
-        k = len(self.classes_)
-        if k < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs labels of at least 2 classes, got one "
-                f"class, {self.classes_.tolist()[0]!r}."
-            )
+        labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         split = _split(replace(rows, y=labels), k, stream, work)
-        many, rows = split.apart is not None, split.rows
-        rows = (rows if many else rows.merged(work)).normalised()
+        rows = split.rows if split.apart is not None else split.rows.merged(work)
+        rows = rows.normalised()
+        many = len(rows) > _FEATURE_ROWS
         last = _LAST_SHARES[many] * work.limit
         table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
@@ -234,146 +242,192 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stage = work.stage(
             "the comparison of kernels", work.limit - last - work.spent, work.limit
         )
-        adapting = 0.0 if many else _ADAPTING_SHARE * work.limit
+        adapting = _ADAPTING_SHARE * work.limit
         judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
         stage = replace(stage, deadline=work.limit - last / 2)
-        parts = self._parts(judged, learning, stage)
+        chosen = self._calibrated(judged, learning, stage, last)
+        stage = work.stage("the last fit", work.limit)
+        cells: Member | None = None
         if split.apart is not None:
-            apart = _table_of(split.apart, k)
-            pairs = self._fit_many(parts, judged, apart, learning, stream, last)
-            effects = [(1.0, judged[0][0])]
-        else:
-            pairs = self._fit_few(parts, learning, stream, last)
-            effects = [(member.weight, trial) for member, trial in pairs]
-        parts_of_model = [trial for _, trial in pairs]
-        self._candidates = Candidates.of(parts_of_model, learning.encoders)
+            part = stage.part(_CELLS_SHARE * stage.left)
+            cells = self._fit_cells(judged, learning, stream, part)
+        members = self._fit_members(chosen, learning, stream, stage, last)
+        parts = [part.trial for _, part in chosen[: len(members)]]
+        pairs = [
+            (member.weight, part) for member, part in zip(members, parts, strict=True)
+        ]
+        if cells is not None:
+            members = self._with_cells(cells, members, _table_of(split.apart, k))
+        self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
-            [member for member, _ in pairs],
+            members,
             split.held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
+            texts=self._texts,
         )
-        self._keep_effects(learning, effects, stream, is_stopped)
+        self._keep_effects(learning, pairs, stream, is_stopped)
         self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
 
-    def _parts(
+    def _fit_cells(
+        self,
+        judged: list[tuple[Trial, np.ndarray]],
+        learning: Learning,
+        stream: Stream,
+        stage: Stage,
+    ) -> Member:
+        """Fit least squares with the exact kernel in cells."""
+        table = learning.table
+        weight = None if learning.counts is None else table.weight
+        seed = int(stream.child("cells of labels").generator().integers(2**31))
+        trials = [trial for trial, _ in judged]
+        make = KernelRidgeClassifierCV
+        trial, cells = fit_in_cells(
+            make, trials, table.labels, weight, learning, stream, seed, stage
+        )
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        return Member(1.0, encoder, cells, trial.turn)
+
+    def _with_cells(
+        self, cells: Member, members: list[Member], apart: Table
+    ) -> list[Member]:
+        """Return the fits of a model, weighted by held-out rows; set the temperature.
+
+        Cells stand beside the mean of the others.
+        """
+        mean = sum(member.weight * member.predict(apart.X) for member in members)
+        weights, self.temperature_ = _blend_probabilities(
+            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
+        )
+        others = [
+            replace(member, weight=float(weights[1] * member.weight))
+            for member in members
+        ]
+        both = [replace(cells, weight=float(weights[0])), *others]
+        return [member for member in both if member.weight > 0]
+
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as numbers, and store the classes; raise if there is one."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of at least 2 classes, got one "
+                f"class, {self.classes_.tolist()[0]!r}."
+            )
+        return labels
+
+    def _n_searched(self, n: int) -> int:
+        """Return the number of rows to search, none of those that are held out."""
+        most = super()._n_searched(n)
+        return min(most, n - self._n_held(n))
+
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from fits that choose penalties."""
+        return _n_held(n) if n > _FEATURE_ROWS else 0
+
+    def _calibrated(
         self,
         judged: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
-    ) -> list[_Part]:
-        """Return candidates for members, evaluated on the same rows.
+        last: float,
+    ) -> list[tuple[float, _Part]]:
+        """Return the parts of the model with their weights; set the temperature.
 
-        Those of least squares come last.
+        All parts are evaluated on the same rows.
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
         n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        labels, weight = table.labels[rows], table.weight[rows]
-        squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        some = table.take(rows)
+        if some.folds is not None:
+            some = replace(some, folds=some.folds.coarse())
+        predicted = predicted_rows(some.folds, len(some))
+        labels, weight = some.labels[predicted], some.weight[predicted]
+        squares = [
+            self._least_squares_part(trial, replace(some, X=U), learning.work)
+            for trial, U in samples
+        ]
         parts: list[_Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, (trial, _) in enumerate(judged):
+        for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
-            U = learning.sample(trial)[:n]
-            if not share.fits(left_out_seconds(len(U), U.shape[1], k)):
+            encoded = replace(some, X=U)
+            if not share.fits(left_out_seconds(encoded, k)):
                 break
-            part = self._best_penalty(trial, U, labels, weight, start, share)
+            part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        return parts + squares
-
-    def _fit_few(
-        self, parts: list[_Part], learning: Learning, stream: Stream, last: float
-    ) -> list[tuple[Member, Trial]]:
-        """Fit the best blend of the parts; set the temperature."""
-        table = learning.table
-        rows = learning.searched[: len(parts[0].P)]
-        labels, weight = table.labels[rows], table.weight[rows]
-        handicaps = [
-            part.trial.optimism(len(rows)) if part.share is None else 0.0
-            for part in parts
-        ]
+        many = len(table) > _FEATURE_ROWS
+        if not parts and (many or some.folds is not None):
+            parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        if many:  # one good fit is worth more than a blend
+            best = min(parts, key=lambda part: part.loss)
+            self._set_temperature(best.P, labels, weight)
+            return [(1.0, self._compared(parts, learning, last) or best)]
+        handicaps = [0.0] * len(parts)
+        if some.folds is None:  # the temperatures of these are of rows left out alone
+            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+            parts += squares
         weights, self.temperature_ = _blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
         chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
-        stage = learning.work.stage("the last fit", learning.work.limit)
-        members = self._fit_members(chosen, learning, None, stream, stage)
-        trials = [part.trial for _, part in chosen[: len(members)]]
-        return list(zip(members, trials, strict=True))
+        if some.folds is not None:
+            self._learn_again(chosen[0][1], some, learning, stage)
+        return chosen
 
-    def _fit_many(
-        self,
-        parts: list[_Part],
-        judged: list[tuple[Trial, np.ndarray]],
-        apart: Table,
-        learning: Learning,
-        stream: Stream,
-        last: float,
-    ) -> list[tuple[Member, Trial]]:
-        """Return fits in cells and with landmarks, weighted by held-out rows.
+    def _learn_again(
+        self, part: _Part, some: Table, learning: Learning, stage: Stage
+    ) -> None:
+        """Set the temperature by kernels learned without the rows that they predict.
 
-        These also set the temperature.
+        The search has seen all groups, or periods, and few of them are overfitted. As
+        time allows.
         """
-        work, table = learning.work, learning.table
-        fitted = [part for part in parts if part.share is not None]
-        fitted = fitted or [replace(part, share=_FIRST_PENALTY) for part in parts]
-        best = self._compared(fitted, apart, learning, last)
-        stage = work.stage("the last fit", work.limit)
-        weight = None if learning.counts is None else table.weight
-        seed = int(stream.child("features").generator().integers(2**31))
-        trials = [trial for trial, _ in judged]
-        trial, cells = fit_in_cells(
-            KernelRidgeClassifierCV,
-            trials,
-            table.labels,
-            weight,
-            learning,
-            stream,
-            seed,
-            stage.part(_CELLS_SHARE * stage.left),
-        )
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-        pairs = [(Member(1.0, encoder, cells, trial.turn), trial)]
-        stage = work.stage("the last fit", work.limit)
-        if stage.fits(logistic_seconds(len(table), _LANDMARKS[0], table.Y.shape[1])):
-            members = self._fit_members([(1.0, best)], learning, apart, stream, stage)
-            pairs.append((members[0], best.trial))
-        P = [member.predict(apart.X) for member, _ in pairs]
-        weights, self.temperature_ = _blend_probabilities(
-            P, [0.0] * len(P), apart.labels, apart.weight
-        )
-        order = np.argsort(-weights, kind="stable")
-        for at in order:
-            pairs[at][0].weight = float(weights[at])
-        return [pairs[at] for at in order if weights[at] > 0]
+        assert some.folds is not None and part.share is not None
+        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
+        for known, held in some.folds.splits():
+            learned = learning.relearned(part.trial, known, stage)
+            if learned is None:
+                return
+            again = replace(part, trial=learned)
+            encoded = replace(some, X=learning.sample(learned)[: len(some)])
+            both = encoded.take(np.concatenate([held, known]))
+            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+        out = some.folds.predicted
+        self._set_temperature(P[out], some.labels[out], some.weight[out])
 
-    def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
-        """Return least squares with leave-one-out probabilities of the first rows."""
-        rows = learning.searched[:n]
-        table, U = learning.table.take(rows), learning.sample(trial)[:n]
-        learning.work.charge(evaluation_seconds(n, U.shape[1], table.Y.shape[1]))
-        residuals = leave_one_out(trial.kernel, trial.alpha, U, table.Y, table.weight)
+    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> _Part:
+        """Return least squares with the probabilities of rows that are left out."""
+        U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
+        work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
+        residuals = leave_one_out(
+            trial.kernel, trial.alpha, U, Y, weight, encoded.folds
+        )
         assert residuals is not None  # as with more rows
-        P = np.exp(log_probabilities(table.Y - residuals, table.Y, table.weight)[0])
-        return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
+        out = predicted_rows(encoded.folds, len(encoded))
+        P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
+        return _Part(trial, None, P, _log_loss(P, labels[out], weight[out]))
 
     def _compared(
-        self, parts: list[_Part], apart: Table, learning: Learning, last: float
-    ) -> _Part:
-        """Return the part that is best with more rows, as far as time allows.
+        self, parts: list[_Part], learning: Learning, last: float
+    ) -> _Part | None:
+        """Return the best part with more rows, and set the temperature.
 
-        Kernels that few rows hardly distinguish may differ with many.
+        Kernels that few rows hardly distinguish may differ with many. None if there is
+        nothing to compare, or no time.
         """
         table, work = learning.table, learning.work
-        some = table.take(learning.order[:_COMPARED_ROWS])
-        seconds = logistic_seconds(len(some), _FEW_LANDMARKS, table.Y.shape[1])
+        held, rest = _held_and_rest(learning)
+        some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
+        seconds = logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
             "the comparison of kernels",
             work.limit - _COMPARING_SHARE * last - work.spent,
@@ -383,83 +437,81 @@ class TabularClassifier(ClassifierMixin, Tabular):
         for part in sorted(parts, key=lambda part: part.loss):
             if len(parts) == 1 or not stage.fits(seconds):
                 break
+            encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            fitted, held = (
-                learning.encoded_table(part.trial, rows, "float32")
-                for rows in (some, apart)
-            )
-            found = self._judged_apart(part, _FEW_LANDMARKS, fitted, held, learning)
+            found = self._judged_apart(part, _FEW_LANDMARKS, encoded, n, learning)
             # Together with the rows that have judged it before: mostly others.
-            loss = np.average(
-                [found.loss, part.loss], weights=[len(apart), len(part.P)]
-            )
+            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
                 best = replace(found, loss=float(loss))
-        return best or min(parts, key=lambda part: part.loss)
+        if best is not None:
+            self._set_temperature(best.P, some.labels[:n], some.weight[:n])
+        return best
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, apart: Table, learning: Learning
+        self,
+        part: _Part,
+        D: int | None,
+        encoded: Table,
+        n_held: int,
+        learning: Learning,
     ) -> _Part:
-        """Return a part with probabilities of encoded rows that are held out.
+        """Return a part with probabilities of the first encoded rows.
 
-        They are those of a fit to the others, with D landmarks.
+        They are those of a fit to the others, with D landmarks, or exact for None.
         """
-        k, labels = len(self.classes_), encoded.labels
-        P = np.full((len(apart), k), 1 / k)
-        if len(np.unique(labels)) > 1:
-            D = min(D, len(labels))
+        U, labels, weight = encoded.X, encoded.labels, encoded.weight
+        P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
+        if len(np.unique(labels[n_held:])) > 1:
+            D = None if D is None else min(D, len(labels) - n_held)
             model = logistic(part.trial.kernel, _strength(part), D, 0)
-            given = None if learning.counts is None else encoded.weight
-            fit_quietly(model, encoded.X, labels, given)
+            given = None if learning.counts is None else weight[n_held:]
+            fit_quietly(model, U[n_held:], labels[n_held:], given)
             P[:] = MIN_CHANCE
-            found = model.predict_proba(apart.X)
+            found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
-        return replace(part, P=P, loss=_log_loss(P, apart.labels, apart.weight))
+        return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
+
+    def _set_temperature(
+        self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
+    ) -> None:
+        of_class = labels[:, None] == np.arange(len(self.classes_))
+        self.temperature_ = temperature_of(np.log(P), of_class, weight)
 
     def _best_penalty(
-        self,
-        trial: Trial,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        start: int,
-        stage: Stage,
+        self, trial: Trial, encoded: Table, start: int, stage: Stage
     ) -> _Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        gram = np.array(with_constant(trial.kernel)._gram(U, None))
-        seconds = left_out_seconds(len(U), U.shape[1], len(self.classes_))
+        n, k = len(encoded), len(self.classes_)
+        gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
+        seconds = left_out_seconds(encoded, k)
+        out = predicted_rows(encoded.folds, n)
+        labels, weight = encoded.labels[out], encoded.weight[out]
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
-            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            part = _Part(trial, _PENALTIES[at], P, 0.0)
-            present = np.unique(labels)
-            if len(present) > 1:
-                with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    found = left_out(
-                        trial.kernel, _strength(part), U, gram, labels, weight
-                    )
-                    P[:] = MIN_CHANCE
-                    P[:, present] = found
-            return replace(part, loss=_log_loss(P, labels, weight))
+            part = _Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
+            C = _strength(part)
+            if encoded.folds is not None:
+                P = refitted(trial.kernel, C, encoded, part.P)[out]
+            else:
+                P = all_left_out(trial.kernel, C, encoded, gram, part.P)
+            return replace(part, P=P, loss=_log_loss(P, labels, weight))
 
-        return _descended(
-            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
-        )
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
 
     def _fit_members(
         self,
         chosen: list[tuple[float, _Part]],
         learning: Learning,
-        apart: Table | None,
         stream: Stream,
         stage: Stage,
+        least_seconds: float,
     ) -> list[Member]:
-        """Fit parts of the model; for many rows, those `apart` choose the penalty."""
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
@@ -472,19 +524,20 @@ class TabularClassifier(ClassifierMixin, Tabular):
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
+            many = n > _FEATURE_ROWS  # a single fit, with landmarks
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
-                if apart is not None:  # the penalty comes first
-                    spare -= _PENALTY_FITS * logistic_seconds(n, _few(D or n), k)
+                if many:  # without time for the penalty, adapting is worth little
+                    spare -= _PENALTY_FITS * logistic_seconds(n, _FEW_LANDMARKS, k)
                 adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
             part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
                 D, last = self._size(part, learning, allowed)
             dtype = "float64" if D is None else "float32"
             encoded = learning.encoded_table(part.trial, table, dtype)
-            if apart is not None and D is not None:
+            if many and D is not None and part.share is not None:
                 part = self._with_penalty_of_all(
-                    part, encoded, apart, learning, D, last, stage
+                    part, encoded, learning, D, last, stage
                 )
             left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
@@ -501,7 +554,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self,
         part: _Part,
         encoded: Table,
-        apart: Table,
         learning: Learning,
         D: int,
         last: float,
@@ -510,26 +562,33 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return a part with the penalty for all rows.
 
         The given one is chosen with few rows, and more may need a smaller penalty.
-        Held-out rows evaluate fits with fewer landmarks, while enough time is left for
-        the last fit, of about `last` seconds.
+        Held-out rows evaluate fits to the others, with fewer landmarks, while enough
+        time is left for the last fit, of about `last` seconds; they also set the
+        temperature.
         """
         n, k = encoded.Y.shape
-        seconds = logistic_seconds(n, _few(D), k)
+        few = min(max(D // 2, _FEW_LANDMARKS), D)
+        seconds = logistic_seconds(n, few, k)
         if not stage.fits(last + 2 * seconds):
             return part
-        apart = learning.encoded_table(part.trial, apart, "float32")
+        held, rest = _held_and_rest(learning)
+        n_held = len(held)
+        encoded = encoded.take(np.concatenate([held, rest]))
 
         def judge(at: int) -> _Part:
             stage.work.charge(seconds)
             assert part.share is not None
             tried = replace(part, share=part.share / _MULTIPLES[at])
-            return self._judged_apart(tried, _few(D), encoded, apart, learning)
+            return self._judged_apart(tried, few, encoded, n_held, learning)
 
         def over() -> bool:
             # The last fit takes longer with a smaller penalty.
             return not stage.fits(_GROWTH * (seconds + last))
 
-        return _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        best = descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
+        self._set_temperature(best.P, labels, weight)
+        return best
 
     def _size(
         self, part: _Part, learning: Learning, seconds: float
@@ -561,7 +620,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         least, most = _LANDMARKS
         if self._candidates is not None:  # no more than were evaluated
             known = [
-                member.fit.n_components
+                member.fit.n_components or most
                 for member in self.model_.members
                 if member.fit.features == "nystrom"
             ]
@@ -601,33 +660,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
-def _descended(
-    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
-) -> Any:
-    """Return what `judge` finds at a place in a list with no better neighbour.
-
-    Losses decrease on the way from `start` to this place.
-    """
-    best, at = judge(start), start
-    for step in (1, -1):
-        while 0 <= at + step < size and not over():
-            found = judge(at + step)
-            if not found.loss < best.loss:
-                break
-            best, at = found, at + step
-        if at != start:
-            break
-    return best
+def _n_held(n: int) -> int:
+    """Return how many of n rows are held out from fits that choose penalties."""
+    return min(_MAX_HELD, n // 8)
 
 
-def _few(D: int) -> int:
-    """Return the number of landmarks of fits that choose a penalty for D landmarks."""
-    return min(max(D // 2, _FEW_LANDMARKS), D)
+def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out rows, which the search has not seen, and the rest."""
+    order = learning.order
+    rest, held = divided(order, learning.table.folds, _n_held(len(order)))
+    return held, rest
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows to fit, and for many rows, some that are held out.
+    """The rows to fit, and for many independent rows, some that are held out.
 
     `held_out` is the seed of their choice, the number of rows that are not fitted, and
     that of the others.
@@ -641,18 +688,18 @@ class _Split:
 def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
     """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
-    if n <= _FEATURE_ROWS:
-        return _Split(rows)
     seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    most = max(most, min(most_rows(seconds), n))
-    n_held = min(_MAX_HELD, n // 8)
+    is_apart = n > _FEATURE_ROWS and rows.folds is None
+    n_held = min(_MAX_APART, n // 8) if is_apart else 0
     n_apart = max(n_held, n - most)
+    if n_apart <= 0:
+        return _Split(rows)
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, apart = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
-    apart = rows.take(apart[:n_held])
+    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(others[:n_held]) if n_held else None
     return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
 
 
@@ -660,7 +707,7 @@ def _table_of(rows: Rows, n_classes: int) -> Table:
     """Return rows with codes ±1 of their labels, one column for two classes."""
     Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
     Y = Y[:, 1:] if n_classes == 2 else Y
-    return Table(rows.X, Y, rows.weight, rows.y)
+    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
 
 
 def _strength(part: _Part) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from randkern.kernels import Laplacian, Sum
+from randkern.tabular.folds import Folds
 from randkern.tabular.learning import relearned
 from randkern.tabular.leave_one_out import inverse, log_loss, log_squares
 from randkern.tabular.search import Trial
@@ -57,6 +58,8 @@ class ColumnEffects:
         The work for learning kernels from halves.
     seed : int
         Seeds the choice of halves.
+    folds : Folds or None
+        Those of rows that depend on each other, which are whole in either half.
     """
 
     parts: Sequence[Part]
@@ -68,6 +71,7 @@ class ColumnEffects:
     is_labels: bool
     seconds: float
     seed: int
+    folds: Folds | None = None
 
     def shares(self, n_columns: int) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.
@@ -81,9 +85,7 @@ class ColumnEffects:
         """
         n, n_halvings, m = self._sizes(n_columns)
         generator = np.random.default_rng(self.seed)
-        halvings = [
-            np.array_split(generator.permutation(n), 2) for _ in range(n_halvings)
-        ]
+        halvings = [self._halves(generator, n) for _ in range(n_halvings)]
         effects = []
         for pair in self._learned(halvings):
             first, second = (
@@ -96,6 +98,16 @@ class ColumnEffects:
         if total.sum() > 0:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
+
+    def _halves(self, generator: np.random.Generator, n: int) -> list[np.ndarray]:
+        """Return random halves of the first n rows, of whole folds if there are any."""
+        folds = None if self.folds is None else self.folds.take(np.arange(n))
+        if folds is None:
+            return np.array_split(generator.permutation(n), 2)
+        values, codes = np.unique(folds.codes, return_inverse=True)
+        place = generator.permutation(len(values))[codes]
+        is_first = place < len(values) // 2
+        return [np.flatnonzero(is_first), np.flatnonzero(~is_first)]
 
     def _sizes(self, n_columns: int) -> tuple[int, int, int]:
         """Return the numbers of rows, of halvings, and of rows that are changed.
@@ -127,7 +139,15 @@ class ColumnEffects:
             kernels = []
             for half in halves:
                 found = relearned(
-                    first, codes, blocks, self.Y, self.weight, half, stage, loss
+                    first,
+                    codes,
+                    blocks,
+                    self.Y,
+                    self.weight,
+                    half,
+                    stage,
+                    loss,
+                    self.folds,
                 )
                 if found is None:
                     break

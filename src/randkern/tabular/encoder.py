@@ -234,8 +234,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
                 "many for categories. Drop it, or put what it says into columns of "
-                "numbers or of few categories (for free text, for instance by "
-                "sklearn.feature_extraction.text.TfidfVectorizer and TruncatedSVD)."
+                "numbers or of few categories; TabularRegressor and TabularClassifier "
+                "read free text (text_columns)."
             )
 
     def transform(self, X: Any) -> np.ndarray:

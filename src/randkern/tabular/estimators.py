@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,14 +12,15 @@ from sklearn.model_selection import train_test_split
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern._sklearn import check_y
+from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.folds import Folds, divided, predicted_rows, refitted_splits
 from randkern.tabular.learning import MAX_MEMBERS, Learning
-from randkern.tabular.local import most_rows
+from randkern.tabular.local import most_in_cells
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
-from randkern.tabular.many_rows import fit_many
+from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MAX_FACTORISED,
@@ -28,11 +29,12 @@ from randkern.tabular.model import (
     TabularModel,
     factorised_rows,
     fit_ridge,
-    folds_of,
+    most_rows,
     normalised,
     plan_of,
 )
 from randkern.tabular.search import Trial, blend
+from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,
@@ -47,6 +49,8 @@ from randkern.tabular.work import (
 _SEARCH_SHARES = (0.7, 0.5)
 # The same if rows are fitted in cells, where kernels are learned further.
 _MANY_SHARE = 0.35
+# Share of the time of the last fit for adapting the kernel, if rows depend on others.
+_ADAPTING_MANY_SHARE = 0.4
 _FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -57,9 +61,9 @@ _FACTORISING_SHARES = (1 / 3, 2 / 3)
 _MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
-# Smallest and largest number of rows for which kernels are relearned without each fold,
-# and the number of folds; the share of the remaining time that this may take.
-_MIN_RELEARNED, _MAX_RELEARNED, _RELEARNED = 10, 600, 5
+# Smallest and largest number of rows for which kernels are relearned without each fold;
+# the share of the remaining time that this may take.
+_MIN_RELEARNED, _MAX_RELEARNED = 10, 600
 _RELEARNING_SHARE = 0.8
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
@@ -76,7 +80,8 @@ class _Split:
     """The rows to fit, how, and those held out to evaluate the fit.
 
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
-    out, their number, and how many of the others are fitted.
+    out, their number, and how many of the others are fitted. In time, the last rows
+    evaluate a fit to the others, with `residuals`, before the `whole` is fitted.
     """
 
     rows: Rows
@@ -85,6 +90,8 @@ class _Split:
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
+    whole: Rows | None = None
+    residuals: np.ndarray | None = None
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -107,6 +114,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    target_transform : {"log", "log1p"} or None, default=None
+        ``"log"``: fit the logarithms of positive targets, such as prices, whose errors
+        grow in proportion to them; ``"log1p"``: those of 1 + y, for counts.
+        Predictions, intervals and scores are of the targets themselves: a prediction is
+        the exponential of the expected logarithm, which is nearer to the median than to
+        the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
+        importances are those of the logarithms.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
@@ -176,9 +194,38 @@ class TabularRegressor(RegressorMixin, Tabular):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Tabular._parameter_constraints,
+        "target_transform": [StrOptions({*TRANSFORMS}), None],
+    }
+
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        target_transform: str | None = None,
+        text_columns: Any = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            time_limit,
+            text_columns=text_columns,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.target_transform = target_transform
+
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
+    ) -> TabularRegressor:
         """Search for kernels, and fit the model.
 
         Parameters
@@ -189,22 +236,32 @@ class TabularRegressor(RegressorMixin, Tabular):
             Weights of the squared errors; rows of weight zero are omitted. If the Gram
             matrix is factorised, copies of a row are merged into one row with the sum
             of their weights.
+        groups : array of shape (n,), optional
+            The group of each row, such as a patient. Whole groups are left out together
+            in the search, for intervals and for importances, so that they are those of
+            rows of new groups.
+        time : array of shape (n,), optional
+            Numbers or dates in the order of time. Rows are predicted from earlier ones
+            in the search and for intervals. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Rows(X, y.reshape(len(y), -1), weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
         stream = root_stream(self.random_state)
         split = self._split(rows.used(type(self).__name__), stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        table = Table(rows.X, Y, rows.weight)
+        table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
-        share = _MANY_SHARE if split.apart is not None else share
+        in_cells = split.apart is not None and rows.folds is None
+        share = _MANY_SHARE if in_cells else share
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -217,7 +274,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             (1 - _LAST_SHARE) * work.limit - work.spent,
             (1 - _LAST_SHARE / 2) * work.limit,
         )
-        adapting = _ADAPTING_SHARE if split.apart is None else 0.0
+        adapting = 0.0 if in_cells else _ADAPTING_SHARE
         judged = learning.judged(trials, stage, adapting * work.limit)
         stage = work.stage("the last fit", work.limit)
         if split.apart is None:
@@ -225,19 +282,26 @@ class TabularRegressor(RegressorMixin, Tabular):
             pairs, split = self._fit_members(chosen, learning, split, stage)
         else:
             best = [trial for trial, _ in judged[:MAX_MEMBERS]]
-            pairs = self._fit_many(best, learning, split, stream, stage)
+            pairs, split = self._fit_many(best, learning, split, stream, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
-            members, split.held_out, weighted=rows.weighted, unit=rows.unit
+            members,
+            split.held_out,
+            weighted=rows.weighted,
+            unit=rows.unit,
+            target_transform=self.target_transform,
+            note=_note(split, folds),
+            texts=self._texts,
         )
         parts = [(member.weight, trial) for member, trial in pairs]
-        if split.apart is not None:  # a kernel learned from rows as few as those here
+        if in_cells:  # a kernel learned from rows as few as those here
             parts = [(1.0, judged[0][0])]
         self._keep_effects(learning, parts, stream, is_stopped)
         factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
         self._keep_residuals(split, learning, factor)
-        self._report(work, len(y), split.n_fitted, len(split.apart or ()))
+        n_held = 0 if split.held_out is None else len(split.apart or ())
+        self._report(work, len(y), split.n_fitted, n_held)
         report.end()
         return self
 
@@ -250,13 +314,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         """Return checked targets."""
         try:
             y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
-            return np.asarray(y, dtype=np.float64)
+            y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
+        if self.target_transform is None:
+            return y
+        return TRANSFORMS[self.target_transform].of(y, self.target_transform)
 
     def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
         """Choose how to fit; hold some rows out if too many for an exact fit."""
@@ -271,17 +338,30 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        n_apart = max(JUDGED_ROWS, n - most_rows(_MIN_FIT_SHARE * work.limit))
+        most_fitted = most_in_cells if rows.folds is None else most_rows
+        n_apart = max(JUDGED_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
+        whole, folds = None, rows.folds
+        if folds is not None:
+            order, most = np.random.default_rng(seed).permutation(n), n
+            if n_apart > JUDGED_ROWS:  # rows are too many
+                most = n - n_apart
+                if folds.is_forward:
+                    _, order = divided(order, folds, max(most, n // 2))
+            fitted, apart = divided(order, folds, JUDGED_ROWS)
+            fitted = fitted[:most]
+            if folds.is_forward:
+                whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
             rows.take(fitted).normalised(),
             how,
             last,
-            n - n_apart,
-            held_out=(seed, n_apart, n - n_apart),
+            len(fitted),
+            held_out=(seed, n - len(fitted), len(fitted)),
             apart=rows.take(apart[:JUDGED_ROWS]),
+            whole=whole,
         )
 
     def _blended(
@@ -336,13 +416,28 @@ class TabularRegressor(RegressorMixin, Tabular):
         split: _Split,
         stream: Stream,
         stage: Stage,
-    ) -> list[tuple[Member, Trial]]:
-        """Fit all rows but those that are held out, which weight the fits."""
-        assert split.apart is not None
-        table = replace(learning.table, Y=split.rows.y)
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
+        """Fit the rows of the split, and evaluate fits on those that are held out."""
+        assert split.apart is not None and split.held_out is not None
+        table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        weighted = split.rows.weighted
-        return fit_many(trials, table, apart, learning, weighted, stream, stage)
+        if table.folds is None:
+            pairs = fit_blend(trials, table, apart, learning, weighted, stream, stage)
+            return pairs, split
+        seed = int(stream.child("features").generator().integers(2**31))
+        part = stage.part(_ADAPTING_MANY_SHARE * stage.left)
+        trial = learning.adapted(trials[0], part)
+        if split.whole is None:
+            member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
+            held_out = (split.held_out[0], split.held_out[1], n)
+            return [(member, trial)], replace(split, n_fitted=n, held_out=held_out)
+        part = stage.part(stage.left / 2)
+        member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
+        residuals = apart.Y - member.predict(apart.X)
+        rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+        member, n = fit_again(member, trial, rows, learning, weighted)
+        split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
+        return [(member, trial)], split
 
     def _learning_factor(
         self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool
@@ -363,23 +458,24 @@ class TabularRegressor(RegressorMixin, Tabular):
             return math.inf
         usual = math.sqrt((n + n_learned) / (n - n_learned))
         few = _MIN_RELEARNED <= n <= _MAX_RELEARNED and split.how == "factorise"
-        if is_stopped or not few:
+        searched = learning.table.take(learning.searched)
+        # In time, the first of these fits know few rows, and say nothing of the last.
+        is_forward = searched.folds is not None and searched.folds.is_forward
+        if is_stopped or is_forward or not few:
             return usual
-        U, rows = learning.codes[trial.numbers], learning.searched
-        Y, weight = learning.table.Y[rows], learning.table.weight[rows]
+        U, Y, weight = learning.codes[trial.numbers], searched.Y, searched.weight
         work, sizes = learning.work, np.zeros(2)
         stage = work.stage(
             "the widths of intervals", _RELEARNING_SHARE * (work.limit - work.spent)
         )
-        for fold in range(_RELEARNED):
-            held = np.arange(n) % _RELEARNED == fold
-            learned = learning.relearned(trial, np.flatnonzero(~held), stage)
+        for rest, held in refitted_splits(searched.folds, n):
+            learned = learning.relearned(trial, rest, stage)
             if learned is None:
                 break
             for at, each in enumerate((trial, learned)):
-                V, order = each.turned(U), np.arange(n - held.sum())
-                rest = Table(V[~held], Y[~held], weight[~held])
-                fit = fit_ridge(each.kernel, each.alpha, rest, order)
+                V = each.turned(U)
+                known = Table(V[rest], Y[rest], weight[rest])
+                fit = fit_ridge(each.kernel, each.alpha, known, np.arange(len(rest)))
                 residuals = np.abs(Y[held] - fit.predict(V[held]))
                 sizes[at] += (weight[held] @ residuals).sum()
         return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
@@ -391,31 +487,39 @@ class TabularRegressor(RegressorMixin, Tabular):
         first = members[0]
         if split.apart is not None:
             rows = first.rows_of(split.apart.X)
-            self._residuals = split.apart.y - self.model_.predict(split.apart.X)
-            weight = split.apart.weight
+            residuals = split.residuals
+            if residuals is None:
+                residuals = split.apart.y - self.model_.predict(split.apart.X)
+            self._residuals: np.ndarray = residuals
+            weight, folds = split.apart.weight, None
         else:
             parts = [member.weight * member.fit.residuals for member in members]
             self._residuals = np.sum(parts, axis=0)
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
+            folds = None
+            if split.rows.folds is not None:
+                folds = split.rows.folds.take(learning.order[judged])
             if not math.isfinite(factor):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
-            elif first.fit.fold_dual is not None:
+            elif first.fit.fold_dual is not None or folds is not None:
                 self._residuals *= factor
-            if first.fit.fold_dual is not None:
-                self._folds = folds_of(len(first.fit.X))
+            self._folds = first.fit.folds
         self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
         work, self._power = learning.work, 0.0
         seconds = _POWERS_TRIED * gram_seconds(len(rows), rows.shape[1])
         if work.stage("the widths of intervals", work.limit).fits(seconds):
             work.charge(seconds)
-            self._power = chosen_power(first.kernel, rows, sizes)
+            self._power = chosen_power(first.kernel, rows, sizes, folds)
         self._near = rows
-        self._novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True)
-        local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
+        novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True, folds=folds)
+        out = predicted_rows(folds, len(rows))
+        self._novelty = novelty[out[out < len(novelty)]]
+        kernel = first.kernel
+        local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
         self._local = np.where(local > 0, local, 1.0)
 
     def _sizes_near(self, X: Any) -> np.ndarray:
@@ -428,11 +532,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
         return near * np.maximum(far, 1.0)[:, None]
 
-    def _novelty_of(self, rows: np.ndarray, own: bool = False) -> np.ndarray:
+    def _novelty_of(
+        self, rows: np.ndarray, own: bool = False, folds: Folds | None = None
+    ) -> np.ndarray:
         """Return how uncertain the first member is at encoded rows."""
         first = self.model_.members[0]
         alpha = getattr(first.fit, "alpha_", None) or first.fit.alpha
-        return novelty(first.kernel, float(alpha), rows, self._near, own)
+        return novelty(first.kernel, float(alpha), rows, self._near, own, folds)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -446,7 +552,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         return self._as_given(self.model_.predict(X))
 
     def _as_given(self, values: np.ndarray) -> np.ndarray:
-        """Return values (n, k, ...) in the shape of the targets of `fit`."""
+        """Return values (n, k, ...) in the unit and shape of the targets of `fit`."""
+        if self.target_transform is not None:
+            values = TRANSFORMS[self.target_transform].inverse(values)
         return values if self._many else values[:, 0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
@@ -513,3 +621,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _note(split: _Split, folds: Folds | None) -> str:
+    """Return what the code of a model cannot say about its rows, if anything."""
+    if split.apart is None or folds is None:
+        return ""
+    if folds.is_forward:
+        return f"The encoder is fitted to the first {len(split.rows):,} rows in time."
+    return f"X and y are the {split.n_fitted:,} rows of groups that are not held out."

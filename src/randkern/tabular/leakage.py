@@ -229,8 +229,9 @@ def _of_group(column: _Column) -> Suspicion:
         f"column {column.name!r} seems to name groups: rows of each of its "
         f"{column.n_distinct:,} values have targets that are much alike. Rows of one "
         "group are both in the training and in the held-out rows, so errors for rows "
-        "of new groups will be larger than those shown. Hold out whole groups, and "
-        "drop the column if new rows have other values.",
+        "of new groups will be larger than those shown. If new rows are of other "
+        f"groups, say --groups {column.name} (in Python fit(..., groups=...)): whole "
+        "groups are then held out, and the column is not used.",
     )
 
 
@@ -246,7 +247,8 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
             dates,
             f"column {named} holds dates. Rows held out at random lie between dates of "
             "training rows, so errors for later dates will be larger than those shown. "
-            "If the model is to predict later dates, hold out the latest rows.",
+            f"If the model is to predict later dates, say --time {dates[0]} (in Python "
+            "fit(..., time=...)): the latest rows are then held out.",
         )
         return
     if not _is_serial(targets):
@@ -262,8 +264,9 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
                 (column.name,),
                 f"the rows are sorted by {column.name!r}, and targets of successive "
                 "rows are alike. If this is the order of time and the model is to "
-                "predict later rows, errors will be larger than those shown: hold out "
-                "the last rows.",
+                "predict later rows, errors will be larger than those shown: say "
+                f"--time {column.name} (in Python fit(..., time=...)) to hold out the "
+                "last rows.",
             )
             return
 

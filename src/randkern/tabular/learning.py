@@ -15,6 +15,7 @@ from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
 from randkern.tabular.model import Table, adapted
 from randkern.tabular.search import KernelSearch, Trial
@@ -66,13 +67,20 @@ class Learning:
         cls,
         table: Table,
         counts: np.ndarray | None,
-        most_searched: int,
+        sizes: tuple[int, int],
         loss: Loss,
         stream: Stream,
         work: Work,
     ) -> Learning:
-        """Draw the order of rows; fit the encoders, and encode the first rows."""
+        """Draw the order of rows; fit the encoders, and encode the first rows.
+
+        `sizes` are how many rows are searched at most, and how many of the others, at
+        the end of the order, share no fold with the rest.
+        """
+        most_searched, n_held = sizes
         order = stream.child("searched").generator().permutation(len(table))
+        if n_held:
+            order = np.concatenate(divided(order, table.folds, n_held))
         searched = order[:most_searched]
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
@@ -90,6 +98,12 @@ class Learning:
         for encoder in encoders.values():
             learning._charge_encoding(encoder, len(table))
         return learning
+
+    @property
+    def searched_folds(self) -> Folds | None:
+        """The folds of the searched rows."""
+        folds = self.table.folds
+        return None if folds is None else folds.take(self.searched)
 
     def _charge_encoding(self, encoder: TabularEncoder, n: int) -> None:
         sizes = encoder.n_features_in_, len(encoder.columns_)
@@ -138,7 +152,15 @@ class Learning:
         blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         search = KernelSearch(
-            self.codes, blocks, Y, weight, stage, stream, report, self.loss
+            self.codes,
+            blocks,
+            Y,
+            weight,
+            stage,
+            stream,
+            report,
+            self.loss,
+            self.searched_folds,
         )
         search.run()
         return search
@@ -153,7 +175,10 @@ class Learning:
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         codes = self.codes[trial.numbers]
         blocks = self.encoders[trial.numbers].blocks_
-        return relearned(trial, codes, blocks, Y, weight, positions, stage, self.loss)
+        folds = self.searched_folds
+        return relearned(
+            trial, codes, blocks, Y, weight, positions, stage, self.loss, folds
+        )
 
     def adapted(self, trial: Trial, stage: Stage, most: int = _MAX_ADAPTED) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
@@ -185,6 +210,8 @@ class Learning:
         """
         rows = self.searched[:MAX_JUDGED]
         Y, w = self.table.Y[rows], self.table.weight[rows]
+        folds = None if self.table.folds is None else self.table.folds.take(rows)
+        out = predicted_rows(folds, len(rows))
         judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and stage.over:
@@ -194,13 +221,13 @@ class Learning:
             U, residuals = self.sample(trial)[: len(rows)], None
             while residuals is None:  # more rows may need a larger penalty
                 self.work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w, folds)
                 if residuals is None:
                     trial = replace(trial, alpha=10 * trial.alpha)
-            loss, _ = self.loss(Y - residuals, Y, w)
+            loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
             if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
-                loss += 2 * trial.optimism(len(rows))
-            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
+                loss += 2 * trial.optimism(n_independent(folds, len(rows)))
+            judged.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
         judged.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in judged]
 
@@ -218,6 +245,7 @@ def relearned(
     positions: np.ndarray,
     stage: Stage,
     loss: Loss,
+    folds: Folds | None = None,
 ) -> Trial | None:
     """Return a trial's kernel learned from some rows only.
 
@@ -235,6 +263,26 @@ def relearned(
         root_stream(0),
         lambda _: False,
         loss,
+        folds,
     )
     found = search.again(trial, positions)
     return None if stage.over else found
+
+
+def descended(
+    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
+) -> Any:
+    """Return what `judge` finds at a place in a list with no better neighbour.
+
+    Losses decrease on the way from `start` to this place.
+    """
+    best, at = judge(start), start
+    for step in (1, -1):
+        while 0 <= at + step < size and not over():
+            found = judge(at + step)
+            if not found.loss < best.loss:
+                break
+            best, at = found, at + step
+        if at != start:
+            break
+    return best

@@ -49,7 +49,7 @@ def cells_within(
         n_cells += 1 + n_cells // 20
 
 
-def most_rows(seconds: float) -> int:
+def most_in_cells(seconds: float) -> int:
     """Return the number of rows that the smallest cells fit in about `seconds`."""
     n = 10**6
     return int(seconds * n / cells_within(n, 0, 0.0)[1]) + 1

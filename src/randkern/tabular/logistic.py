@@ -1,7 +1,8 @@
-"""Logistic regression with a kernel plus a constant, also with rows left out."""
+"""Logistic regression with a kernel, and its probabilities for rows left out."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from scipy.special import expit, softmax
 from randkern.kernels import Kernel, Linear
 from randkern.models import KernelLogistic
 from randkern.tabular.leave_one_out import positive_inverse
-from randkern.tabular.model import MEMORY_LIMIT, fit_quietly
+from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
 from randkern.tabular.work import RATE, exact_seconds, gram_seconds, pass_seconds
 
 MIN_CHANCE = 1e-8
-_TOL, MAX_ITER = 1e-3, 300
+MAX_ITER = 300
+_TOL = 1e-3
 # Rough numbers of passes: over features of landmarks, and over an exact kernel.
 LANDMARK_PASSES, PASSES = 90, 120
 # Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
@@ -23,7 +25,7 @@ _INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
 
 def logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    """Return an unfitted model with D landmarks, or None for the exact kernel."""
+    """Return an unfitted model with D landmarks, or with the exact kernel."""
     return KernelLogistic(
         with_constant(kernel),
         fit_intercept=False,
@@ -40,6 +42,37 @@ def logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
 def with_constant(kernel: Kernel) -> Kernel:
     """Return the sum of a kernel and a constant, which acts as an intercept."""
     return kernel + Linear(1.0, columns=[])
+
+
+def refitted(kernel: Kernel, C: float, encoded: Table, P: np.ndarray) -> np.ndarray:
+    """Return the probabilities of folds by fits to the rows that are known then.
+
+    `P`, (n, k), are the probabilities where nothing is known.
+    """
+    P = P.copy()
+    assert encoded.folds is not None
+    for known, held in encoded.folds.splits():
+        labels = encoded.labels[known]
+        if len(np.unique(labels)) > 1:
+            model = logistic(kernel, C, None, 0)
+            fit_quietly(model, encoded.X[known], labels, encoded.weight[known])
+            found = np.maximum(model.predict_proba(encoded.X[held]), MIN_CHANCE)
+            P[held] = MIN_CHANCE
+            P[np.ix_(held, model.classes_)] = found
+    return P
+
+
+def all_left_out(
+    kernel: Kernel, C: float, encoded: Table, gram: np.ndarray, P: np.ndarray
+) -> np.ndarray:
+    """Return the probabilities of rows left out, or P where there are none."""
+    present = np.unique(encoded.labels)
+    if len(present) > 1:
+        with suppress(np.linalg.LinAlgError):  # the penalty is too small
+            found = left_out(kernel, C, encoded.X, gram, encoded.labels, encoded.weight)
+            P = np.full_like(P, MIN_CHANCE)
+            P[:, present] = found
+    return P
 
 
 def left_out(
@@ -103,9 +136,11 @@ def logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
     return n * D**2 / RATE + entries + LANDMARK_PASSES * pass_seconds(n, D, k)
 
 
-def left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
-    """Return the work of the leave-one-out approximation of logistic regression."""
-    k = n_classes if n_classes > 2 else 1
+def left_out_seconds(encoded: Table, n_classes: int) -> float:
+    """Return the work of probabilities of logistic regression for rows left out."""
+    k, (n, n_columns) = n_classes if n_classes > 2 else 1, encoded.X.shape
     fit = 2 * exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
+    if encoded.folds is not None:
+        return fit * len(np.unique(encoded.folds.codes))
     inverses = k * _INVERSE_SECONDS * float(n) ** 3
     return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2

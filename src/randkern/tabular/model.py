@@ -26,11 +26,20 @@ from randkern.models import (
 from randkern.models.dual import exact_gram, factorise_dual, solve_dual
 from randkern.solvers import Solution
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.leave_one_out import Loss, inverse_of_factor, log_squares
+from randkern.tabular.folds import Folds, fold_codes, predicted_rows
+from randkern.tabular.leave_one_out import (
+    Loss,
+    inverse_of_factor,
+    leave_one_out,
+    log_squares,
+)
 from randkern.tabular.search import turned
+from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.work import (
     RATE,
     Stage,
+    evaluation_seconds,
     exact_seconds,
     factorising_seconds,
     landmark_seconds,
@@ -41,6 +50,8 @@ _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
 MAX_FOLDED = 3000
 _FOLDS = 20
+# The most rows that are left out in dependent folds.
+_MAX_LEFT_OUT = 6000
 JUDGED_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
@@ -67,12 +78,16 @@ _MAX_MIXED = 0.1
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
+    """Rows, with targets (n, k) or codes of labels, and weights.
+
+    Also the labels, if any, and the folds of rows that depend on each other.
+    """
 
     X: Any
     Y: np.ndarray
     weight: np.ndarray
     labels: Any = None
+    folds: Folds | None = None
 
     def __len__(self) -> int:
         return len(self.Y)
@@ -80,16 +95,18 @@ class Table:
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
+        folds = None if self.folds is None else self.folds.take(rows)
         X = safe_indexing(self.X, rows)
-        return Table(X, self.Y[rows], self.weight[rows], labels)
+        return Table(X, self.Y[rows], self.weight[rows], labels, folds)
 
 
 @dataclass
 class ExactRidge:
     """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
 
-    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `fold_dual`
-    (n, 20, k) and `fold_intercept` (20, k) are the fits without each fold.
+    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `folds` (n,) are
+    the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
+    (20, k) the fits without each fold.
     """
 
     kernel: Kernel
@@ -99,6 +116,7 @@ class ExactRidge:
     intercept: np.ndarray
     judged: np.ndarray
     residuals: np.ndarray
+    folds: np.ndarray | None = None
     fold_dual: np.ndarray | None = None
     fold_intercept: np.ndarray | None = None
 
@@ -166,11 +184,6 @@ def normalised(members: list[Member]) -> list[Member]:
     return [replace(member, weight=member.weight / total) for member in members]
 
 
-def folds_of(n: int) -> np.ndarray:
-    """Return the folds of n rows, which are assumed to be in random order."""
-    return np.arange(n) % min(_FOLDS, n)
-
-
 def fit_ridge(
     kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
@@ -180,7 +193,13 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = _fit_folds if len(encoded) <= MAX_FOLDED else fit_tail
+    fit = fit_tail
+    if encoded.folds is not None and (
+        encoded.folds.is_forward or len(encoded) > MAX_FOLDED
+    ):
+        fit = _fit_and_leave_out
+    elif len(encoded) <= MAX_FOLDED:
+        fit = _fit_folds
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
     centred = replace(encoded, Y=encoded.Y - mean)
@@ -216,6 +235,18 @@ def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     )
 
 
+def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
+    """Fit, and leave out folds of the last rows, at most 6,000."""
+    fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
+    last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
+    some = encoded.take(last)
+    found = leave_one_out(kernel, alpha, some.X, some.Y, some.weight, some.folds)
+    if found is None:
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+    judged = last[predicted_rows(some.folds, len(some))]
+    return replace(fit, judged=judged, residuals=found)
+
+
 def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
@@ -236,7 +267,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     half = np.sqrt(system.share / shift)
     P -= np.outer(half, half)
     P *= system.root[:, None] * system.root
-    folds = folds_of(n)
+    folds = fold_codes(encoded.folds, n, _FOLDS)
     residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
     fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
     for fold in range(n_folds):
@@ -254,6 +285,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
         intercept,
         judged=np.arange(n),
         residuals=residuals,
+        folds=folds,
         fold_dual=fold_dual,
         fold_intercept=fold_intercept,
     )
@@ -273,10 +305,14 @@ def adapted(
     the stage is not over.
     """
     seconds = exact_seconds(*encoded.X.shape)
+    if encoded.folds is not None:
+        n, n_columns = encoded.X.shape
+        seconds += evaluation_seconds(n, n_columns, encoded.Y.shape[1])
+    fit_some = fit_tail if encoded.folds is None else _fit_and_leave_out
 
     def error(at: tuple[int, int]) -> float:
         stage.work.charge(seconds)
-        fit = fit_tail(*_stepped(kernel, alpha, at), encoded)
+        fit = fit_some(*_stepped(kernel, alpha, at), encoded)
         judged = encoded.Y[fit.judged]
         weight = encoded.weight[fit.judged]
         return loss(judged - fit.residuals, judged, weight)[0]
@@ -326,6 +362,11 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
     return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MAX_FACTORISED)
+
+
+def most_rows(seconds: float) -> int:
+    """Return the number of rows that the fewest landmarks fit in about `seconds`."""
+    return int(seconds / landmark_seconds(1, _FEATURES[0])) + 1
 
 
 def iterations_within(n: int, seconds: float) -> int:
@@ -436,8 +477,16 @@ class TabularModel:
 
     `held_out` is the seed of the rows that evaluate the fit, their number, and how many
     of the others are fitted. `unit` is the divisor of the weights, if rows have any,
-    and `temperature` that of the logarithms of a classifier's probabilities.
+    and `temperature` that of the logarithms of a classifier's probabilities. The
+    targets of the members are those of the fit, if it has any, after
+    `target_transform`; `note` is a comment on them that the code needs, in place of how
+    they are held out. Members take rows in which numbers replace `texts`.
     """
+
+    # Files of earlier versions do not have these.
+    target_transform: str | None = None
+    note = ""
+    texts: TextEncoder | None = None
 
     def __init__(
         self,
@@ -447,7 +496,12 @@ class TabularModel:
         weighted: bool = False,
         unit: float = 1.0,
         temperature: float | None = None,
+        target_transform: str | None = None,
+        note: str = "",
+        texts: TextEncoder | None = None,
     ):
+        self.note, self.texts = note, texts
+        self.target_transform = target_transform
         self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
         self.held_out = held_out
@@ -482,8 +536,12 @@ class TabularModel:
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
             ]
-        if self.held_out is not None:
-            lines += self._split_lines(*self.held_out[:2])
+        if self.texts is not None:
+            lines += self._text_lines(self.texts)
+        if self.note:
+            lines.append(f"# {self.note}")
+        elif self.held_out is not None:
+            lines += self._split_lines(*self.held_out)
         labels = hasattr(self.members[0].fit, "predict_proba")
         several = len(self.members) > 1
         many = several and not labels and self.members[0].n_targets > 1
@@ -502,6 +560,16 @@ class TabularModel:
             how = ", voting='soft'" if labels else ""
             code = f"{voting}([{pairs}], weights={weights}{how})"
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
+        if self.target_transform is not None:
+            transform = TRANSFORMS[self.target_transform]
+            function, inverse = transform.function, transform.inverse
+            lines += [
+                "import numpy as np",
+                "from sklearn.compose import TransformedTargetRegressor",
+                "model = TransformedTargetRegressor("
+                f"model, func=np.{function.__name__}, "
+                f"inverse_func=np.{inverse.__name__})",
+            ]
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")
         lines += self._precision_lines(many)
@@ -515,21 +583,34 @@ class TabularModel:
             ]
         return "\n".join(lines)
 
+    def _text_lines(self, texts: TextEncoder) -> Iterator[str]:
+        yield "from randkern.tabular.texts import TextEncoder"
+        labels = ", classes=True" * texts.classes
+        yield f"texts = TextEncoder({list(texts.columns)}{labels})"
+        y = "y"
+        if self.target_transform is not None:
+            yield "import numpy as np"
+            y = f"np.{TRANSFORMS[self.target_transform].function.__name__}(y)"
+        given = ", sample_weight" if self.weighted else ""
+        yield f"X = texts.fit_transform(X, {y}{given})"
+        yield "# For predictions: texts.transform(X)"
+
     def _precision_lines(self, many: bool) -> Iterator[str]:
         """Yield lines that make a single-precision fit predict in double precision."""
         if all(member.encoder.dtype == "float64" for member in self.members):
             return
         change = "[0].set_params(dtype='float64')  # for predictions"
+        model = "model" if self.target_transform is None else "model.regressor_"
         if len(self.members) == 1:
-            yield f"model{change}"
+            yield f"{model}{change}"
             return
-        fitted = "model.estimators_"
+        fitted = f"{model}.estimators_"
         if many:
-            fitted = "[each for part in model.estimators_ for each in part.estimators_]"
+            fitted = f"[each for part in {fitted} for each in part.estimators_]"
         yield f"for fitted in {fitted}:"
         yield f"    fitted{change}"
 
-    def _split_lines(self, seed: int, n_apart: int) -> Iterator[str]:
+    def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"
         names = ["X", "y", *["sample_weight"] * self.weighted]
         parts = ", _, ".join(names) + ", _"
@@ -537,6 +618,13 @@ class TabularModel:
             f"{parts} = train_test_split({', '.join(names)}, test_size={n_apart}, "
             f"random_state={seed})"
         )
+        if isinstance(self.members[0].fit, ExactRidge):
+            # The encoder is fitted to more rows than the model.
+            yield "from sklearn.frozen import FrozenEstimator"
+            given = ", sample_weight=sample_weight" if self.weighted else ""
+            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
+            cut = ", ".join(f"{name}[:{n}]" for name in names)
+            yield f"{', '.join(names)} = {cut}"
 
     @staticmethod
     def _encoder_code(member: Member) -> str:
@@ -583,6 +671,9 @@ class TabularModel:
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         encoder = self._encoder_code(member)
+        frozen = self.held_out is not None and not self.note
+        if frozen and isinstance(fit, ExactRidge):
+            encoder = "FrozenEstimator(encoder)"
         name_of_class = type(fit).__name__
         if not is_local and (searched or isinstance(fit, ExactRidge)):
             name_of_class = "KernelRidgeRegressor"
@@ -590,7 +681,7 @@ class TabularModel:
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
             model += request
-            encoder += request
+            encoder += request if "Frozen" not in encoder else ""
         if member.turn is not None:
             yield "import numpy as np"
             yield "from sklearn.preprocessing import FunctionTransformer"

@@ -22,6 +22,7 @@ from randkern.kernels import (
     Matern,
     RationalQuadratic,
 )
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -155,8 +156,9 @@ class KernelSearch:
         stream: Stream,
         report: Callable[[Trial], bool],
         loss: Loss = log_squares,
+        folds: Folds | None = None,
     ):
-        self.loss, self.precision = loss, _PRECISION
+        self.loss, self.precision, self.folds = loss, _PRECISION, folds
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         # The whole search, and the part of it that is under way.
         self.stage = self.part = stage
@@ -201,6 +203,7 @@ class KernelSearch:
             partial(self._spend, len(rows)),
             self.loss,
             self.precision if precision is None else precision,
+            None if self.folds is None else self.folds.take(rows),
         )
 
     def _spend(self, n: int) -> bool:
@@ -360,7 +363,7 @@ class KernelSearch:
         The fit uses the first rows, and the others evaluate it. If the loss is noisy,
         lengthscales are not learned from these either.
         """
-        began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
+        began, (rows, _) = working_seconds(), self._with_judges(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
         found = directions_of(
@@ -369,8 +372,8 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if is_noisy(self.loss):
-            n = len(rows)
+        if not is_noisy(self.loss):
+            rows = self.order[:n]
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
         for power in _POWERS:
@@ -379,9 +382,7 @@ class KernelSearch:
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
-                goal = self._objective(
-                    kernel, start.form, start.numbers, self.order[:n], turn
-                )
+                goal = self._objective(kernel, start.form, start.numbers, rows, turn)
                 with suppress(OutOfTimeError):
                     goal(goal.start(start.alpha))
                 if best is None or goal.best[0] < best.best[0]:
@@ -452,6 +453,7 @@ class KernelSearch:
         not a logarithm, √(2/n) times the loss is used, but at most √(2/n).
         """
         most = found[0].n_rows
+        known = self._n_independent(self.order[:most])
         refined = [trial for trial in found if trial.n_rows == most]
         least, failed = found[0].objective, 0
         for start in self._other_starts(refined, found, n):
@@ -459,7 +461,7 @@ class KernelSearch:
                 break
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
-            gain = _RESTART_GAIN * math.sqrt(2 / most)
+            gain = _RESTART_GAIN * math.sqrt(2 / known)
             if is_noisy(self.loss):
                 gain *= min(least, 1.0)
             better = trial.objective < least - gain
@@ -523,8 +525,8 @@ class KernelSearch:
         Their own losses are not comparable: those of streams are means over many small
         sets of rows, and those of full metrics the smallest over one set.
         """
-        rows = self.order[-n:]
-        losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
+        rows, none = self.order[-n:], self.order[:0]
+        losses = [self._error_of_judges(each, none, rows, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
@@ -553,7 +555,8 @@ class KernelSearch:
         """Yield full metrics from the best trial on, as long as they help."""
         smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
-        if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
+        known = self._n_independent(self.order[:n])
+        if not smooth or n_columns == 1 or known < _ROWS_PER_COLUMN * n_columns:
             return
         best = min(smooth, key=lambda trial: trial.objective)
         for _ in range(_MAX_TURNS):
@@ -562,38 +565,46 @@ class KernelSearch:
                 return
             if trial.n_rows < n:  # the other must not know the evaluation rows either
                 start = np.append(best.origin, best.theta[-1])
-                best = self.descend(replace(best, theta=start), trial.n_rows, steps)
+                learners, _ = self._with_judges(n)
+                best = self._descend(replace(best, theta=start), learners, steps)
             if not self._is_better(trial, best, n):
                 return
             best = trial if trial.n_rows == n else self.descend(trial, n, steps)
             yield best
 
-    @staticmethod
-    def _n_judges(n: int) -> int:
-        return n // 3
+    def _n_independent(self, rows: np.ndarray) -> int:
+        folds = None if self.folds is None else self.folds.take(rows)
+        return n_independent(folds, len(rows))
+
+    def _with_judges(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first rows without those that evaluate directions, and these."""
+        return divided(self.order[:n], self.folds, n // 3)
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Return whether a trial is better on rows unknown to its directions."""
-        n_judges = self._n_judges(n)
-        rows = self.order[:n]
+        learners, judges = self._with_judges(n)
         new, old = (
-            self._error_of_judges(each, rows, n_judges, log_squares)
+            self._error_of_judges(each, learners, judges, log_squares)
             for each in (trial, other)
         )
         return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
     def _error_of_judges(
-        self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
+        self, trial: Trial, others: np.ndarray, judges: np.ndarray, loss: Loss
     ) -> float:
-        """Return the leave-one-out loss of the last `n_judges` of the rows."""
+        """Return the loss of judges that are left out of fits to them and others."""
+        rows = np.concatenate([others, judges])
         self._spend(len(rows))
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
-        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
+        folds = None if self.folds is None else self.folds.take(rows)
+        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
         if found is None:
             return math.inf
-        judges = slice(len(rows) - n_judges, len(rows))
-        return loss((Y - found)[judges], Y[judges], weight[judges])[0]
+        known = predicted_rows(folds, len(rows))
+        is_judge = known >= len(others)
+        judges = known[is_judge]
+        return loss(Y[judges] - found[is_judge], Y[judges], weight[judges])[0]
 
     def _best_precision(self, start: Trial, n: int) -> float:
         """Return the best precision of the prior on lengthscales.
@@ -601,22 +612,29 @@ class KernelSearch:
         Each half of the rows evaluates lengthscales learned from the other half:
         lengthscales overfit few noisy targets.
         """
-        half = n // 2
-        if half < 2:  # a single row cannot be left out
+        if n < 4:  # a single row cannot be left out
             return self.precision
         errors = {self.precision: math.inf}
         for precision in _PRECISIONS:
             error = 0.0
-            for shift in (0, half):
+            for learners, judges in self._halves(n):
                 if self._over:
                     return min(errors, key=lambda known: errors[known])
-                rows = np.roll(self.order[:n], shift)
                 trial = self._descend(
-                    start, rows[:half], _FIRST_STEPS, precision=precision
+                    start, learners, _FIRST_STEPS, precision=precision
                 )
-                error += self._error_of_judges(trial, rows, n - half, self.loss)
+                error += self._error_of_judges(trial, learners, judges, self.loss)
             errors[precision] = error
         return min(errors, key=lambda known: errors[known])
+
+    def _halves(self, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return halves of the first rows that evaluate each other, in time forward."""
+        rows, half = self.order[:n], n // 2
+        if self.folds is None:
+            return [(rows[:half], rows[half:]), (rows[n - half :], rows[: n - half])]
+        first, last = divided(rows, self.folds, half)
+        halves = [(first, last), (last, first)]
+        return halves[:1] if self.folds.is_forward else halves
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
