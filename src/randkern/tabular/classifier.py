@@ -256,7 +256,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         pairs = [
             (member.weight, part) for member, part in zip(members, parts, strict=True)
         ]
-        if cells is not None:
+        if cells is not None and split.apart is not None:
             members = self._with_cells(cells, members, _table_of(split.apart, k))
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
@@ -298,7 +298,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         Cells stand beside the mean of the others.
         """
-        mean = sum(member.weight * member.predict(apart.X) for member in members)
+        parts = [member.weight * member.predict(apart.X) for member in members]
+        mean = np.sum(parts, axis=0)
         weights, self.temperature_ = _blend_probabilities(
             [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
         )

@@ -93,6 +93,16 @@ class _Split:
     whole: Rows | None = None
     residuals: np.ndarray | None = None
 
+    @property
+    def in_cells(self) -> bool:
+        """Whether the rows are fitted in cells."""
+        return self.apart is not None and self.rows.folds is None
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows outside the fit that evaluate it."""
+        return 0 if self.apart is None or self.held_out is None else len(self.apart)
+
 
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
@@ -260,8 +270,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
-        in_cells = split.apart is not None and rows.folds is None
-        share = _MANY_SHARE if in_cells else share
+        share = _MANY_SHARE if split.in_cells else share
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -274,15 +283,13 @@ class TabularRegressor(RegressorMixin, Tabular):
             (1 - _LAST_SHARE) * work.limit - work.spent,
             (1 - _LAST_SHARE / 2) * work.limit,
         )
-        adapting = 0.0 if in_cells else _ADAPTING_SHARE
+        adapting = 0.0 if split.in_cells else _ADAPTING_SHARE
         judged = learning.judged(trials, stage, adapting * work.limit)
         stage = work.stage("the last fit", work.limit)
         if split.apart is None:
-            chosen = self._blended(judged)
-            pairs, split = self._fit_members(chosen, learning, split, stage)
+            pairs, split = self._fit_members(judged, learning, split, stage)
         else:
-            best = [trial for trial, _ in judged[:MAX_MEMBERS]]
-            pairs, split = self._fit_many(best, learning, split, stream, stage)
+            pairs, split = self._fit_many(judged, learning, split, stream, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -295,13 +302,12 @@ class TabularRegressor(RegressorMixin, Tabular):
             texts=self._texts,
         )
         parts = [(member.weight, trial) for member, trial in pairs]
-        if in_cells:  # a kernel learned from rows as few as those here
+        if split.in_cells:  # a kernel learned from rows as few as those here
             parts = [(1.0, judged[0][0])]
         self._keep_effects(learning, parts, stream, is_stopped)
         factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
         self._keep_residuals(split, learning, factor)
-        n_held = 0 if split.held_out is None else len(split.apart or ())
-        self._report(work, len(y), split.n_fitted, n_held)
+        self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
 
@@ -378,12 +384,13 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _fit_members(
         self,
-        chosen: list[tuple[float, Trial]],
+        judged: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         split: _Split,
         stage: Stage,
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
+        chosen = self._blended(judged)
         table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = learning.order, len(table)
@@ -411,7 +418,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     @staticmethod
     def _fit_many(
-        trials: list[Trial],
+        judged: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         split: _Split,
         stream: Stream,
@@ -419,6 +426,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the rows of the split, and evaluate fits on those that are held out."""
         assert split.apart is not None and split.held_out is not None
+        trials = [trial for trial, _ in judged[:MAX_MEMBERS]]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         if table.folds is None:
