@@ -156,8 +156,6 @@ MANY_CONSTANTS = {
     "randkern/study/selection.py",
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
-    "randkern_lab/papers/compositional_structure.py",
-    "randkern_lab/papers/fourier_svm.py",
 }
 
 
@@ -211,10 +209,12 @@ SMALL_FUNCTIONS = {
     "randkern_lab/papers/optical_convergence.py::_relative_variance",
     "randkern_lab/papers/optical_hyperparameters.py::_mostly_solved",
     # Files that others were changing when this test was written.
+    "randkern/datasets/frames.py::_is_free_text",
     "randkern/datasets/frames.py::_kind",
     "randkern/models/_gp_learning.py::_variances",
     "randkern/report/summary.py::_is_target",
     "randkern/tabular/encoder.py::_days_of_dates",
+    "randkern/tabular/estimators.py::_residuals_of",
     "randkern/tabular/leakage.py::_determines",
     "randkern/tabular/leakage.py::_is_serial",
     "randkern/tabular/search.py::_by_judges",

@@ -166,7 +166,7 @@ def test_landmarks_are_no_more_than_were_judged(monkeypatch):
         monkeypatch.setattr(classification, name, value)
     monkeypatch.setattr(
         classification,
-        "_blend_probabilities",
+        "blend_probabilities",
         lambda P, *_: (np.full(len(P), 1 / len(P)), 1.0),
     )
     counts = []

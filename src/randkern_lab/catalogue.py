@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "gpu": "benchmarks.gpu:OnGPU",
     "svm": "benchmarks.svm:Machines",
     "tables": "benchmarks.tables:Tables",
+    "families": "benchmarks.families:Families",
     "ways": "benchmarks.ways:Ways",
 }
 

@@ -20,7 +20,7 @@ from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.folds import divided, predicted_rows
+from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
     leave_one_out,
@@ -37,6 +37,7 @@ from randkern.tabular.logistic import (
     left_out_seconds,
     logistic,
     logistic_seconds,
+    predicted,
     refitted,
     with_constant,
 )
@@ -48,6 +49,8 @@ from randkern.tabular.model import (
     fit_quietly,
     normalised,
 )
+from randkern.tabular.parts import Part, blend_probabilities, mean_log_loss
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
@@ -82,20 +85,17 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
+# The most kinds of kernels with which logistic regression is fitted without each fold.
+_MAX_WEIGHTED = 5
 _MAX_ROWS = 2000
 _MIN_ITER = 40
 # Numbers of landmarks, and the number of entries of their features in between.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-# Smallest weight of a part, and number of steps of the weights.
-_MIN_WEIGHT = 0.05
-_BLEND_STEPS = 300
-# The share of the optimism of the learned numbers that the temperature allows for, as
-# their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MAX_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
-# the last fits.
+# the last fits; and for the search if kernels are learned again without each fold.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+_REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
@@ -104,31 +104,17 @@ _LAST_FIT_SHARES = (0.7, 0.4)
 _MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A candidate for a member of the model.
-
-    `share` is the penalty of logistic regression relative to least squares, None for
-    least squares; `P` holds the leave-one-out probabilities, with loss `loss`.
-    """
-
-    trial: Trial
-    share: float | None
-    P: np.ndarray
-    loss: float
-
-
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
-    The kernels are those of :class:`TabularRegressor`, learned by the leave-one-out log
-    loss of least squares on labels coded as ±1, divided by a temperature; with more
-    than 2,500 rows (at most 10,000 are searched) each step uses different rows. With
-    fewer, one kernel has a single lengthscale for all columns. Logistic regression is
-    also fitted with the best few kernels, each plus a constant, with a penalty chosen
-    by the leave-one-out log loss, approximated by one Newton step. The model is the
-    weighted mean of the probabilities of these fits with the smallest log loss, with a
-    temperature.
+    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1;
+    with more than 2,500 rows (at most 10,000 are searched) by the leave-one-out log
+    loss of least squares, divided by a temperature, on different rows in each step.
+    Logistic regression is also fitted with the best few kernels, each plus a constant.
+    The model is the weighted mean of the probabilities of these fits with the smallest
+    log loss, with a temperature. Up to some 1,000 rows, as the budget allows, this is
+    the loss of kernels that are learned again without each of five folds, on the rows
+    of the fold; else the leave-one-out log loss, approximated by one Newton step.
 
     Parameters
     ----------
@@ -233,24 +219,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         last = _LAST_SHARES[many] * work.limit
         table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
+        refitted = is_refitted(learning)
+        share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
         stage = work.stage(
             "the search",
-            _SEARCH_SHARES[many] * work.limit - work.spent,
-            (work.limit - last + _SEARCH_SHARES[many] * work.limit) / 2,
+            share * work.limit - work.spent,
+            (work.limit - last + share * work.limit) / 2,
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels", work.limit - last - work.spent, work.limit
-        )
-        adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
-        stage = replace(stage, deadline=work.limit - last / 2)
-        chosen = self._calibrated(judged, learning, stage, last)
+        refitted = refitted and not is_stopped
+        chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
         cells: Member | None = None
         if split.apart is not None:
             part = stage.part(_CELLS_SHARE * stage.left)
-            cells = self._fit_cells(judged, learning, stream, part)
+            cells = self._fit_cells(trials, learning, stream, part)
         members = self._fit_members(chosen, learning, stream, stage, last)
         parts = [part.trial for _, part in chosen[: len(members)]]
         pairs = [
@@ -274,7 +257,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _fit_cells(
         self,
-        judged: list[tuple[Trial, np.ndarray]],
+        trials: list[Trial],
         learning: Learning,
         stream: Stream,
         stage: Stage,
@@ -283,10 +266,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         weight = None if learning.counts is None else table.weight
         seed = int(stream.child("cells of labels").generator().integers(2**31))
-        trials = [trial for trial, _ in judged]
-        make = KernelRidgeClassifierCV
+        make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
         trial, cells = fit_in_cells(
-            make, trials, table.labels, weight, learning, stream, seed, stage
+            make, best, table.labels, weight, learning, stream, seed, stage
         )
         encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
         return Member(1.0, encoder, cells, trial.turn)
@@ -300,7 +282,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         parts = [member.weight * member.predict(apart.X) for member in members]
         mean = np.sum(parts, axis=0)
-        weights, self.temperature_ = _blend_probabilities(
+        weights, self.temperature_ = blend_probabilities(
             [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
         )
         others = [
@@ -329,13 +311,33 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return how many of n rows are held out from fits that choose penalties."""
         return _n_held(n) if n > _FEATURE_ROWS else 0
 
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool, last: float
+    ) -> list[tuple[float, Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that are learned again predict labels unknown to them.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels", work.limit - last - work.spent, work.limit
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        stage = replace(stage, deadline=work.limit - last / 2)
+        if refits:
+            stage = replace(stage, until=work.limit)
+            return self._weighted_by_folds(refits, learning, stage)
+        adapting = _ADAPTING_SHARE * work.limit
+        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
+        return self._calibrated(judged, learning, stage, last)
+
     def _calibrated(
         self,
         judged: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
         last: float,
-    ) -> list[tuple[float, _Part]]:
+    ) -> list[tuple[float, Part]]:
         """Return the parts of the model with their weights; set the temperature.
 
         All parts are evaluated on the same rows.
@@ -354,7 +356,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             self._least_squares_part(trial, replace(some, X=U), learning.work)
             for trial, U in samples
         ]
-        parts: list[_Part] = []
+        parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
@@ -375,7 +377,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if some.folds is None:  # the temperatures of these are of rows left out alone
             handicaps += [part.trial.optimism(len(rows)) for part in squares]
             parts += squares
-        weights, self.temperature_ = _blend_probabilities(
+        weights, self.temperature_ = blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
         )
         order = np.argsort(-weights, kind="stable")
@@ -385,7 +387,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return chosen
 
     def _learn_again(
-        self, part: _Part, some: Table, learning: Learning, stage: Stage
+        self, part: Part, some: Table, learning: Learning, stage: Stage
     ) -> None:
         """Set the temperature by kernels learned without the rows that they predict.
 
@@ -405,7 +407,55 @@ class TabularClassifier(ClassifierMixin, Tabular):
         out = some.folds.predicted
         self._set_temperature(P[out], some.labels[out], some.weight[out])
 
-    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> _Part:
+    def _weighted_by_folds(
+        self, refits: list[Refit], learning: Learning, stage: Stage
+    ) -> list[tuple[float, Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that do not know a fold predict it.
+        """
+        known = learning.table.take(learning.searched)
+        parts: list[Part] = []
+        start = _PENALTIES.index(_FIRST_PENALTY)
+        for at, refit in enumerate(refits[:_MAX_WEIGHTED]):
+            F = known.Y - refit.residuals
+            P = np.exp(log_probabilities(F, known.Y, known.weight)[0])
+            loss = mean_log_loss(P, known.labels, known.weight)
+            parts.append(Part(refit.trial, None, P, loss))
+            share = stage.part(stage.left / (len(refits) - at))
+            n, d, k = len(known), learning.n_columns(refit.trial), len(self.classes_)
+            if share.fits(_folds_seconds(n, d, k)):
+                parts.append(self._best_penalty_of_folds(refit, learning, start, share))
+                start = _PENALTIES.index(parts[-1].share)
+        weights, self.temperature_ = blend_probabilities(
+            [part.P for part in parts], [0.0] * len(parts), known.labels, known.weight
+        )
+        order = np.argsort(-weights, kind="stable")
+        return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+
+    def _best_penalty_of_folds(
+        self, refit: Refit, learning: Learning, start: int, stage: Stage
+    ) -> Part:
+        """Return logistic regression with the penalty of smallest log loss in folds."""
+        known = learning.table.take(learning.searched)
+        n, k = len(known), len(self.classes_)
+        seconds = _folds_seconds(n, learning.n_columns(refit.trial), k)
+
+        def judge(at: int) -> Part:
+            stage.work.charge(seconds)
+            P = np.full((n, k), 1 / k)
+            splits = zip(refit.without, refit.folds.splits(), strict=True)
+            for trial, (rest, rows) in splits:
+                C = _strength(Part(trial, _PENALTIES[at], P, 0.0))
+                encoded = replace(known, X=learning.sample(trial))
+                others, X = encoded.take(rest), encoded.X[rows]
+                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
+            loss = mean_log_loss(P, known.labels, known.weight)
+            return Part(refit.trial, _PENALTIES[at], P, loss)
+
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
+
+    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> Part:
         """Return least squares with the probabilities of rows that are left out."""
         U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
         work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
@@ -415,11 +465,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
         assert residuals is not None  # as with more rows
         out = predicted_rows(encoded.folds, len(encoded))
         P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
-        return _Part(trial, None, P, _log_loss(P, labels[out], weight[out]))
+        return Part(trial, None, P, mean_log_loss(P, labels[out], weight[out]))
 
     def _compared(
-        self, parts: list[_Part], learning: Learning, last: float
-    ) -> _Part | None:
+        self, parts: list[Part], learning: Learning, last: float
+    ) -> Part | None:
         """Return the best part with more rows, and set the temperature.
 
         Kernels that few rows hardly distinguish may differ with many. None if there is
@@ -434,7 +484,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             work.limit - _COMPARING_SHARE * last - work.spent,
             work.limit - last / 2,
         )
-        best: _Part | None = None
+        best: Part | None = None
         for part in sorted(parts, key=lambda part: part.loss):
             if len(parts) == 1 or not stage.fits(seconds):
                 break
@@ -451,12 +501,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _judged_apart(
         self,
-        part: _Part,
+        part: Part,
         D: int | None,
         encoded: Table,
         n_held: int,
         learning: Learning,
-    ) -> _Part:
+    ) -> Part:
         """Return a part with probabilities of the first encoded rows.
 
         They are those of a fit to the others, with D landmarks, or exact for None.
@@ -471,7 +521,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             P[:] = MIN_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
-        return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
+        return replace(
+            part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
+        )
 
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
@@ -481,7 +533,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _best_penalty(
         self, trial: Trial, encoded: Table, start: int, stage: Stage
-    ) -> _Part:
+    ) -> Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
@@ -493,21 +545,21 @@ class TabularClassifier(ClassifierMixin, Tabular):
         out = predicted_rows(encoded.folds, n)
         labels, weight = encoded.labels[out], encoded.weight[out]
 
-        def judge(at: int) -> _Part:
+        def judge(at: int) -> Part:
             stage.work.charge(seconds)
-            part = _Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
+            part = Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
             C = _strength(part)
             if encoded.folds is not None:
                 P = refitted(trial.kernel, C, encoded, part.P)[out]
             else:
                 P = all_left_out(trial.kernel, C, encoded, gram, part.P)
-            return replace(part, P=P, loss=_log_loss(P, labels, weight))
+            return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
 
         return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
 
     def _fit_members(
         self,
-        chosen: list[tuple[float, _Part]],
+        chosen: list[tuple[float, Part]],
         learning: Learning,
         stream: Stream,
         stage: Stage,
@@ -553,13 +605,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _with_penalty_of_all(
         self,
-        part: _Part,
+        part: Part,
         encoded: Table,
         learning: Learning,
         D: int,
         last: float,
         stage: Stage,
-    ) -> _Part:
+    ) -> Part:
         """Return a part with the penalty for all rows.
 
         The given one is chosen with few rows, and more may need a smaller penalty.
@@ -576,7 +628,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n_held = len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
-        def judge(at: int) -> _Part:
+        def judge(at: int) -> Part:
             stage.work.charge(seconds)
             assert part.share is not None
             tried = replace(part, share=part.share / _MULTIPLES[at])
@@ -592,7 +644,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return best
 
     def _size(
-        self, part: _Part, learning: Learning, seconds: float
+        self, part: Part, learning: Learning, seconds: float
     ) -> tuple[int | None, float]:
         """Return a fit's number of landmarks and its work.
 
@@ -661,6 +713,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
+def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
+    """Return the work of logistic regression without each fold."""
+    k = n_classes if n_classes > 2 else 1
+    fit = exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
+    return MAX_REFITTED * fit
+
+
 def _n_held(n: int) -> int:
     """Return how many of n rows are held out from fits that choose penalties."""
     return min(_MAX_HELD, n // 8)
@@ -711,11 +770,11 @@ def _table_of(rows: Rows, n_classes: int) -> Table:
     return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
 
 
-def _strength(part: _Part) -> float:
+def _strength(part: Part) -> float:
     return 1 / ((part.share or 1.0) * part.trial.alpha)
 
 
-def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
+def _model(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
     """Return the unfitted model of a part."""
     kernel = part.trial.kernel
     if part.share is None:
@@ -736,48 +795,3 @@ def _least_squares(
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
-
-
-def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
-    chosen = P[np.arange(len(labels)), labels]
-    losses = -np.log(np.clip(chosen, 1e-15, None))
-    return float(np.average(losses, weights=weight))
-
-
-def _blend_probabilities(
-    parts: list[np.ndarray],
-    handicaps: list[float],
-    labels: np.ndarray,
-    weight: np.ndarray,
-    most: int = MAX_MEMBERS,
-) -> tuple[np.ndarray, float]:
-    """Return the weights, with sum 1, and the temperature of smallest log loss.
-
-    At most `most` weights are nonzero; handicaps are added to the losses of parts.
-    """
-    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
-    shares = weight / weight.sum()
-    kept = np.arange(len(parts))
-    while True:
-        found = _mixture_weights(chances[kept], shares)
-        is_large = found >= _MIN_WEIGHT
-        is_large[np.argsort(-found, kind="stable")[most:]] = False
-        if is_large.all():
-            break
-        kept = kept[is_large]  # and find the best weights without the others
-    weights = np.zeros(len(parts))
-    weights[kept] = found
-    mean = np.tensordot(weights, np.stack(parts), axes=1)
-    logits = np.log(np.clip(mean, 1e-15, None))
-    of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MAX_OPTIMISM)
-    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
-
-
-def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the weights of least log loss, by the EM algorithm for mixtures."""
-    weights = np.full(len(chances), 1 / len(chances))
-    for _ in range(_BLEND_STEPS):
-        weights = weights * ((chances / (weights @ chances)) @ shares)
-    return weights / weights.sum()

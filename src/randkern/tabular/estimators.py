@@ -16,7 +16,7 @@ from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.folds import Folds, divided, predicted_rows, refitted_splits
+from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
@@ -33,6 +33,7 @@ from randkern.tabular.model import (
     normalised,
     plan_of,
 )
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial, blend
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.warm_start import Candidates
@@ -45,8 +46,9 @@ from randkern.tabular.work import (
 )
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
-# the rest is the smallest share for that fit.
-_SEARCH_SHARES = (0.7, 0.5)
+# the rest is the smallest share for that fit. If kernels are learned again, that takes
+# about half of the time.
+_SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
 # The same if rows are fitted in cells, where kernels are learned further.
 _MANY_SHARE = 0.35
 # Share of the time of the last fit for adapting the kernel, if rows depend on others.
@@ -61,10 +63,6 @@ _FACTORISING_SHARES = (1 / 3, 2 / 3)
 _MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
-# Smallest and largest number of rows for which kernels are relearned without each fold;
-# the share of the remaining time that this may take.
-_MIN_RELEARNED, _MAX_RELEARNED = 10, 600
-_RELEARNING_SHARE = 0.8
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
@@ -110,11 +108,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
     rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
     (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
-    one lengthscale per column are learned together with the penalty, by the closed-form
-    gradient of the leave-one-out error; so are lengthscales along the directions in
-    which the best of these fits varies (a full metric), if they are better on rows that
-    they were not learned from. The best kernel is fitted to all rows, or the weighted
-    mean of the best few if its leave-one-out error is smaller.
+    one lengthscale per column, or one for all, are learned together with the penalty,
+    by the closed-form gradient of their evidence, and from more rows of the
+    leave-one-out error; so are lengthscales along the directions in which the best of
+    these fits varies (a full metric), if they are better on rows that they were not
+    learned from. The best kernel is fitted to all rows, or the weighted mean of the
+    best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
+    budget allows, these errors are those of kernels that are learned again without
+    each of five folds.
 
     Parameters
     ----------
@@ -271,6 +272,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         learning = self._learning(table, rows.counts, stream, work)
         share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
         share = _MANY_SHARE if split.in_cells else share
+        refitted = split.how == "factorise" and is_refitted(learning)
+        if refitted:
+            share = _REFITTED_SHARE
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -278,18 +282,14 @@ class TabularRegressor(RegressorMixin, Tabular):
             min(left, (1 - _LAST_SHARE) * work.limit),
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels",
-            (1 - _LAST_SHARE) * work.limit - work.spent,
-            (1 - _LAST_SHARE / 2) * work.limit,
-        )
-        adapting = 0.0 if split.in_cells else _ADAPTING_SHARE
-        judged = learning.judged(trials, stage, adapting * work.limit)
+        refitted = refitted and not is_stopped
+        chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
         if split.apart is None:
-            pairs, split = self._fit_members(judged, learning, split, stage)
+            pairs, split = self._fit_members(chosen, learning, split, stage)
         else:
-            pairs, split = self._fit_many(judged, learning, split, stream, stage)
+            best = [trial for _, trial in chosen]
+            pairs, split = self._fit_many(best, learning, split, stream, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -303,10 +303,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         parts = [(member.weight, trial) for member, trial in pairs]
         if split.in_cells:  # a kernel learned from rows as few as those here
-            parts = [(1.0, judged[0][0])]
+            parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream, is_stopped)
-        factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
-        self._keep_residuals(split, learning, factor)
+        self._keep_residuals(split, learning, parts, refits)
         self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
@@ -370,6 +369,28 @@ class TabularRegressor(RegressorMixin, Tabular):
             whole=whole,
         )
 
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool
+    ) -> tuple[list[tuple[float, Trial]], list[Refit]]:
+        """Return the trials of the model with their weights; and those learned again.
+
+        Residuals of rows unknown to a kernel choose, if it is learned again, and
+        leave-one-out residuals otherwise.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels",
+            (1 - _LAST_SHARE) * work.limit - work.spent,
+            (1 - _LAST_SHARE / 2) * work.limit,
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        if not refits:
+            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
+            return self._blended(judged), refits
+        roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
+        pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
+        return self._blended(pairs), refits
+
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
     ) -> list[tuple[float, Trial]]:
@@ -384,13 +405,12 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _fit_members(
         self,
-        judged: list[tuple[Trial, np.ndarray]],
+        chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
         stage: Stage,
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
-        chosen = self._blended(judged)
         table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = learning.order, len(table)
@@ -418,7 +438,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     @staticmethod
     def _fit_many(
-        judged: list[tuple[Trial, np.ndarray]],
+        trials: list[Trial],
         learning: Learning,
         split: _Split,
         stream: Stream,
@@ -426,7 +446,6 @@ class TabularRegressor(RegressorMixin, Tabular):
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the rows of the split, and evaluate fits on those that are held out."""
         assert split.apart is not None and split.held_out is not None
-        trials = [trial for trial, _ in judged[:MAX_MEMBERS]]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         if table.folds is None:
@@ -447,16 +466,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
         return [(member, trial)], split
 
-    def _learning_factor(
-        self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool
-    ) -> float:
+    @staticmethod
+    def _learning_factor(trial: Trial, learning: Learning) -> float:
         """Return the factor by which residuals of unknown rows are larger.
 
-        The kernel minimises leave-one-out residuals. If there are few rows, it is
-        relearned without each fold, as time allows; for more rows, learning p numbers,
-        the lengthscales and the penalty, makes the squares of other rows larger by
-        about (n + p)/(n − p) (the final prediction error: Akaike 1970). Infinite for so
-        many that the residuals tell nothing.
+        Learning p numbers, the lengthscales and the penalty, makes the squares of other
+        rows larger by about (n + p)/(n − p) (the final prediction error: Akaike 1970).
+        Infinite for so many that the residuals tell nothing.
         """
         n, encoder = len(learning.table), learning.encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
@@ -464,32 +480,20 @@ class TabularRegressor(RegressorMixin, Tabular):
             n_learned = 1 + len(encoder.columns_)
         if n_learned > _MAX_LEARNED * n:
             return math.inf
-        usual = math.sqrt((n + n_learned) / (n - n_learned))
-        few = _MIN_RELEARNED <= n <= _MAX_RELEARNED and split.how == "factorise"
-        searched = learning.table.take(learning.searched)
-        # In time, the first of these fits know few rows, and say nothing of the last.
-        is_forward = searched.folds is not None and searched.folds.is_forward
-        if is_stopped or is_forward or not few:
-            return usual
-        U, Y, weight = learning.codes[trial.numbers], searched.Y, searched.weight
-        work, sizes = learning.work, np.zeros(2)
-        stage = work.stage(
-            "the widths of intervals", _RELEARNING_SHARE * (work.limit - work.spent)
-        )
-        for rest, held in refitted_splits(searched.folds, n):
-            learned = learning.relearned(trial, rest, stage)
-            if learned is None:
-                break
-            for at, each in enumerate((trial, learned)):
-                V = each.turned(U)
-                known = Table(V[rest], Y[rest], weight[rest])
-                fit = fit_ridge(each.kernel, each.alpha, known, np.arange(len(rest)))
-                residuals = np.abs(Y[held] - fit.predict(V[held]))
-                sizes[at] += (weight[held] @ residuals).sum()
-        return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
+        return math.sqrt((n + n_learned) / (n - n_learned))
 
-    def _keep_residuals(self, split: _Split, learning: Learning, factor: float) -> None:
-        """Store the residuals of rows unknown to the fit, (m, k), and their weights."""
+    def _keep_residuals(
+        self,
+        split: _Split,
+        learning: Learning,
+        parts: list[tuple[float, Trial]],
+        refits: list[Refit],
+    ) -> None:
+        """Store the residuals of rows unknown to the fit, (m, k), and their weights.
+
+        If kernels were learned again, they do not know the rows either; else, residuals
+        allow for what the first trial has learned.
+        """
         members = self.model_.members
         self._folds: np.ndarray | None = None
         first = members[0]
@@ -501,14 +505,19 @@ class TabularRegressor(RegressorMixin, Tabular):
             self._residuals: np.ndarray = residuals
             weight, folds = split.apart.weight, None
         else:
-            parts = [member.weight * member.fit.residuals for member in members]
-            self._residuals = np.sum(parts, axis=0)
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
             folds = None
             if split.rows.folds is not None:
                 folds = split.rows.folds.take(learning.order[judged])
+            factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
+            if refits:
+                deviation = split.rows.y.std(axis=0)
+                self._residuals = deviation * _residuals_of(parts, refits)
+            else:
+                own = [member.weight * member.fit.residuals for member in members]
+                self._residuals = np.sum(own, axis=0)
             if not math.isfinite(factor):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
@@ -572,10 +581,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows), from closed-form fits without each fold: with exchangeable rows, a fixed
         kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
         − √(2/n), and near `coverage` in practice. As the kernel is learned from the
-        same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
-        number of lengthscales and penalties; up to 600 rows, by their ratio in five
-        folds whose kernels are learned without the fold, if that is larger. For p >
-        0.8n deviations from the mean replace them. For more rows, intervals are
+        same n rows, residuals are those of kernels that are learned again without the
+        fold, up to some 1,000 rows; else they are multiplied by √((n + p)/(n − p)),
+        where p is the number of lengthscales and penalties, and for p > 0.8n deviations
+        from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
         1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
         jackknife, with asymptotically correct coverage for stable fits), otherwise
@@ -629,6 +638,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _residuals_of(parts: list[tuple[float, Trial]], refits: list[Refit]) -> np.ndarray:
+    """Return what blends of kernels learned again leave of the rows unknown to them."""
+    residuals = {id(refit.trial): refit.residuals for refit in refits}
+    return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)
 
 
 def _note(split: _Split, folds: Folds | None) -> str:

@@ -17,7 +17,7 @@ from randkern._validation import is_missing
 _MAX_FOLDS = 20
 _PERIODS = 6
 # At most so many folds where each takes a fit of its own.
-_MAX_REFITTED = 5
+MAX_REFITTED = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Folds:
         if self.is_forward:
             return self
         codes = np.unique(self.codes, return_inverse=True)[1]
-        return Folds(codes % _MAX_REFITTED, groups=self.groups)
+        return Folds(codes % MAX_REFITTED, groups=self.groups)
 
     def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of rows in two parts of whole folds.
@@ -128,13 +128,11 @@ def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, An
     return rows[first], rows[last]
 
 
-def refitted_splits(
-    folds: Folds | None, n: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a few splits of n rows, in random order: known rows, and others."""
+def refitted_folds(folds: Folds | None, n: int) -> Folds:
+    """Return a few folds of n rows, in random order, where each takes its own fits."""
     if folds is None:
-        folds = Folds(np.arange(n) % min(_MAX_REFITTED, n))
-    return folds.coarse().splits()
+        folds = Folds(np.arange(n))
+    return folds.coarse()
 
 
 def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:

@@ -100,15 +100,22 @@ def _centred_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
 
 def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
-    n = len(gram)
-    gram.flat[:: n + 1] += penalty
+    return inverse_of_factor(lower_factor(gram, penalty))
+
+
+def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the lower factor of K + αW⁻¹, which overwrites `gram`, in Fortran order.
+
+    What lies above its diagonal is arbitrary.
+    """
+    gram.flat[:: len(gram) + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
         raise np.linalg.LinAlgError(
             "the Gram matrix plus its penalty is not positive definite in floating "
             "point."
         )
-    return inverse_of_factor(factor)
+    return factor
 
 
 def inverse_of_factor(factor: np.ndarray) -> np.ndarray:
@@ -475,14 +482,11 @@ class LeaveOneOut:
         alpha = math.exp(theta[-1])
         gram = np.array(hyper.kernel._gram(self.X, None))
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
-        found = left_out(gram, penalty, self.Y, self.folds)
-        if found is None:
+        try:
+            value, M, E = self._criterion(gram, penalty)
+        except np.linalg.LinAlgError:
             return 1e3, np.zeros_like(theta)
-        E, weight = found.residuals, self.weight[self.predicted]
-        codes = self.codes[self.predicted]
-        error = float((weight @ E**2).sum()) / len(E)
-        value, slopes = self.loss(codes - E, codes, weight)
-        M = found.weights_of_change(slopes)
+        error = float((self.weight[self.predicted] @ E**2).sum()) / len(E)
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
         by_alpha = alpha * float((M.diagonal() / self.weight).sum())
@@ -495,6 +499,17 @@ class LeaveOneOut:
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient
+
+    def _criterion(
+        self, gram: np.ndarray, penalty: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return what is minimised, M of its derivative, and the residuals."""
+        found = left_out(gram, penalty, self.Y, self.folds)
+        if found is None:
+            raise np.linalg.LinAlgError("the Gram matrix is not positive.")
+        E, codes = found.residuals, self.codes[self.predicted]
+        value, slopes = self.loss(codes - E, codes, self.weight[self.predicted])
+        return value, found.weights_of_change(slopes), E
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise starting from θ; `best` holds the best point found."""

@@ -52,13 +52,20 @@ def refitted(kernel: Kernel, C: float, encoded: Table, P: np.ndarray) -> np.ndar
     P = P.copy()
     assert encoded.folds is not None
     for known, held in encoded.folds.splits():
-        labels = encoded.labels[known]
-        if len(np.unique(labels)) > 1:
-            model = logistic(kernel, C, None, 0)
-            fit_quietly(model, encoded.X[known], labels, encoded.weight[known])
-            found = np.maximum(model.predict_proba(encoded.X[held]), MIN_CHANCE)
-            P[held] = MIN_CHANCE
-            P[np.ix_(held, model.classes_)] = found
+        P[held] = predicted(kernel, C, encoded.take(known), encoded.X[held], P[held])
+    return P
+
+
+def predicted(
+    kernel: Kernel, C: float, known: Table, X: np.ndarray, P: np.ndarray
+) -> np.ndarray:
+    """Return probabilities of rows by a fit to others, P if these are of one class."""
+    if len(np.unique(known.labels)) < 2:
+        return P
+    model = logistic(kernel, C, None, 0)
+    fit_quietly(model, known.X, known.labels, known.weight)
+    P = np.full_like(P, MIN_CHANCE)
+    P[:, model.classes_] = np.maximum(model.predict_proba(X), MIN_CHANCE)
     return P
 
 

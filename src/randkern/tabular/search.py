@@ -1,4 +1,4 @@
-"""The search for a kernel, by leave-one-out errors."""
+"""The search for a kernel: by its evidence, from many rows by leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from randkern.kernels import (
     Matern,
     RationalQuadratic,
 )
+from randkern.tabular.evidence import Evidence
 from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
@@ -49,11 +50,9 @@ _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
 _ALPHAS = (1e-1, 1e-3)
-# Precision of the normal prior on the logarithms of learned numbers, centred at the
-# start: without it, lengthscales overfit few rows.
-_PRECISION = 0.3
-# Precisions tried.
-_PRECISIONS = (0.3, 1.0, 3.0, 10.0)
+# Precisions of the normal prior on the logarithms of learned numbers, centred at the
+# start, for targets and for labels: without it, lengthscales overfit few rows.
+_PRECISIONS = (0.3, 1.0)
 # Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
 _MAX_ROWS = 2500
@@ -75,8 +74,10 @@ _TURNED_SPREADS = (0.5, 1.0, 2.0)
 # They need so many rows per column, and must reduce the squared error by this share.
 _ROWS_PER_COLUMN = 5
 _MIN_TURNED_GAIN = 0.05
+# Steps of learning a kernel again, and about how many evaluations they take.
+_RELEARNING_STEPS, RELEARNING_EVALUATIONS = 20, 32
 # Trials that may become part of the model.
-_KEPT = 6
+_KEPT = 10
 # Share of the time for the first descents, the approximate number of evaluations that
 # they take, and their smallest number of rows, unless a first comparison with isotropic
 # kernels would take longer.
@@ -142,8 +143,8 @@ class KernelSearch:
 
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
     blocks of columns that share a lengthscale. The search ends with the work of its
-    stage, or if `report`, called with every trial, says so. Trials are evaluated by the
-    loss.
+    stage, or if `report`, called with every trial, says so. Up to 2,500 rows, kernels
+    are learned by their evidence, from more by the leave-one-out loss.
     """
 
     def __init__(
@@ -158,7 +159,10 @@ class KernelSearch:
         loss: Loss = log_squares,
         folds: Folds | None = None,
     ):
-        self.loss, self.precision, self.folds = loss, _PRECISION, folds
+        self.loss, self.precision = loss, _PRECISIONS[is_noisy(loss)]
+        self.folds = folds
+        few = len(Y) <= _MAX_ROWS and folds is None
+        self.criterion = Evidence if few else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         # The whole search, and the part of it that is under way.
         self.stage = self.part = stage
@@ -194,7 +198,7 @@ class KernelSearch:
         turn: np.ndarray | None = None,
         precision: float | None = None,
     ) -> LeaveOneOut:
-        return LeaveOneOut(
+        return self.criterion(
             kernel,
             turned(self.rows[numbers][rows], turn),
             self.Y[rows],
@@ -288,15 +292,10 @@ class KernelSearch:
         return self._descend(start, self.order[:n], steps, form)
 
     def _descend(
-        self,
-        start: Trial,
-        rows: np.ndarray,
-        steps: int,
-        form: str = "",
-        precision: float | None = None,
+        self, start: Trial, rows: np.ndarray, steps: int, form: str = ""
     ) -> Trial:
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, rows, precision)
+        goal = self._objective_of(start, rows)
         goal.origin = start.origin
         goal.descend(start.theta, steps)
         return self._record(goal, start.kind, began, start.turn)
@@ -397,13 +396,17 @@ class KernelSearch:
         """Learn the kernel and metric of a trial from these rows only."""
         self.order, n = rows, len(rows)
         form = like.form
+        if like.metric == "none":
+            self.isotropic(form, like.numbers, n)
+            return self.plain(n)
         if like.turn is not None:
             base = form.partition(" + ")[0]
             form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
-        found = self.descend(self.isotropic(form, like.numbers, n), n, _FIRST_STEPS)
+        start = self.isotropic(form, like.numbers, n)
+        found = self.descend(start, n, _RELEARNING_STEPS)
         if like.turn is None:
             return found
-        return self.turn(found, n, _FIRST_STEPS) or found
+        return self.turn(found, n, _RELEARNING_STEPS) or found
 
     # -- the search -------------------------------------------------------------------
 
@@ -425,8 +428,6 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
-            if not found:
-                self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
         for start, form in self._relatives(found):
@@ -440,7 +441,7 @@ class KernelSearch:
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
         self.part = self.stage
-        if is_noisy(self.loss) and not self._over:  # many lengthscales overfit labels
+        if not self._over:  # many lengthscales may overfit few rows
             found.append(self.plain(found[0].n_rows))
             found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
         return self._restarted(found, n)
@@ -448,9 +449,8 @@ class KernelSearch:
     def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
         """Try other starts, until several in succession bring no improvement.
 
-        An improvement lowers the loss by a share of its standard error, which is √(2/n)
-        for the logarithm of a mean of n squares. For the log loss of labels, which is
-        not a logarithm, √(2/n) times the loss is used, but at most √(2/n).
+        An improvement lowers the objective by a share of its standard error, which is
+        √(2/n) for the logarithm of a mean of n squares, or of a likelihood per row.
         """
         most = found[0].n_rows
         known = self._n_independent(self.order[:most])
@@ -462,8 +462,6 @@ class KernelSearch:
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
             gain = _RESTART_GAIN * math.sqrt(2 / known)
-            if is_noisy(self.loss):
-                gain *= min(least, 1.0)
             better = trial.objective < least - gain
             failed = 0 if better else failed + 1
             least = min(least, trial.objective)
@@ -606,36 +604,6 @@ class KernelSearch:
         judges = known[is_judge]
         return loss(Y[judges] - found[is_judge], Y[judges], weight[judges])[0]
 
-    def _best_precision(self, start: Trial, n: int) -> float:
-        """Return the best precision of the prior on lengthscales.
-
-        Each half of the rows evaluates lengthscales learned from the other half:
-        lengthscales overfit few noisy targets.
-        """
-        if n < 4:  # a single row cannot be left out
-            return self.precision
-        errors = {self.precision: math.inf}
-        for precision in _PRECISIONS:
-            error = 0.0
-            for learners, judges in self._halves(n):
-                if self._over:
-                    return min(errors, key=lambda known: errors[known])
-                trial = self._descend(
-                    start, learners, _FIRST_STEPS, precision=precision
-                )
-                error += self._error_of_judges(trial, learners, judges, self.loss)
-            errors[precision] = error
-        return min(errors, key=lambda known: errors[known])
-
-    def _halves(self, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return halves of the first rows that evaluate each other, in time forward."""
-        rows, half = self.order[:n], n // 2
-        if self.folds is None:
-            return [(rows[:half], rows[half:]), (rows[n - half :], rows[: n - half])]
-        first, last = divided(rows, self.folds, half)
-        halves = [(first, last), (last, first)]
-        return halves[:1] if self.folds.is_forward else halves
-
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
         """Return other forms of kernels, and the trials that they start from."""
@@ -668,9 +636,14 @@ class KernelSearch:
 
 
 def kinds_first(found: Sequence[Trial]) -> list[Trial]:
-    """Return the first trial of each metric and scaling of numbers, then the rest."""
+    """Return first the best of each scaling with a metric, and of each form, first."""
     firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
-    is_other = [trial is not firsts[trial.numbers, trial.metric] for trial in found]
+    forms = {trial.form: trial for trial in reversed(found)}
+    is_other = [
+        (trial is not firsts[trial.numbers, trial.metric])
+        + (trial is not forms[trial.form])
+        for trial in found
+    ]
     return [found[at] for at in np.argsort(is_other, kind="stable")]
 
 

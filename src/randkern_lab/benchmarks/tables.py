@@ -156,7 +156,13 @@ def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
 
 def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a method on a table in this process."""
-    X, y, test = read_table(request)
+    return fit_rows(request, *read_table(request))
+
+
+def fit_rows(
+    request: Mapping[str, Any], X: Any, y: np.ndarray, test: np.ndarray
+) -> dict[str, Any]:
+    """Fit a method to the rows that are not tested, and score it on the others."""
     regression = request["kind"] == "regression"
     X, texts = _columns(X, request["method"])
     X, X_test = X[~test], X[test]
@@ -362,13 +368,9 @@ class Options(CommonOptions):
     rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
 
 
-class Tables(Experiment):
-    """Tables, each fitted by each method."""
+class TableExperiment(Experiment):
+    """Methods on tables: what is listed and drawn, and their mean ranks."""
 
-    name = "tables"
-    title = "Error and log loss on tables against seconds, beside trees."
-    command = "bench"
-    Options = Options
     listed = (
         *(
             Pivot(
@@ -403,6 +405,28 @@ class Tables(Experiment):
     layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     skipped_by = ("method", "table")
 
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the mean ranks of the methods that fitted all tables."""
+        records = some_records(results)
+        ranks = {
+            f"{kind}, {measure}": mean_ranks(records, kind, measure)
+            for kind, measure in (
+                ("regression", "test_error"),
+                ("classification", "test_error"),
+                ("classification", "log_loss"),
+            )
+        }
+        return {"ranks": {name: result for name, result in ranks.items() if result}}
+
+
+class Tables(TableExperiment):
+    """Tables, each fitted by each method."""
+
+    name = "tables"
+    title = "Error and log loss on tables against seconds, beside trees."
+    command = "bench"
+    Options = Options
+
     def prepare(self) -> list[dict[str, Any]]:
         known_names("method", self.options.methods, METHODS)
         self.paths = table_paths(self.options.folder)
@@ -431,16 +455,3 @@ class Tables(Experiment):
         contender.check()
         request = self._request(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the mean ranks of the methods that fitted all tables."""
-        records = some_records(results)
-        ranks = {
-            f"{kind}, {measure}": mean_ranks(records, kind, measure)
-            for kind, measure in (
-                ("regression", "test_error"),
-                ("classification", "test_error"),
-                ("classification", "log_loss"),
-            )
-        }
-        return {"ranks": {name: result for name, result in ranks.items() if result}}

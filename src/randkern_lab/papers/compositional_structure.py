@@ -101,7 +101,6 @@ _ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
 _COMPILED = 20  # features drawn before any are timed
 _MIN_ROWS = 30  # a fifth of them choose the penalty
-_JITTER = 1e-9
 
 Matrix = NDArray[Any]
 
@@ -303,7 +302,8 @@ class CompositionalStructure(Experiment):
             X, kernel = self.images.X_train[: self.options.n], self.kernels[curve]
             watch = Stopwatch()
             K = np.asarray(kernel(X), dtype=np.float64)
-            K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
+            jitter = 1e-9 * K.diagonal().max()
+            K[np.diag_indices_from(K)] += jitter
             L = np.linalg.cholesky(K)
             fit = watch.lap().seconds
             K_test = np.asarray(kernel(self.images.X_test, X), dtype=np.float64)

@@ -63,8 +63,6 @@ _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
 # Fewer features than rows, so that noisy labels cannot be separated.
 _FEW = 20
-# |f| is above this on the separable rows.
-_CLEAR = 0.35
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ class FourierSVM(Experiment):
             self.tasks["mnist"] = self._mnist()
         # float64, so that the gap is that of the optimisation, not of rounded features.
         n = options.hard_rows
-        X, y = generate(n + min(2000, n_test), options.seed, _CLEAR)
+        X, y = generate(n + min(2000, n_test), options.seed, clear=0.35)
         X = X.astype(np.float64)
         self.tasks["separable"] = Task(X[:n], y[:n], X[n:], y[n:])
         X, y = generate(n, options.seed + 1)
