@@ -102,6 +102,15 @@ class _Split:
         return 0 if self.apart is None or self.held_out is None else len(self.apart)
 
 
+def _search_share(split: _Split, is_refitted: bool) -> float:
+    """Return the largest share of the time for the search."""
+    if is_refitted:
+        return _REFITTED_SHARE
+    if split.in_cells:
+        return _MANY_SHARE
+    return _SEARCH_SHARES[len(split.rows) > _FEW_ROWS]
+
+
 class TabularRegressor(RegressorMixin, Tabular):
     r"""Regression of tables by a learned kernel, without preprocessing or tuning.
 
@@ -270,11 +279,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
-        share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
-        share = _MANY_SHARE if split.in_cells else share
         refitted = split.how == "factorise" and is_refitted(learning)
-        if refitted:
-            share = _REFITTED_SHARE
+        share = _search_share(split, refitted)
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -288,8 +294,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         if split.apart is None:
             pairs, split = self._fit_members(chosen, learning, split, stage)
         else:
-            best = [trial for _, trial in chosen]
-            pairs, split = self._fit_many(best, learning, split, stream, stage)
+            pairs, split = self._fit_many(chosen, learning, split, stream, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -438,7 +443,7 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     @staticmethod
     def _fit_many(
-        trials: list[Trial],
+        chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
         stream: Stream,
@@ -446,6 +451,7 @@ class TabularRegressor(RegressorMixin, Tabular):
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the rows of the split, and evaluate fits on those that are held out."""
         assert split.apart is not None and split.held_out is not None
+        trials = [trial for _, trial in chosen]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         if table.folds is None:
