@@ -232,13 +232,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
         stage = work.stage("the last fit", work.limit)
         cells: Member | None = None
         if split.apart is not None:
-            part = stage.part(_CELLS_SHARE * stage.left)
-            cells = self._fit_cells(trials, learning, stream, part)
+            cells = self._fit_cells(trials, learning, stream, stage)
         members = self._fit_members(chosen, learning, stream, stage, last)
         parts = [part.trial for _, part in chosen[: len(members)]]
-        pairs = [
-            (member.weight, part) for member, part in zip(members, parts, strict=True)
-        ]
+        shares = [member.weight for member in members]
+        pairs = list(zip(shares, parts, strict=True))
         if cells is not None and split.apart is not None:
             members = self._with_cells(cells, members, _table_of(split.apart, k))
         self._candidates = Candidates.of(parts, learning.encoders)
@@ -267,6 +265,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         weight = None if learning.counts is None else table.weight
         seed = int(stream.child("cells of labels").generator().integers(2**31))
         make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
+        stage = stage.part(_CELLS_SHARE * stage.left)
         trial, cells = fit_in_cells(
             make, best, table.labels, weight, learning, stream, seed, stage
         )
