@@ -108,7 +108,7 @@ def room_of(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of every import, inside functions too."""
+    """(line, absolute dotted name) of every import, in functions and by name too."""
     package = path.relative_to(PACKAGE.parent).parts[:-1]
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
@@ -119,6 +119,12 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             prefix = (*base, *((node.module or "").split(".") if node.module else ()))
             for alias in node.names:
                 yield node.lineno, ".".join((*prefix, alias.name))
+        elif isinstance(node, ast.Call) and node.args:
+            # By name: importlib.import_module("randkern.torch").
+            by_name = "import_module" in ast.unparse(node.func)
+            (name, *_) = node.args
+            if by_name and isinstance(name, ast.Constant):
+                yield node.lineno, name.value
 
 
 def functions(tree: ast.AST) -> Iterator[Function]:

@@ -428,12 +428,14 @@ class LikelihoodOfRows(ABC):
         low: np.ndarray,
         high: np.ndarray,
         theta: np.ndarray,
-    ) -> np.ndarray:
-        """Return θ with the best scale, along a direction, and noise, if cheap to find.
+    ) -> tuple[np.ndarray, float]:
+        """Return θ with the best scale, along a direction, and noise; and the value.
 
-        `direction` multiplies the kernel by e.
+        `direction` multiplies the kernel by e. Here, where they are not cheap to find,
+        θ is returned.
         """
-        return theta
+        value, _ = self(theta, False)
+        return theta, value
 
     @property
     def operations(self) -> float:
@@ -513,7 +515,7 @@ class Evidence(LikelihoodOfRows):
         low: np.ndarray,
         high: np.ndarray,
         theta: np.ndarray,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, float]:
         theta = theta.clip(low, high)
         moves = direction != 0
         scales = (0.0, 0.0)
@@ -521,10 +523,13 @@ class Evidence(LikelihoodOfRows):
             ends = np.array([low, high])[:, moves] - theta[moves]
             ends = np.sort(ends / direction[moves], axis=0)
             scales = (float(ends[0].max()), float(ends[1].min()))
-        best = self._spectrum(theta).best(scales, (float(low[-1]), float(high[-1])))
+        spectrum = self._spectrum(theta)
+        best = spectrum.best(scales, (float(low[-1]), float(high[-1])))
         moved = theta + best[0] * direction
         moved[-1] = best[1]
-        return moved.clip(low, high)
+        constant = self._size[0] * math.log(2 * math.pi) - self._size[1]
+        value = -spectrum.negative(best)[0] - 0.5 * spectrum.n_targets * constant
+        return moved.clip(low, high), float(value)
 
     def _spectrum(self, theta: np.ndarray) -> Spectrum:
         hyper, rows = self.hyper.at(theta[:-1]), self.rows
@@ -533,9 +538,8 @@ class Evidence(LikelihoodOfRows):
             K, _ = self._covariance(hyper)
             return Spectrum.of_rows(K, rows.Y, self._weight, size)
         plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-        single = self._is_single(hyper.kernel, math.exp(theta[-1]))
-        unit = rows.survey().weight_unit
-        statistics, squares, _ = posterior_sums(rows, plan, unit, single=single)
+        # In double precision: the best noise may be small.
+        statistics, squares, _ = posterior_sums(rows, plan, rows.survey().weight_unit)
         return Spectrum.of_features(statistics, squares, size)
 
     @property

@@ -41,18 +41,17 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
 from randkern.models._gp_learning import (
-    FIRST_ROWS,
     Stage,
     Units,
     bounds,
     learning_rows,
+    log_prior,
     maximise,
     most_learning_rows,
     places,
+    rows_of_stages,
     starting_points,
-    uniform_sample,
     warn_of_a_constant,
-    with_priors,
 )
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import GramFactor
@@ -588,7 +587,7 @@ class GaussianProcess(FeatureModel):
         signed = self._given(hyper.signed_names)
         held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
         given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling, signed)
+        starts = starting_points(names, theta, level, rescaling, signed, sample)
         limits = bounds(
             names, theta, starts[0], square, spread, self._scale_range, given, signed
         )
@@ -596,24 +595,28 @@ class GaussianProcess(FeatureModel):
         if np.all(low == high):
             return theta.clip(low, high)
 
-        are_signed = np.array([name in signed for name in names])
-        units = Units(are_signed, square**0.5 or 1.0)
+        units = Units(np.isin(names, signed), square**0.5 or 1.0)
+        prior = log_prior(names, self.priors, signed)
 
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
-            objective = with_priors(evidence, names, self.priors, signed)
-            rescaled = units.change(partial(evidence.rescaled, rescaling, low, high))
+
+            def objective(theta: np.ndarray, gradient: bool = True) -> Any:
+                (value, slope), (log, pull) = evidence(theta, gradient), prior(theta)
+                return value + log, slope + pull
+
+            def rescaled(entries: np.ndarray) -> tuple[np.ndarray, float]:
+                theta = units.theta(entries)
+                theta, value = evidence.rescaled(rescaling, low, high, theta)
+                return units.of(theta), value + prior(theta)[0]
+
             return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
-        plan = self._learning_plan
-        sampled = full = stage(sample, plan, False)
-        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
         has_lengthscales = any("lengthscale" in name for name in names)
-        if few is not sample or (plan is not None and has_lengthscales):
-            sampled = stage(few, None if has_lengthscales else plan, True)
+        parts = rows_of_stages(sample, self._learning_plan, has_lengthscales, stream)
+        stages = [stage(*part, part is not parts[-1]) for part in parts]
         entries = maximise(
-            sampled,
-            full,
+            stages,
             names,
             [units.of(start) for start in starts],
             list(zip(units.of(low), units.of(high), strict=True)),
