@@ -228,7 +228,6 @@ SMALL_FUNCTIONS = {
 # Files that are being changed on several branches; to be inlined there.
 SMALL_UNDER_CHANGE = frozenset(
     {
-        "randkern/datasets/frames.py::_is_free_text",
         "randkern/datasets/frames.py::_kind",
         "randkern/models/_gp_learning.py::_variances",
         "randkern/reporting/summary.py::_is_target",
