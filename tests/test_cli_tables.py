@@ -469,7 +469,7 @@ def with_dates_and_texts(n=250):
     days = pd.date_range("2020-01-01", periods=n, freq="12h")
     frame["when"] = days.astype(str)
     frame["price"] += 0.5 * np.arange(n)  # on dates alone
-    frame["note"] = [f"note {i} of somebody" for i in range(n)]
+    frame["note"] = [f"note {i}" for i in range(n)]
     return frame
 
 

@@ -2,7 +2,8 @@
 ``test_structure.py``.
 
 Exceptions are listed by name, with their reason. The lists only ever get shorter: an
-exception that no longer applies fails.
+exception that no longer applies fails, but for those of files that are being changed on
+several branches at once, which would fail on the branch that merges last.
 """
 
 import ast
@@ -22,12 +23,19 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE.parent).as_posix()
 
 
-def check_exceptions(violations: set[str], exceptions: set[str], rule: str) -> None:
+def check_exceptions(
+    violations: set[str],
+    exceptions: set[str],
+    rule: str,
+    under_change: frozenset[str] = frozenset(),
+) -> None:
     """Raise for violations that are not exceptions, and for exceptions that are not.
 
-    Exceptions of files that have been moved or deleted are ignored.
+    Exceptions of files that have been moved or deleted are ignored, and those that are
+    ``under_change`` may be obsolete.
     """
-    assert not violations - exceptions, f"{rule}: {sorted(violations - exceptions)}"
+    unexpected = sorted(violations - exceptions - under_change)
+    assert not unexpected, f"{rule}: {unexpected}"
     known = {name_of(path) for path in ALL_FILES}
     obsolete = sorted(
         name for name in exceptions - violations if name.split("::")[0] in known
@@ -138,25 +146,30 @@ MANY_CONSTANTS = {
     "randkern/backend/cpu.py",
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
-    # Files that others were changing when this test was written.
-    "randkern/datasets/cifar.py",
-    "randkern/datasets/mnist.py",
-    "randkern/models/_gp_learning.py",
-    "randkern/models/_gp_model.py",
-    "randkern/models/_hard_margin.py",
-    "randkern/persistence.py",
-    "randkern/tabular/classifier.py",
-    "randkern/tabular/estimators.py",
-    "randkern/tabular/model.py",
-    "randkern/tabular/search.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
     "randkern/metric/search.py",
     "randkern/models/memory.py",
     "randkern/solvers/sgd.py",
     "randkern/study/selection.py",
+    # Names, sizes and checksums of published files.
+    "randkern_lab/image_files/cifar.py",
+    "randkern_lab/image_files/idx.py",
     "randkern_lab/benchmarks/ridge.py",
     "randkern_lab/benchmarks/tables.py",
 }
+# Files that are being changed on several branches; to be shortened there.
+CONSTANTS_UNDER_CHANGE = frozenset(
+    {
+        "randkern/models/_gp_learning.py",
+        "randkern/models/_gp_model.py",
+        "randkern/models/_hard_margin.py",
+        "randkern/persistence.py",
+        "randkern/tabular/classifier.py",
+        "randkern/tabular/estimators.py",
+        "randkern/tabular/model.py",
+        "randkern/tabular/search.py",
+    }
+)
 
 
 def test_modules_have_few_constants():
@@ -166,7 +179,10 @@ def test_modules_have_few_constants():
         if len(constants(TREES[path])) > MAX_CONSTANTS
     }
     check_exceptions(
-        violations, MANY_CONSTANTS, f"at most {MAX_CONSTANTS} constants per module"
+        violations,
+        MANY_CONSTANTS,
+        f"at most {MAX_CONSTANTS} constants per module",
+        CONSTANTS_UNDER_CHANGE,
     )
 
 
@@ -208,16 +224,20 @@ SMALL_FUNCTIONS = {
     # In a comprehension, where its name says what is computed.
     "randkern_lab/papers/optical_convergence.py::_relative_variance",
     "randkern_lab/papers/optical_hyperparameters.py::_mostly_solved",
-    # Files that others were changing when this test was written.
-    "randkern/datasets/frames.py::_is_free_text",
-    "randkern/datasets/frames.py::_kind",
-    "randkern/models/_gp_learning.py::_variances",
-    "randkern/report/summary.py::_is_target",
-    "randkern/tabular/encoder.py::_days_of_dates",
-    "randkern/tabular/leakage.py::_determines",
-    "randkern/tabular/leakage.py::_is_serial",
-    "randkern/tabular/search.py::_by_judges",
 }
+# Files that are being changed on several branches; to be inlined there.
+SMALL_UNDER_CHANGE = frozenset(
+    {
+        "randkern/datasets/frames.py::_kind",
+        "randkern/models/_gp_learning.py::_variances",
+        "randkern/report/summary.py::_is_target",
+        "randkern/tabular/encoder.py::_days_of_dates",
+        "randkern/tabular/estimators.py::_residuals_of",
+        "randkern/tabular/leakage.py::_determines",
+        "randkern/tabular/leakage.py::_is_serial",
+        "randkern/tabular/search.py::_by_judges",
+    }
+)
 
 
 def test_small_private_functions_are_used_more_than_once():
@@ -243,7 +263,12 @@ def test_small_private_functions_are_used_more_than_once():
         and n_definitions[node.name] == 1
         and uses[node.name] == calls[node.name] == 1
     }
-    check_exceptions(violations, SMALL_FUNCTIONS, "inline functions that are used once")
+    check_exceptions(
+        violations,
+        SMALL_FUNCTIONS,
+        "inline functions that are used once",
+        SMALL_UNDER_CHANGE,
+    )
 
 
 # -- scikit-learn ------------------------------------------------------------------

@@ -3,6 +3,10 @@
 A file is a zip archive as skops writes it: a description of the objects in
 JSON, and their arrays in NumPy's format. It contains no code, and loading it
 creates only objects of known types.
+
+Added here is what skops lacks: types under public names, so that files outlive moved
+definitions; tensors; a header with versions and checksums; sizes that are checked
+before memory is allocated; and files that are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ from randkern._files import (
     special_kind,
 )
 from randkern._random import Stream
-from randkern._validation import TableEncoder, is_tensor
+from randkern._tables import TableEncoder
+from randkern._validation import is_tensor
 from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg
 
 from randkern._random import root_stream
+from randkern._tables import column_names
 from randkern._validation import (
     MAX_COMPONENTS,
     Rows,
@@ -18,7 +19,6 @@ from randkern._validation import (
     check_count,
     check_kernel_rows,
     check_positive,
-    column_names,
 )
 from randkern.backend.blas import one_thread_if_short
 from randkern.kernels import Kernel

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import cell, is_missing, is_time, rows_of_text
+from randkern._cells import cell, is_missing, rows_of_text
+from randkern._tables import is_time
 
 _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 # A text column with more distinct values, most of them in a single row, is free text,

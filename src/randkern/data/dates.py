@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from randkern._cells import cell
 from randkern._extras import import_extra
-from randkern._validation import cell, days_of, is_time
+from randkern._tables import days_of, is_time
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._cells import NotFiniteError
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
-    NotFiniteError,
     Rows,
     check_weights,
     is_device_array,

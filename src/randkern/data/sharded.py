@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array
 
 from randkern._extras import import_extra
 from randkern._fitting import forget
@@ -32,9 +31,6 @@ from randkern._memory import (
 )
 from randkern._random import Stream
 from randkern._validation import (
-    FLOATS,
-    Rows,
-    canonical,
     check_given,
     check_weights,
     is_dask_collection,
@@ -294,31 +290,22 @@ def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
 
 
 def set_columns(estimator: Any, X: Any) -> None:
-    """Set n_features_in_ and feature_names_in_, as validation does."""
+    """Set n_features_in_ and feature_names_in_, as validation does.
+
+    Dataframes must hold numbers: partitions would number their categories differently.
+    """
+    kinds = {getattr(dtype, "kind", "O") for dtype in getattr(X, "dtypes", [])}
+    if kinds - set("buif"):
+        raise ValueError(
+            "a Dask dataframe must have numeric columns only; encode its "
+            "categories first."
+        )
     estimator.table_encoder_ = None
     estimator.n_features_in_ = int(X.shape[1])
     forget(estimator, "feature_names_in_")
     names = list(getattr(X, "columns", []))
     if names and all(isinstance(name, str) for name in names):
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
-
-
-def checked_partition(X: Any, width: int) -> Rows:
-    """Return the rows of a partition as floats."""
-    if hasattr(X, "to_numpy") and not hasattr(X, "tocsr"):
-        kinds = {getattr(dtype, "kind", "O") for dtype in X.dtypes}
-        if kinds - set("buif"):
-            raise ValueError(
-                "a Dask dataframe must have numeric columns only; encode its "
-                "categories first."
-            )
-        X = X.to_numpy()
-    X = canonical(check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C"))
-    if X.shape[1] != width:
-        raise ValueError(
-            f"a partition has {X.shape[1]} columns, expected {width}, as in the fit."
-        )
-    return X
 
 
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -508,7 +495,7 @@ def _first_pass(
     if X.shape[0] == 0 and (y is None or len(y) == 0):
         return _FirstPass((0,), 0, frozenset(), [], (), sample)
     try:
-        X = checked_partition(X, estimator.n_features_in_)
+        X = validate_rows(estimator, X, reset=False)
         if device is not None:
             check_dense(X)
             empty_on(device, X.dtype)  # raises, listing this worker's devices
@@ -536,7 +523,7 @@ def _checked_rows(
 ) -> ArrayRows:
     """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
-    X, y = checked_partition(X, estimator.n_features_in_), np.asarray(y)
+    X, y = validate_rows(estimator, X, reset=False), np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
     if fingerprint_of(X, y, weight, 0) != fingerprint:
         raise rows_changed("a partition of X, computed again,")

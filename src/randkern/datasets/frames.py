@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._validation import (
-    cell,
-    check_not_infinite,
-    is_numeric,
-    is_time,
-    no_numbers,
-    objects_of,
-    rows_of_text,
-)
+from randkern._tables import is_numeric, is_time, no_numbers, objects_of
 from randkern._warnings import warn
 from randkern.data.columns import is_free_text, n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
@@ -358,7 +351,8 @@ def _typed_features(
             column = as_texts(column).astype("category")
         elif text not in form.text and not is_numeric(column):
             column = _read_texts(text, column, schema)
-        if text in form.text or _is_free_text(column):
+        is_text = column.dtype.kind == "O" and column.dtype.name != "category"
+        if text in form.text or (is_text and is_free_text(objects_of(column))):
             columns[text] = as_texts(column)
             schema.kinds[text] = "text"
             schema.missing_shares[text] = float(column.isna().mean())
@@ -379,11 +373,6 @@ def _typed_features(
             f"{'; '.join(refused)}; convert or drop them"
         )
     return pandas.DataFrame(columns), schema
-
-
-def _is_free_text(column: "pd.Series") -> bool:
-    is_text = column.dtype.kind == "O" and column.dtype.name != "category"
-    return is_text and is_free_text(objects_of(column))
 
 
 def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Series":

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from randkern._validation import (
-    cell,
-    days_of,
-    is_numeric,
-    is_time,
-)
+from randkern._cells import cell
+from randkern._tables import days_of, is_numeric, is_time
 from randkern._warnings import warn
 from randkern.data.columns import with_known_types
 from randkern.data.dates import WRITTEN_DATE, days_of_texts

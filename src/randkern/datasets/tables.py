@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
-from randkern._validation import is_time
+from randkern._tables import is_time
 from randkern._warnings import warn
 from randkern.datasets.files import guess_content, open_data
 from randkern.datasets.schema import TableFormat, as_texts

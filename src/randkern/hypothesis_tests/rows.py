@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._sklearn import num_samples, safe_indexing
-from randkern._validation import check_readable, is_dask_collection, is_table
+from randkern._tables import is_table
+from randkern._validation import check_readable, is_dask_collection
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Gaussian, Kernel

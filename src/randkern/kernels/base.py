@@ -15,17 +15,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from randkern._random import Stream, root_stream
+from randkern._tables import TableEncoder, column_names, is_table
 from randkern._validation import (
     Rows,
-    TableEncoder,
     check_choice,
     check_components,
     check_kernel_rows,
     check_positive,
     check_weights,
-    column_names,
     densify,
-    is_table,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks

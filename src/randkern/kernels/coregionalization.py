@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, TableEncoder, densify
+from randkern._tables import TableEncoder
+from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws

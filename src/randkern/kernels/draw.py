@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, TableEncoder
+from randkern._tables import TableEncoder
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Kernel, Term, mean_diagonals
 from randkern.kernels.default import default_kernel

@@ -16,13 +16,13 @@ from sklearn.utils.multiclass import (
 )
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from randkern._tables import count_missing
 from randkern._validation import (
     Rows,
     check_given,
     check_kind,
     check_positive,
     check_weights,
-    count_missing,
     is_tensor,
     place_of,
     read_tensor,

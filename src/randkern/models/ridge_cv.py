@@ -104,18 +104,8 @@ class _ChoosesAlpha(KernelRidge):
             return
         all_rows = rows.as_arrays()
         X, weight, ops = all_rows.X, all_rows.weight, ops_of(all_rows.X)
-        if isinstance(self.cv, np.ndarray):  # has no truth value
-            raise ValueError(
-                "cv must be None, 'gcv', an integer, a splitter or a list of splits, "
-                f"got an array {self.cv!r}; pass cv.tolist()."
-            )
         alphas = _checked_alphas(self.alphas)
-        if self.cv == "gcv" and self.scoring is not None:
-            raise ValueError(
-                f"cv='gcv' does not support scoring={self.scoring!r}; use cv=None "
-                "(leave-one-out), or a number of folds."
-            )
-        self._check_scoring()
+        self._check_cv()
         splits = self._splits(all_rows)
         weighted: Any = slice(None)
         original = all_rows
@@ -203,8 +193,18 @@ class _ChoosesAlpha(KernelRidge):
             )
         super()._fit(X, y, sample_weight)
 
-    def _check_scoring(self) -> None:
-        """Raise for scikit-learn scorers that do not apply to regressors."""
+    def _check_cv(self) -> None:
+        """Raise for `cv` or scorers that do not apply."""
+        if isinstance(self.cv, np.ndarray):  # has no truth value
+            raise ValueError(
+                "cv must be None, 'gcv', an integer, a splitter or a list of splits, "
+                f"got an array {self.cv!r}; pass cv.tolist()."
+            )
+        if self.cv == "gcv" and self.scoring is not None:
+            raise ValueError(
+                f"cv='gcv' does not support scoring={self.scoring!r}; use cv=None "
+                "(leave-one-out), or a number of folds."
+            )
         scorer = None if self.scoring is None else check_scoring(self, self.scoring)
         response: Any = getattr(scorer, "_response_method", "predict")
         asked = {response} if isinstance(response, str) else set(response)

@@ -234,7 +234,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         """Solve for dual variables on the exact Gram matrix, and an intercept."""
         gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
         # LIBSVM stops at an absolute violation: targets are divided by their size.
-        unit = float(abs(y[upper > 0]).max(initial=0.0)) or 1.0
+        unit = float(np.average(abs(y), weights=upper)) or 1.0
         found = fit_margin(
             gram,
             y / unit,

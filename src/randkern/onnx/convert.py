@@ -14,7 +14,7 @@ from randkern import features as transformers
 from randkern import metric, models, tabular
 from randkern._extras import import_extra
 from randkern._files import atomic_write
-from randkern._validation import is_numeric, is_table, is_time
+from randkern._tables import is_numeric, is_table, is_time
 from randkern.deployment import (
     categories_of,
     check_numbers,

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free
 from randkern._sklearn import check_feature_names_in
-from randkern._validation import Rows, check_choice, check_count, validate_numbers
+from randkern._validation import Rows, check_choice, check_count, validate_rows
 from randkern.data import row_blocks
 
 # Most entries that thresholds are learned from; beyond, evenly spaced rows are used.
@@ -30,7 +30,9 @@ class _Encoder(TransformerMixin, BaseEstimator):
     _accepts_sparse = False
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return validate_numbers(self, X, reset=reset, sparse=self._accepts_sparse)
+        return validate_rows(
+            self, X, reset=reset, own_dtype=True, sparse=self._accepts_sparse
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

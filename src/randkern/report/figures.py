@@ -13,7 +13,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.inspection import partial_dependence
 
 from randkern._extras import import_extra
-from randkern._validation import is_numeric
+from randkern._tables import is_numeric
 from randkern.report.scores import Evaluation
 
 if TYPE_CHECKING:

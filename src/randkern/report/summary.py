@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from randkern._validation import is_numeric
+from randkern._tables import is_numeric
 from randkern.datasets.schema import TableSchema
 from randkern.tabular.leakage import suspected_leakage
 

@@ -418,7 +418,7 @@ class _Epochs:
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             self._resume(self.checkpoint)
-        self.outcome = self._judge()
+        self.outcome = self._current_outcome()
         self._completed()
 
     def _completed(self) -> None:
@@ -467,10 +467,10 @@ class _Epochs:
         state.epoch += 1
         state.batch = 0
         self._completed()
-        self.outcome = self._judge()
+        self.outcome = self._current_outcome()
         return True
 
-    def _judge(self) -> Outcome | None:
+    def _current_outcome(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
         state = self.state
         if not ops_of(state.W).is_finite(state.W):

@@ -20,7 +20,8 @@ from randkern._sklearn import (
     num_samples,
     safe_indexing,
 )
-from randkern._validation import check_given, count_missing
+from randkern._tables import count_missing
+from randkern._validation import check_given
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask

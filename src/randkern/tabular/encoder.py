@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from randkern._cells import check_categories, check_not_infinite, naming_cells
 from randkern._extras import import_extra
 from randkern._fitting import all_or_nothing
 from randkern._sklearn import (
@@ -18,22 +19,18 @@ from randkern._sklearn import (
     check_sample_weight,
     safe_indexing,
 )
-from randkern._validation import (
-    check_categories,
+from randkern._tables import (
     check_column_order,
-    check_not_infinite,
-    check_readable,
     days_of,
     is_numeric,
     is_table,
     is_time,
-    naming_cells,
     no_numbers,
     numbers_of,
     objects_of,
-    refuse_dask,
     without_sparse_columns,
 )
+from randkern._validation import check_readable, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.model_selection import GroupKFold
 from sklearn.utils import column_or_1d
 
-from randkern._validation import is_missing
+from randkern._cells import is_missing
 
 # Whole groups are left out in at most so many folds; of the periods of time, each but
 # the first is predicted from the earlier ones.

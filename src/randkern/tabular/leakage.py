@@ -16,13 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from randkern._validation import (
-    days_of,
-    is_numeric,
-    is_time,
-    numbers_of,
-    objects_of,
-)
+from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.data.columns import with_known_types
 
 # Fewer rows prove nothing.

@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._validation import is_numeric, is_table, is_time, objects_of
+from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import is_free_text
 from randkern.tabular.folds import Folds
 

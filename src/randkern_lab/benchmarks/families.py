@@ -193,8 +193,20 @@ def heteroscedastic(n: int, d: int, rng: np.random.Generator) -> Drawn:
 FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
     law.__name__: law
     for law in (
-        *(smooth, rough, additive, linear, irrelevant, steps, interactions, skewed),
-        *(spectra, factors, categories, levels, missing, heteroscedastic),
+        smooth,
+        rough,
+        additive,
+        linear,
+        irrelevant,
+        steps,
+        interactions,
+        skewed,
+        spectra,
+        factors,
+        categories,
+        levels,
+        missing,
+        heteroscedastic,
     )
 }
 

@@ -14,8 +14,9 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._files import READING_ERRORS
 from randkern.datasets.files import guess_content
-from randkern.datasets.record import ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
+
+from .image_set import ImageSet, Splits, unit_pixels
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")

@@ -9,9 +9,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from randkern._warnings import warn
+from randkern.datasets import Dataset
 from randkern.datasets.files import guess_content, open_data
-from randkern.datasets.record import Dataset, ImageSet, unit_pixels
 from randkern.exceptions import DataFileError
+
+from .image_set import ImageSet, unit_pixels
 
 _DTYPES: dict[int, np.dtype] = {
     0x08: np.dtype(np.uint8),

@@ -17,9 +17,11 @@ import numpy as np
 
 from randkern._files import READING_ERRORS
 from randkern._warnings import warn
-from randkern.datasets.image_folder import read_image_folder
-from randkern.datasets.record import Dataset, ImageSet, Splits, unit_pixels
+from randkern.datasets import Dataset
 from randkern.exceptions import DataFileError
+
+from .folders import read_image_folder
+from .image_set import ImageSet, Splits, unit_pixels
 
 
 class _ByteType:
