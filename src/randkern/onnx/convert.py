@@ -25,6 +25,7 @@ from randkern.deployment import (
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
 from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
+from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
@@ -364,6 +365,8 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
 
 def _values(model: Any, X: Traced) -> Any:
     """Return the values (n, k) of a regressor, transformer or decision function."""
+    if hasattr(model, "cells_"):
+        return _values_in_cells(model, X)
     weights, constant, plan, kernel, rows = weighted_sum(model)
     if plan is not None:
         X = features(plan, X)
@@ -373,6 +376,24 @@ def _values(model: Any, X: Traced) -> Any:
         return X
     values = X @ weights.reshape(len(weights), -1)
     return values if constant is None else values + np.atleast_1d(constant)
+
+
+def _values_in_cells(model: Any, X: Traced) -> Any:
+    """Return the blend of the fits of cells; all of them compute all rows."""
+    check_numbers(model)
+    cells, scaled = model.cells_, scaled_columns(model.kernel_, X)
+    if scaled is None:
+        raise ValueError(
+            f"{type(model).__name__} was fitted with features='local', whose cells "
+            "have no ONNX operators for a kernel without lengthscales; use "
+            "features='nystrom'."
+        )
+    total: Any = np.atleast_1d(model.intercept_)
+    for cell, weight in cells.tree.weights(scaled):
+        known = on_host(model.X_fit_[cells.rows[cell]]).astype(np.float64)
+        values = gram(cells.kernel, X, known) @ on_host(cells.dual[cell])
+        total = (values + cells.intercepts[cell]) * weight + total
+    return total
 
 
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:

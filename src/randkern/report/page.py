@@ -17,7 +17,7 @@ from sklearn.compose import TransformedTargetRegressor
 import randkern
 from randkern._extras import import_extra
 from randkern._warnings import warn
-from randkern.models import KernelRidgeRegressor
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.report import figures
 from randkern.report.scores import COVERAGE, Judged, root_mean_square
 from randkern.report.summary import Summary
@@ -187,12 +187,11 @@ def learning_curve(
     largest = min(len(y), _MAX_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if classes:
+    if classes and not hasattr(member.fit, "alpha_"):
         fit = clone(member.fit).set_params(n_components=None)
     else:
-        fit = KernelRidgeRegressor(
-            member.kernel, member.alpha, n_components=None, fit_intercept=True
-        )
+        make = KernelRidgeClassifier if classes else KernelRidgeRegressor
+        fit = make(member.kernel, member.alpha, n_components=None, fit_intercept=True)
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
