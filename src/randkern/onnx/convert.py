@@ -23,6 +23,7 @@ from randkern.deployment import (
     weighted_sum,
 )
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
 from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
@@ -402,7 +403,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
         Z = features(model.plan_, X)
     else:
         Z = gram(model.kernel_, X, model.X_fit_)
-        if model._is_laplace:
+        if model._triangle is not None:
             Z = solved(Z, model._triangle)
     means, variances = [], []
     for posterior in model._posteriors:
@@ -430,8 +431,9 @@ def _process_values(
     if is_gaussian:
         values = _values(model, X)
     else:
-        assert model._likelihood is not None
-        mean, variance = model._likelihood.moments(means[:, 0], variances[:, 0], False)
+        assert isinstance(model._inference, Laplace)
+        likelihood = model._inference.likelihood
+        mean, variance = likelihood.moments(means[:, 0], variances[:, 0], False)
         variances = variance[:, None]
         values = mean[:, None] * scale + np.array(model._target_mean)
     return values, variances.clip(0.0) ** 0.5 * scale
