@@ -22,11 +22,11 @@ COMMON = {
 def here(function, request):
     """Stand in for `in_fresh_process`, which takes longer."""
     name = f"{function.__module__}:{function.__name__}"
-    found = answer(name, json.loads(json.dumps(request)))
-    if "error" in found:
-        raise SkippedCase(found["error"])
-    found = json.loads(json.dumps(found, allow_nan=False))
-    return found | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
+    result = answer(name, json.loads(json.dumps(request)))
+    if "error" in result:
+        raise SkippedCase(result["error"])
+    result = json.loads(json.dumps(result, allow_nan=False))
+    return result | {"process_seconds": 1.0, "peak_anonymous_bytes": None}
 
 
 def in_this_process(patch):

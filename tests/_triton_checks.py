@@ -110,9 +110,9 @@ def huge_phases():
     norms = torch.as_tensor(np.random.default_rng(0).uniform(1, 6, p)).float()
     signs = torch_random.signs(5, 0, 1, p, "cpu")
     phases, out = torch.empty(5, p), torch.empty(5, 2 * p)
-    given = (X, signs, norms * p**-1.5, 0, p)
-    triton_kernels.hadamard_features(*given, triton_kernels.PROJECT, 1.0, phases)
-    triton_kernels.hadamard_features(*given, triton_kernels.PAIRS, 1.0, out)
+    settings = (X, signs, norms * p**-1.5, 0, p)
+    triton_kernels.hadamard_features(*settings, triton_kernels.PROJECT, 1.0, phases)
+    triton_kernels.hadamard_features(*settings, triton_kernels.PAIRS, 1.0, out)
     exact = phases[[0, 1, 3]].double()
     assert float(exact.abs().max()) > 1e11
     close(out[[0, 1, 3], ::2], torch.cos(exact), 1e-6)

@@ -97,7 +97,7 @@ def two_threads() -> Callable[[], AbstractContextManager[Meetings]]:
     def force() -> Iterator[Meetings]:
         meetings, before = Meetings(), numba.get_num_threads()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled_loops, "_NANOSECONDS_A_THREAD", 1e-30)
+            patch.setattr(compiled_loops, "_NANOSECONDS_PER_THREAD", 1e-30)
             patch.setattr(compiled_loops, "_work", meetings.work)
             numba.set_num_threads(2)
             try:

@@ -132,7 +132,7 @@ def assessed(name, n_components, n_seeds=3):
 def chosen(name, rule, n_components):
     """Return the widths by a rule; a dot product takes no more than its columns."""
     kernel, X, _ = CASES[name]
-    caps = [term.most_columns(X.shape[1]) for term in kernel.terms()]
+    caps = [term.exact_width(X.shape[1]) for term in kernel.terms()]
     fixed = [cap or 0 for cap in caps]
     free = [cap is None for cap in caps]
     sizes = np.array(sizes_of(kernel, X))[free]
@@ -198,7 +198,7 @@ def test_numbers_per_term():
 @pytest.mark.parametrize(
     ("widths", "message"),
     [
-        ((10, 30), "2 numbers, but the kernel has 3 terms"),
+        ((10, 30), "2 entries, but the kernel has 3 terms"),
         ((10, 30, 6), r"term 2 .* exactly 5 features"),
         ((10, 0, 5), "every number in n_components must be a positive integer"),
         ((10, 2.5, 5), "every number in n_components must be a positive integer"),

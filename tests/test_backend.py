@@ -14,6 +14,7 @@ from scipy import stats
 from oracles import primitives as reference
 from randkern.backend import blas, counter, cpu, pairwise
 from randkern.backend.compiled_loops import on_one_thread
+from randkern.backend.namespace import ops_of
 
 DTYPES = [np.float32, np.float64]
 SHAPES = [(0, 5), (1, 1), (1, 7), (3, 1), (5, 0), (7, 33), (4, 2051)]
@@ -28,8 +29,8 @@ def tolerance(dtype):
 
 def strided(shape, dtype):
     """Return an output whose rows lie apart, and the whole array around it."""
-    whole = np.full((shape[0], shape[1] + 5), -77.0, dtype=dtype)
-    return whole[:, 2 : 2 + shape[1]], whole
+    full = np.full((shape[0], shape[1] + 5), -77.0, dtype=dtype)
+    return full[:, 2 : 2 + shape[1]], full
 
 
 def read_only(array):
@@ -122,13 +123,13 @@ def test_cos_sin_pairs(dtype, shape, with_amplitude):
     rng = np.random.default_rng(2)
     phase = read_only(rng.normal(scale=50, size=shape).astype(dtype))
     amplitude = rng.gamma(1.0, size=shape).astype(dtype) if with_amplitude else None
-    out, whole = strided((shape[0], 2 * shape[1]), dtype)
+    out, full = strided((shape[0], 2 * shape[1]), dtype)
     expected = np.empty_like(out)
     cpu.cos_sin_pairs(phase, 0.25, out, amplitude)
     reference.cos_sin_pairs(phase, 0.25, expected, amplitude)
     bound = 2 * tolerance(dtype) * (amplitude.max(initial=1) if with_amplitude else 1)
     np.testing.assert_allclose(out, expected, rtol=0, atol=bound)
-    assert sides_untouched(whole, 2 * shape[1])
+    assert sides_untouched(full, 2 * shape[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -139,13 +140,13 @@ def test_cosines(dtype, shape, with_amplitude):
     phase = read_only(rng.normal(scale=50, size=shape).astype(dtype))
     offsets = read_only(rng.uniform(0, 2 * np.pi, shape[1]).astype(dtype))
     amplitude = rng.gamma(1.0, size=shape).astype(dtype) if with_amplitude else None
-    out, whole = strided(shape, dtype)
+    out, full = strided(shape, dtype)
     expected = np.empty_like(out)
     cpu.cosines(phase, offsets, 1.5, out, amplitude)
     reference.cosines(phase, offsets, 1.5, expected, amplitude)
     bound = 3 * tolerance(dtype) * (amplitude.max(initial=1) if with_amplitude else 1)
     np.testing.assert_allclose(out, expected, rtol=0, atol=bound)
-    assert sides_untouched(whole, shape[1])
+    assert sides_untouched(full, shape[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -171,12 +172,12 @@ def test_modulus_power(dtype, power, shape):
     rng = np.random.default_rng(5)
     real = read_only(rng.normal(size=shape).astype(dtype))
     imag = read_only(rng.normal(size=shape).astype(dtype))
-    out, whole = strided(shape, dtype)
+    out, full = strided(shape, dtype)
     expected = np.empty_like(out)
     cpu.modulus_power(real, imag, power, 0.3, out)
     reference.modulus_power(real, imag, power, 0.3, expected)
     np.testing.assert_allclose(out, expected, rtol=8 * np.finfo(dtype).eps)
-    assert sides_untouched(whole, shape[1])
+    assert sides_untouched(full, shape[1])
     in_place = real.copy()
     cpu.modulus_power(in_place, imag, power, 0.3, in_place)
     np.testing.assert_array_equal(in_place, out)
@@ -211,7 +212,7 @@ def test_pairwise(name, dtype, n, m, d):
     rows = read_only(rng.normal(size=(n, d)).astype(dtype))
     columns = read_only(rng.normal(size=(m, d)).astype(dtype))
     for out_dtype in DTYPES:
-        out, whole = strided((n, m), out_dtype)
+        out, full = strided((n, m), out_dtype)
         expected = np.empty((n, m))
         getattr(pairwise, name)(rows, columns, out)
         getattr(reference, name)(rows, columns, expected)
@@ -219,7 +220,7 @@ def test_pairwise(name, dtype, n, m, d):
         bound = 2 * np.finfo(out_dtype).eps + 1e-15 * max(d, 1)
         tiny = float(np.finfo(out_dtype).smallest_subnormal)
         np.testing.assert_allclose(out, expected, rtol=bound, atol=tiny)
-        assert sides_untouched(whole, m)
+        assert sides_untouched(full, m)
 
 
 def test_pairwise_extremes():
@@ -238,14 +239,14 @@ def test_squared_distances(dtype, n, m):
     rng = np.random.default_rng(17)
     x_norms = read_only(rng.uniform(1, 2, size=n).astype(dtype))
     y_norms = read_only(rng.uniform(1, 2, size=m).astype(dtype))
-    out, whole = strided((n, m), dtype)
+    out, full = strided((n, m), dtype)
     out[...] = rng.uniform(0, 1.5, size=(n, m))
     expected = out.copy()
     near = pairwise.squared_distances(x_norms, y_norms, 0.25, out)
     expected_near = reference.squared_distances(x_norms, y_norms, 0.25, expected)
     np.testing.assert_allclose(out, expected, atol=8 * np.finfo(dtype).eps)
     assert abs(near - expected_near).sum() <= 1e-4 * n * m  # on the edge
-    assert sides_untouched(whole, m)
+    assert sides_untouched(full, m)
 
 
 # Products.
@@ -399,10 +400,10 @@ def test_random_matrix_against_reference(law, corner, key):
     dtype=st.sampled_from(DTYPES),
 )
 def test_rectangles_agree_bit_for_bit(law, row, column, rows, columns, dtype):
-    whole = counter.random_matrix(7, law, row, row + 12, column, column + 1300)
+    full = counter.random_matrix(7, law, row, row + 12, column, column + 1300)
     (a, b), (c, d) = sorted(rows), sorted(columns)
     part = counter.random_matrix(7, law, row + a, row + b, column + c, column + d)
-    np.testing.assert_array_equal(part, whole[a:b, c:d])
+    np.testing.assert_array_equal(part, full[a:b, c:d])
     again = counter.random_matrix(
         7, law, row + a, row + b, column + c, column + d, dtype
     )
@@ -468,3 +469,23 @@ def test_entries_are_uncorrelated():
     for other in (other_key, next_law):
         correlation = np.corrcoef(rows, other)[:130, 130:]
         assert np.max(np.abs(correlation)) < 6 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_names_of_primitives_say_what_is_float64(dtype):
+    """Others keep the dtype of their input; rows and columns are named."""
+    X = np.array([[3.0, -4.0, 0.0], [1.0, 2.0, -2.0]], dtype=dtype)
+    ops = ops_of(X)
+    expected = {
+        "float64_zeros": (ops.float64_zeros(2, X), [0.0, 0.0]),
+        "float64_ones": (ops.float64_ones(2, X), [1.0, 1.0]),
+        "float64_row_sums": (ops.float64_row_sums(X), [-1.0, 1.0]),
+        "float64_squared_norms": (ops.float64_squared_norms(X), [25.0, 9.0]),
+        "squared_norms": (ops.squared_norms(X), [25.0, 9.0]),
+        "column_max_abs": (ops.column_max_abs(X), [3.0, 4.0, 2.0]),
+        "row_max_abs": (ops.row_max_abs(X), [4.0, 2.0]),
+        "empty": (ops.empty(0, X), []),
+    }
+    for name, (values, numbers) in expected.items():
+        assert values.dtype == (np.float64 if "float64" in name else dtype), name
+        np.testing.assert_array_equal(values, numbers)

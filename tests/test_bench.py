@@ -456,7 +456,7 @@ def test_accuracy_command(command, tmp_path):
         (("accuracy", "--lengthscale", "long"), "lengthscale must be a positive"),
         (("accuracy", "--data", "nosuch"), "unknown data set 'nosuch'"),
         (("accuracy", "--data", "diabetes"), "diabetes is a regression"),
-        (("accuracy", "--n-components", "1e3"), "positive whole numbers"),
+        (("accuracy", "--n-components", "1e3"), "positive integers"),
         (("accuracy", "--n", "1"), "n must be 2 or more"),
         (("accuracy", "--seeds", "0"), "seeds must be 1 or more"),
         (("accuracy", "--alpha", "1,auto"), "--alpha takes numbers"),

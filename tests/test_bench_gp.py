@@ -145,8 +145,8 @@ def test_random_features_of_gpytorch_predict_by_their_weights(monkeypatch):
     monkeypatch.setattr(gp_peers.FourierProcess, "law", gp_peers.GPyTorchProcess.law)
     own = gp_peers.FourierProcess(request).fit(X[:100], y[:100])
     assert own.steps_ == 1
-    for found, expected in zip((mean, variance), own.predict(X[100:]), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    for result, expected in zip((mean, variance), own.predict(X[100:]), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
 # -- when peers stop ------------------------------------------------------------------
@@ -158,27 +158,27 @@ def line():
     torch = pytest.importorskip("torch")
     modules = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False)])
     torch.nn.init.zeros_(modules[0].weight)
-    told = {
+    message = {
         "loss": lambda: (modules[0].weight - 1).square().sum(),
         "density": lambda: abs(float(modules[0].weight.detach()) - 0.5),
     }
-    return modules, told
+    return modules, message
 
 
 def test_peers_are_kept_where_they_were_best(line):
-    modules, told = line
-    steps, out_of_time = climb(modules, **told, rate=0.05, every=2, budget=60.0)
+    modules, message = line
+    steps, out_of_time = climb(modules, **message, rate=0.05, every=2, budget=60.0)
     assert 15 < steps < 40 and not out_of_time
-    assert told["density"]() < 0.06
+    assert message["density"]() < 0.06
 
 
 def test_peers_end_with_their_budget(line):
-    modules, told = line
-    assert climb(modules, **told, rate=0.01, every=1000, budget=0.0) == (1, True)
-    assert told["density"]() == pytest.approx(0.49, abs=1e-6)
-    told["density"] = lambda: float("nan")
+    modules, message = line
+    assert climb(modules, **message, rate=0.01, every=1000, budget=0.0) == (1, True)
+    assert message["density"]() == pytest.approx(0.49, abs=1e-6)
+    message["density"] = lambda: float("nan")
     with pytest.raises(ValueError, match="not finite"):
-        climb(modules, **told, rate=0.01, every=1, budget=60.0)
+        climb(modules, **message, rate=0.01, every=1, budget=60.0)
 
 
 def test_steps_that_the_budget_ended_are_marked(bench):

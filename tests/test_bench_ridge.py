@@ -437,7 +437,7 @@ def test_command(command, tmp_path):
         (("--libraries", "nosuch"), "unknown library 'nosuch'"),
         (("--alpha", "0"), "alpha must be a positive number"),
         (("--degree", "-1"), "degree must be a positive number"),
-        (("--n-components", "1e3"), "positive whole numbers"),
+        (("--n-components", "1e3"), "positive integers"),
         (("--n", "0"), "n must be 1 or more"),
         (("--memory-limit", "lots"), "memory_limit must be"),
         (("--repeats", "0"), "repeats must be 1 or more"),

@@ -86,7 +86,7 @@ def test_it_prints_and_draws(results):
     [
         (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
         (["--methods", ""], "nothing to run: name some of features, linear-svc"),
-        (["--n-components", "0"], "positive whole numbers"),
+        (["--n-components", "0"], "positive integers"),
         (["--penalty", "0"], "penalty must be a positive number, got 0"),
         (["--penalty", "nan"], "penalty must be a positive number, got nan"),
         (["--exact-rows", "0"], "exact_rows must be 1 or more"),

@@ -52,7 +52,7 @@ def test_records(results):
     assert set(results) == COMMON | {"ranks"}
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     assert all(set(record) == RECORD for record in results["records"])
-    assert [each["kind"] for each in results["dataset"]] == [
+    assert [item["kind"] for item in results["dataset"]] == [
         *("classification", "regression", "regression")
     ]
     assert results["arguments"]["folder"] == "DIR"
@@ -111,13 +111,13 @@ def test_ranks_are_those_of_the_friedman_test():
     records.append(
         {"kind": "regression", "table": 0, "method": "svm", "test_error": 0.1}
     )
-    found = mean_ranks(records, "regression", "test_error")
-    assert set(found["ranks"]) == set(methods)
-    ranks = np.array([found["ranks"][m] for m in methods])
+    result = mean_ranks(records, "regression", "test_error")
+    assert set(result["ranks"]) == set(methods)
+    ranks = np.array([result["ranks"][m] for m in methods])
     statistic = 12 * 5 / (3 * 4) * ((ranks - 2) ** 2).sum()
     assert statistic == pytest.approx(friedmanchisquare(*errors.T).statistic)
-    assert found["first"] == "tabular"
-    assert found["first_as_good"] == {
+    assert result["first"] == "tabular"
+    assert result["first_as_good"] == {
         method: int((errors[:, 0] <= errors[:, j]).sum())
         for j, method in enumerate(methods[1:], 1)
     }

@@ -68,7 +68,7 @@ def test_ways_of_one_kernel_agree(results):
     ("arguments", "message"),
     [
         (["--methods", "forest"], "unknown method 'forest'; expected some of"),
-        (["--landmarks", "0"], "positive whole numbers"),
+        (["--landmarks", "0"], "positive integers"),
         (["--optical-alpha", "0"], "optical_alpha must be a positive number, got 0"),
     ],
 )

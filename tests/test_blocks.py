@@ -128,10 +128,14 @@ def test_what_is_no_stream_is_refused(make, message):
             ValueError,
             "block 1 has a sample_weight, but the first block has none",
         ),
-        ([(1, 2, 3, 4)], ValueError, "block 0 is a tuple of 4"),
-        ([[np.ones((2, 2)), np.ones(2)]], TypeError, "block 0 is a list; expected X"),
-        ([np.float64(1.0)], TypeError, "X of block 0 .* without rows"),
-        ([(np.ones((2, 2)), 1.0)], TypeError, "y of block 0 is a float without rows"),
+        ([(1, 2, 3, 4)], ValueError, "block 0 is a tuple of length 4"),
+        ([[np.ones((2, 2)), np.ones(2)]], TypeError, "block 0 is a list, expected X"),
+        ([np.float64(1.0)], TypeError, "X of block 0 .* with rows"),
+        (
+            [(np.ones((2, 2)), 1.0)],
+            TypeError,
+            "y of block 0 is a float, expected an array",
+        ),
     ],
 )
 def test_inconsistent_blocks_are_named(items, error, message):
@@ -140,7 +144,7 @@ def test_inconsistent_blocks_are_named(items, error, message):
 
 
 def test_function_that_returns_no_iterator():
-    with pytest.raises(TypeError, match="returned NoneType"):
+    with pytest.raises(TypeError, match="returned an object of type NoneType"):
         list(RowBlocks(lambda: None))
 
 
@@ -156,10 +160,10 @@ def test_rows_that_change_between_passes():
     rows = RowBlocks(items)
     list(rows)
     items.append(np.ones((2, 2)))
-    with pytest.raises(ValueError, match="rows to 5, but 3 were expected.*same rows"):
+    with pytest.raises(ValueError, match="rows to 5, expected 3.*same rows"):
         list(rows)
     del items[:]
-    with pytest.raises(ValueError, match="gave 0 rows, but 3 were expected"):
+    with pytest.raises(ValueError, match="yielded 0 rows, expected 3"):
         list(rows)
 
 
@@ -167,20 +171,20 @@ def test_function_that_returns_the_same_iterator_twice():
     iterator = iter([np.ones((3, 2))])
     rows = RowBlocks(lambda: iterator)
     list(rows)
-    with pytest.raises(ValueError, match="each pass starts anew"):
+    with pytest.raises(ValueError, match="every pass starts from the first row"):
         list(rows)
 
 
-def test_number_of_rows_given():
+def test_n_rows_is_checked():
     items = [np.ones((3, 2)), np.ones((3, 2))]
     assert RowBlocks(items, n_rows=6).n_rows == 6
     assert len(list(RowBlocks(items, n_rows=6))) == 2
     for wrong in (5, 7):
-        with pytest.raises(ValueError, match=f"{wrong} were expected; correct n_rows="):
+        with pytest.raises(ValueError, match=f"expected {wrong}; correct n_rows"):
             list(RowBlocks(items, n_rows=wrong))
 
 
-def test_a_pass_given_up_counts_nothing():
+def test_an_unfinished_pass_counts_no_rows():
     rows = RowBlocks([np.ones((3, 2)), np.ones((3, 2))])
     next(iter(rows))
     assert rows.n_rows is None
@@ -460,7 +464,7 @@ def test_parquet_reads_no_other_column(tmp_path, monkeypatch):
         ({"sample_weight": "w"}, "no column 'w'"),
         ({"columns": ["a", "z"]}, "no column 'z'"),
         ({"columns": ["a", "n"], "target": "n"}, "'n' is both the target and one of"),
-        ({"columns": []}, "no column is left for X"),
+        ({"columns": []}, "has no columns for X"),
         ({"block_rows": 0}, "block_rows must be a positive integer"),
     ],
 )
@@ -474,7 +478,9 @@ def test_parquet_columns_that_are_neither_numbers_nor_text(tmp_path):
         tmp_path / "t.parquet",
         {"a": np.ones(2), "day": np.array(["2020-01-01", "2020-01-02"], "M8[s]")},
     )
-    with pytest.raises(ValueError, match=r"'day' is of type timestamp.*columns="):
+    with pytest.raises(
+        ValueError, match=r"'day' of .* has the type timestamp.*columns="
+    ):
         RowBlocks.from_parquet(path)
     assert RowBlocks.from_parquet(path, columns=["a"]).n_rows == 2
 
@@ -486,7 +492,7 @@ def test_parquet_damaged_files(tmp_path, parquet_file):
     damaged = tmp_path / "t.parquet"
     for wrong in (b"", b"a,b\n1,2\n", content[:-40], content[: len(content) // 2]):
         damaged.write_bytes(wrong)
-        with pytest.raises(DataFileError, match="not readable as Parquet"):
+        with pytest.raises(DataFileError, match="could not be read as Parquet"):
             RowBlocks.from_parquet(damaged)
 
 
@@ -494,10 +500,10 @@ def test_parquet_file_that_changes_between_passes(tmp_path):
     path = write(tmp_path / "t.parquet", {"a": np.ones(5)})
     rows = RowBlocks.from_parquet(path)
     write(path, {"a": np.ones(4)})
-    with pytest.raises(ValueError, match="gave 4 rows, but 5 were expected"):
+    with pytest.raises(ValueError, match="yielded 4 rows, expected 5"):
         list(rows)
     path.write_bytes(b"PAR1")
-    with pytest.raises(DataFileError, match="not readable as Parquet"):
+    with pytest.raises(DataFileError, match="could not be read as Parquet"):
         list(rows)
 
 

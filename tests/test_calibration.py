@@ -204,13 +204,28 @@ def test_models_of_batches_say_why_they_are_not_calibrated(rng):
     regressor = rk.KernelRidgeRegressor(n_components=11).partial_fit(X, y)
     with pytest.raises(NotFittedError, match=r"batches, by partial_fit.*`fit` on"):
         regressor.predict_interval(X)
-    # 600,000 bytes of rows, of which a pool for batches holds some.
-    X, y = np.tile(X, (500, 1)), np.tile(y, 500)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_streams_in_a_random_order_leave_out_the_same_rows(labelled, rng):
+    """600,000 bytes of rows, of which a pool for batches holds some."""
+    X, y = data(rng, 20_000, 2)
+    y = np.where(rng.random(len(y)) < 0.1, 1 - y, y)
+    options = {"n_components": 11, "random_state": 0}
+    model = rk.KernelRidgeClassifier if labelled else rk.KernelRidgeRegressor
     blocks = [(X[i : i + 3000], y[i : i + 3000]) for i in range(0, len(X), 3000)]
-    options = {"n_components": 11, "solver": "sgd", "memory_limit": 10**6}
-    fit = rk.KernelRidgeClassifier(**options).fit(rk.RowBlocks(blocks), y=None)
-    with pytest.raises(NotFittedError, match="in a random order"):
-        fit.predict_proba(X)
+    streamed = model(solver="sgd", memory_limit=10**6, **options)
+    streamed.fit(rk.RowBlocks(blocks), y=None)
+    exact = model(solver="cholesky", **options).fit(X, y)
+    if labelled:
+        found, expected = streamed.predict_proba(X), exact.predict_proba(X)
+        np.testing.assert_allclose(found, expected, atol=0.1)
+        assert log_loss(y, found) < 1.03 * log_loss(y, expected)
+    else:
+        width, expected = (
+            np.ptp(fit.predict_interval(X[:1])) for fit in (streamed, exact)
+        )
+        assert abs(width - expected) < 0.05 * expected
 
 
 def test_sparse_and_single_rows(rng):

@@ -46,7 +46,7 @@ def iterations(n, name="iteration"):
 
 @pytest.mark.parametrize("D", [None, 60], ids=["exact", "features"])
 @pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
-def test_every_iteration_is_told_and_can_be_predicted_with(cls, D, data):
+def test_callbacks_get_every_iteration_and_can_predict(cls, D, data):
     listener = Listener()
     # LIBSVM, for the exact kernel with an intercept, reports no iterations.
     options = {"fit_intercept": False, "random_state": 0}
@@ -62,7 +62,7 @@ def test_every_iteration_is_told_and_can_be_predicted_with(cls, D, data):
 
 
 @pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
-def test_a_stop_keeps_what_was_found_and_warns_of_nothing(cls, data):
+def test_stopping_keeps_the_solution_without_warnings(cls, data):
     listener = Listener("iteration 2")
     model = cls(n_components=60, C=1e4, tol=1e-9, random_state=0)
     with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def test_a_stop_keeps_what_was_found_and_warns_of_nothing(cls, data):
     np.testing.assert_array_equal(model.coef_, listener.models[-2].coef_)
 
 
-def test_classes_of_hard_margins_and_folds_of_probabilities_are_told(data):
+def test_callbacks_get_classes_of_hard_margins_and_folds(data):
     X, y = data
     listener = Listener()
     hard = rk.KernelSVC(n_components=None, C=math.inf).set_callbacks(listener)
@@ -92,7 +92,7 @@ def test_machines_of_regression_begin_and_end(data):
 
 
 @pytest.mark.parametrize("cls", [rk.KernelSVC, rk.KernelLogistic])
-def test_tensors_are_told_of_and_stop(cls, data):
+def test_callbacks_of_tensors_can_stop(cls, data):
     torch = pytest.importorskip("torch")
     X, y = map(torch.asarray, data)
     with sklearn.config_context(array_api_dispatch=True):
@@ -109,7 +109,7 @@ def test_tensors_are_told_of_and_stop(cls, data):
             assert 0.5 < stopped.score(X, y) <= 1.0
 
 
-def test_row_blocks_are_told_of_without_rows(data):
+def test_callbacks_of_row_blocks_get_no_rows(data):
     X, y = data
     blocks = rk.RowBlocks([(X[:70], y[:70]), (X[70:], y[70:])])
     listener = Listener()

@@ -189,7 +189,7 @@ def test_no_change_is_accepted():
 def test_no_change_is_accepted_in_many_trials():
     counts = run(seeds=range(1, 9))
     # Some streams are read too seldom to change.
-    sizes = {outcome: len(found) for outcome, found in counts.items()}
+    sizes = {outcome: len(result) for outcome, result in counts.items()}
     assert "accepted" not in counts, (sizes, counts["accepted"])
     assert sizes["refused"] > 800, sizes
 
@@ -242,14 +242,14 @@ def test_fingerprints_of_blocks_add_up(dtype):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 4)).astype(dtype)
     y, weight = rng.normal(size=(50, 2)), rng.uniform(size=50)
-    whole = fingerprint_of(X, y, weight, 0)
+    full = fingerprint_of(X, y, weight, 0)
     cuts = [0, 1, 20, 50]
     parts = [
         fingerprint_of(X[a:b], y[a:b], weight[a:b], a)
         for a, b in itertools.pairwise(cuts)
     ]
-    assert sum(parts) % 2**64 == whole
-    assert whole != fingerprint_of(X[::-1].copy(), y[::-1], weight[::-1], 0)
+    assert sum(parts) % 2**64 == full
+    assert full != fingerprint_of(X[::-1].copy(), y[::-1], weight[::-1], 0)
 
 
 def test_fingerprints_of_sparse_rows_are_those_of_dense_ones():
@@ -268,7 +268,7 @@ def test_fingerprints_of_tensors_are_those_of_arrays():
     weight = rng.uniform(size=50)
     expected = fingerprint_of(X, y, weight, 3)
     with dispatch():
-        tensors = (torch.from_numpy(each) for each in (X, y, weight))
+        tensors = (torch.from_numpy(item) for item in (X, y, weight))
         assert fingerprint_of(*tensors, 3) == expected
 
 

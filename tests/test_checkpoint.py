@@ -82,7 +82,7 @@ def interrupted(model, X, y, iteration=6, **fit):
 def test_an_interrupted_fit_goes_on(n_components, fit_intercept, table, path):
     X, y = table
     parameters = {"n_components": n_components, "fit_intercept": fit_intercept}
-    whole = regressor(**parameters).fit(X, y)
+    full = regressor(**parameters).fit(X, y)
     model = regressor(path, **parameters)
     interrupted(model, X, y)
     assert path.exists()
@@ -90,8 +90,8 @@ def test_an_interrupted_fit_goes_on(n_components, fit_intercept, table, path):
     model.solver = solver(lambda progress: seen.append(progress.iteration))
     model.fit(X, y)
     assert seen[0] == 7
-    assert model.solution_.iterations == whole.solution_.iterations == seen[-1]
-    assert_same(model, whole)
+    assert model.solution_.iterations == full.solution_.iterations == seen[-1]
+    assert_same(model, full)
     assert not path.exists()
     assert list(path.parent.iterdir()) == []
 
@@ -113,11 +113,11 @@ def test_the_same_estimator_goes_on(table, path):
 
 def test_a_fit_may_be_interrupted_again_and_again(table, path):
     X, y = table
-    whole = regressor().fit(X, y)
+    full = regressor().fit(X, y)
     model = regressor(path)
     for iteration in (1, 2, 5, 11):
         interrupted(model, X, y, iteration)
-    assert_same(model.fit(X, y), whole)
+    assert_same(model.fit(X, y), full)
 
 
 def test_labels_and_weights(table, path, rng):
@@ -136,10 +136,10 @@ def test_labels_and_weights(table, path, rng):
             random_state=0,
         )
 
-    whole = classifier().fit(X, labels, sample_weight=weight)
+    full = classifier().fit(X, labels, sample_weight=weight)
     interrupted(classifier(path), X, labels, sample_weight=weight)
     model = classifier(path).fit(X, labels, sample_weight=weight)
-    assert_same(model, whole)
+    assert_same(model, full)
     with pytest.raises(CheckpointError, match="other rows"):
         interrupted(classifier(path), X, labels, sample_weight=weight)
         classifier(path).fit(X, labels)
@@ -152,9 +152,9 @@ def test_streams(table, path):
         return iter([(X[:100], y[:100]), (X[100:], y[100:])])
 
     model = regressor(path)
-    whole = regressor().fit(rk.RowBlocks(blocks))
+    full = regressor().fit(rk.RowBlocks(blocks))
     interrupted(model, rk.RowBlocks(blocks), None)
-    assert_same(model.fit(rk.RowBlocks(blocks)), whole)
+    assert_same(model.fit(rk.RowBlocks(blocks)), full)
     assert not path.exists()
 
 
@@ -179,15 +179,15 @@ def test_the_best_validated_weights_outlive_an_interruption(table, path):
     y = y + np.random.default_rng(1).normal(size=N)
     parameters = {"alpha": 1e-8, "n_components": 100}
     stopping = {"validation_fraction": 0.3, "patience": 6, "tol": 1e-12}
-    whole = regressor(solver=solver(**stopping), **parameters).fit(X, y)
-    assert whole.solution_.outcome is Outcome.VALIDATED
-    best = whole.solution_.iterations - 6
+    full = regressor(solver=solver(**stopping), **parameters).fit(X, y)
+    assert full.solution_.outcome is Outcome.VALIDATED
+    best = full.solution_.iterations - 6
     assert best > 0
     model = regressor(path, solver=solver(**stopping), **parameters)
     interrupted(model, X, y, best + 2)
     model.fit(X, y)
-    assert model.solution_.iterations == whole.solution_.iterations
-    assert_same(model, whole)
+    assert model.solution_.iterations == full.solution_.iterations
+    assert_same(model, full)
 
 
 # What a killed process leaves.
@@ -238,8 +238,8 @@ def finish(process):
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.parametrize("kernel", ["features", "exact"])
 def test_a_killed_process_resumes(kernel, path, tmp_path):
-    whole = tmp_path / "whole"
-    finish(run(whole, "run", kernel))
+    full = tmp_path / "whole"
+    finish(run(full, "run", kernel))
     killed = run(path, "kill", kernel)
     killed.communicate(timeout=600)
     assert killed.returncode == -signal.SIGKILL
@@ -247,7 +247,7 @@ def test_a_killed_process_resumes(kernel, path, tmp_path):
     assert len(Checkpoint(path).load()["gains"]) >= 1
     finish(run(path, "run", kernel))
     assert not path.exists()
-    expected = np.load(f"{whole}.npy")
+    expected = np.load(f"{full}.npy")
     apart = np.abs(np.load(f"{path}.npy") - expected).max()
     assert apart <= 1e-6 * np.abs(expected).max()
 
@@ -262,7 +262,7 @@ def test_ctrl_c_leaves_the_last_iteration(path):
     _, errors = process.communicate(timeout=600)
     assert "KeyboardInterrupt" in errors
     assert len(Checkpoint(path).load()["gains"]) == 3
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 def test_a_crash_leaves_an_earlier_iteration(table, path):
@@ -270,8 +270,8 @@ def test_a_crash_leaves_an_earlier_iteration(table, path):
     model = regressor(path, solver=solver(interrupt_at(6, CrashError)))
     with pytest.raises(CrashError):
         model.fit(X, y)
-    whole = regressor().fit(X, y)
-    assert_same(regressor(path).fit(X, y), whole)
+    full = regressor().fit(X, y)
+    assert_same(regressor(path).fit(X, y), full)
 
 
 # Files that do not belong to the fit.
@@ -468,8 +468,8 @@ def test_sgd_resumes_from_between_its_epochs(table, path):
         resumed = fitted(lambda progress: seen.append(progress.iteration))
     assert seen == [3, 4]
     with pytest.warns(ConvergenceWarning):
-        whole = fitted(None)
-    np.testing.assert_allclose(resumed.coef_, whole.coef_, rtol=1e-9)
+        full = fitted(None)
+    np.testing.assert_allclose(resumed.coef_, full.coef_, rtol=1e-9)
 
 
 def test_a_resumed_fit_keeps_its_memory(table, path):
@@ -505,17 +505,17 @@ def test_a_single_changed_target_is_refused(n_components, method, changed, rng, 
     X = rng.normal(size=(6000, 2)).astype(np.float32)
     y, weight = np.sin(2 * X[:, 0]), np.ones(6000)
     stop = interrupt_at(1)
-    made = solver(stop) if method == "pcg" else SGD(callback=stop)
+    created = solver(stop) if method == "pcg" else SGD(callback=stop)
     parameters = {"n_components": n_components}
     with pytest.raises(KeyboardInterrupt):
-        regressor(path, solver=made, **parameters).fit(X, y, weight)
+        regressor(path, solver=created, **parameters).fit(X, y, weight)
     if changed == "weight":
         weight[-1] = 0.999
     else:
         y[-1] = -y[-1] if changed == "sign" else y[-1] + 1e-3
-    made.set_params(callback=None)
+    created.set_params(callback=None)
     with pytest.raises(CheckpointError, match="belongs to"):
-        regressor(path, solver=made, **parameters).fit(X, y, weight)
+        regressor(path, solver=created, **parameters).fit(X, y, weight)
 
 
 @pytest.mark.parametrize(

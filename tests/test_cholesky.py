@@ -257,7 +257,7 @@ def test_other_layouts_are_refused(rng, make, got):
 @pytest.mark.parametrize("n", [1, 40, 64, 150])
 def test_large_matrices_are_factorised_by_panels(monkeypatch, rng, n):
     """LAPACK ends the process where they are larger than 15,000 rows (OpenBLAS)."""
-    monkeypatch.setattr(blas, "_MOST_ROWS", 32)
+    monkeypatch.setattr(blas, "_MAX_ROWS", 32)
     monkeypatch.setattr(blas, "_PANEL", 32)
     Z = rng.normal(size=(2 * n, n))
     A = Z.T @ Z + np.eye(n)

@@ -242,8 +242,8 @@ def test_tables_of_mixed_types(app, tmp_path, mixed_table, suffix, target, task)
     [
         (("--kernels", "gauss"), "unknown kernel 'gauss'; expected one of arc-cosine"),
         (("--kernels", "optical:-1"), "must be zero or a positive number"),
-        (("--n-components", "0"), "positive whole numbers"),
-        (("--n-components", "1e3"), "positive whole numbers"),
+        (("--n-components", "0"), "positive integers"),
+        (("--n-components", "1e3"), "positive integers"),
         (("--n-components", "", "--no-exact"), "nothing to compare"),
         (("--alpha", "big"), "auto or a positive number"),
         (("--alpha", "0"), "auto or a positive number"),

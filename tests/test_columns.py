@@ -98,9 +98,7 @@ def test_offsets_from_utc():
     np.testing.assert_allclose(codes[:, 0], [1.0, -1.0] * 20)
     naive = [date.replace(tzinfo=None) for date in dates[:20]] + dates[20:]
     table = pd.DataFrame({"when": pd.Series(naive, dtype=object)})
-    with pytest.raises(
-        ValueError, match="column 'when' holds dates with .* row 0 holds"
-    ):
+    with pytest.raises(ValueError, match="column 'when' has dates with .* row 0 holds"):
         rk.TabularEncoder().fit(table)
 
 
@@ -123,15 +121,15 @@ DAYS = pd.Series(pd.date_range("2026-01-01", periods=N))
     "model", [ridge(), rk.TabularRegressor(1), rk.TabularClassifier(1)]
 )
 def test_dates_and_durations_are_no_targets(model, y):
-    with pytest.raises(ValueError, match="y holds .* values, expected real numbers"):
+    with pytest.raises(ValueError, match="y (has|holds) .* values, expected real"):
         model.fit(X, y)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1, "a"], "y mixes values of the types int, str"),
-        ([("a", 1), ("b", 2)], "y holds tuples"),
+        ([1, "a"], "y has values of different types, int, str"),
+        ([("a", 1), ("b", 2)], "y contains tuples"),
     ],
 )
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_as_many_categories_as_outputs(texts, rows):
     kernel = rk.Coregionalization(LOADINGS, VARIANCES, columns="out")
     frame = pd.DataFrame({"a": rows[:, 0], "out": texts})
     model = rk.GaussianProcessRegressor(kernel, n_components=50, optimizer=None)
-    with pytest.raises(ValueError, match=r"'out' holds [24] categories"):
+    with pytest.raises(ValueError, match=r"'out' has [24] categories"):
         model.fit(frame, rows[:, 0])
     with pytest.raises(ValueError, match="has 3 outputs"):
         kernel(frame)
@@ -245,9 +245,9 @@ def test_tensors_have_the_same_values(rows, rng):
         ([[1.0], [2.0]], [0.0], [0], "variances must be 2"),
         ([[1.0], [2.0]], [0.0, -1.0], [0], "variances must be 2"),
         ([["a"], ["b"]], [0.0, 1.0], [0], "finite numbers of shape"),
-        ([[1.0], [2.0]], [0.0, 1.0], None, "reads one column"),
-        ([[1.0], [2.0]], [0.0, 1.0], [0, 1], "reads one column"),
-        ([[1.0], [2.0]], [0.0, 1.0], [1], "must hold 0, ..., 1"),
+        ([[1.0], [2.0]], [0.0, 1.0], None, "reads a single column"),
+        ([[1.0], [2.0]], [0.0, 1.0], [0, 1], "reads a single column"),
+        ([[1.0], [2.0]], [0.0, 1.0], [1], "must contain only 0, ..., 1"),
     ],
 )
 def test_bad_input_is_named(loadings, variances, columns, message):

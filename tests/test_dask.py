@@ -185,7 +185,7 @@ def test_dataframes(client, table, weight):
     predictions = np.asarray(model.predict(columns).compute())
     np.testing.assert_allclose(predictions, local.predict(frame[list("abcde")]))
     frame["a"] = "text"
-    with pytest.raises(ValueError, match="numbers only"):
+    with pytest.raises(ValueError, match="numeric columns only"):
         regressor().fit(dd.from_pandas(frame, npartitions=3), distant["target"])
 
 

@@ -65,10 +65,10 @@ def received(monkeypatch):
     """A scheduler that counts the bytes of every result that it hands out."""
     monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern.data.sample._LEAST_SAMPLE", 100)
+    monkeypatch.setattr("randkern.data.sample._MIN_SAMPLE", 100)
     monkeypatch.setattr("randkern.models.left_out.MAX_LEFT_OUT", 100)
     monkeypatch.setattr("randkern.models._gp_learning._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern.models._gp_learning._LEAST_ROWS", 100)
+    monkeypatch.setattr("randkern.models._gp_learning._MIN_ROWS", 100)
     sizes = []
 
     def get(graph, keys, **options):

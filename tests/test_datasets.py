@@ -224,7 +224,7 @@ def test_table_target_errors(frame, tmp_path):
         ("a,b,y\n1,2,3\n1,2\n", "line 3 has 2 fields, expected 3"),
         ("a,b,y\n1,2,3\n\n1,2,3,4\n", "line 4 has 4 fields, expected 3"),
         ("a,b,y\n1,2,3,\n1,2,3,\n", "line 2 has 4 fields"),
-        ("a,a,b,b,y\n1,2,3,4,5\n", "more than once: a, b;"),
+        ("a,a,b,b,y\n1,2,3,4,5\n", "duplicate column names: a, b;"),
         ("a,y\n1,\n2,NA\n3,x\n", "2 of 3 rows have no value of the target 'y'"),
         ("a,y\n1,x\n2,x\n", "one class only: 'y' is 'x' in all 2 rows"),
         ("y\n1\n2\n", "no features"),
@@ -292,8 +292,8 @@ def test_json_lines_are_read_as_csv(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("#", "'a' holds numbers but for 1 rows: row 5 holds '#'"),
-        (True, "'a' holds numbers but for 1 rows: row 5 holds 'True'"),
+        ("#", "'a' is numeric except in 1 rows: row 5 holds '#'"),
+        (True, "'a' is numeric except in 1 rows: row 5 holds 'True'"),
         ([1, 2], r"'a' \(object\): row 5 holds \[1, 2\]"),
     ],
 )
@@ -358,7 +358,7 @@ def test_parquet_types(tmp_path):
         load_dataset(path, target="when")
     columns = [pyarrow.array([1, 2])] * 3
     parquet.write_table(pyarrow.table(columns, names=["a", "a", "y"]), path)
-    with pytest.raises(DataFileError, match="more than once: a;"):
+    with pytest.raises(DataFileError, match="duplicate column names: a;"):
         load_dataset(path, target="y")
 
 
@@ -379,7 +379,7 @@ def test_dates_are_days(tmp_path):
         odd = written.astype({"when": object})
         odd.loc[row, "when"] = "soon"
         odd.to_csv(tmp_path / "dates.csv", index=False)
-        with pytest.raises(DataFileError, match=f"for 1 rows: row {row} holds 'soon'"):
+        with pytest.raises(DataFileError, match=f"in 1 rows: row {row} holds 'soon'"):
             load_dataset(tmp_path / "dates.csv", target="y")
 
 

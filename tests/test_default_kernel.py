@@ -21,9 +21,9 @@ EVERY_ESTIMATOR = pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda c: c.__n
 
 def nested(cls):
     """Return the name of the lengthscale of the default kernel."""
-    found = [name for name in cls().get_params() if name.endswith("__lengthscale")]
-    assert found == [found[0]]
-    return found[0]
+    result = [name for name in cls().get_params() if name.endswith("__lengthscale")]
+    assert result == [result[0]]
+    return result[0]
 
 
 def test_every_estimator_with_a_kernel_is_here():

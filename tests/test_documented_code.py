@@ -30,9 +30,9 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     if find_spec("torch") is None:
         blocks = [block for block in blocks if "import torch" not in block]
     monkeypatch.chdir(tmp_path)
-    text, given = (ROOT / page).read_text(encoding="utf-8"), {"__name__": page}
+    text, settings = (ROOT / page).read_text(encoding="utf-8"), {"__name__": page}
     # Later blocks use what earlier ones define, as a reader would; lines are numbered
     # as on the page, which tracebacks quote.
     for block in blocks:
         above = text.partition(block)[0].count("\n")
-        exec(compile("\n" * above + block, page, "exec"), given)
+        exec(compile("\n" * above + block, page, "exec"), settings)

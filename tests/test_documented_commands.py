@@ -66,9 +66,9 @@ def check(app, line, whole=True):
     if name == "randkern":
         check_randkern(app, words, whole)
     elif name == "make":
-        given = {word.partition("=")[0] for word in words if "=" in word}
+        settings = {word.partition("=")[0] for word in words if "=" in word}
         assert {word for word in words if "=" not in word} <= TARGETS
-        assert given <= VARIABLES
+        assert settings <= VARIABLES
     elif name == "pip":
         for extras in re.findall(r"\[([\w,]+)\]", " ".join(words)):
             assert set(extras.split(",")) <= set(EXTRAS)

@@ -32,18 +32,18 @@ def test_linear_targets_are_fitted(line, n_components, alpha, model):
     """By a kernel of condition 1e16, whose constant part is 1e-9 of the rest."""
     X, truth = LINES[line]
     if model == "search":
-        made = rk.KernelRidgeRegressorCV(KERNEL, [alpha], n_components, random_state=0)
+        ridge = rk.KernelRidgeRegressorCV(KERNEL, [alpha], n_components, random_state=0)
     else:
         options = {"solver": model, "random_state": 0}
         if model == "pcg":
             options["solver"] = PCG(tol=1e-7)
-        made = rk.KernelRidgeRegressor(KERNEL, alpha, n_components, **options)
+        ridge = rk.KernelRidgeRegressor(KERNEL, alpha, n_components, **options)
     y = truth(X)
-    made.fit(X, y)
+    ridge.fit(X, y)
     between = (X[1:] + X[:-1]) / 2
     for rows in (X, between):
-        assert abs(made.predict(rows) - truth(rows)).max() < 1e-5 * abs(y).max()
-    assert made.solution_.residual < 1e-5
+        assert abs(ridge.predict(rows) - truth(rows)).max() < 1e-5 * abs(y).max()
+    assert ridge.solution_.residual < 1e-5
 
 
 @pytest.mark.filterwarnings("ignore::randkern.exceptions.IllConditionedWarning")

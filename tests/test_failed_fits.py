@@ -31,6 +31,7 @@ MODELS = {
     "svc": rk.KernelSVC(n_components=20),
     "svc, exact": rk.KernelSVC(n_components=None),
     "svc, hard": rk.KernelSVC(C=math.inf, n_components=60),
+    "quantiles": rk.KernelQuantileRegressor(n_components=20),
     "svr": rk.KernelSVR(n_components=20),
     "svr, exact": rk.KernelSVR(n_components=None),
     "logistic": rk.KernelLogistic(n_components=20),
@@ -86,15 +87,15 @@ def outputs(model, X):
         model, "temperature_"
     ):
         names.append("predict_proba")
-    made = [getattr(model, name)(X) for name in names if hasattr(model, name)]
+    created = [getattr(model, name)(X) for name in names if hasattr(model, name)]
     if isinstance(model, rk.GaussianProcessRegressor):
-        made += model.predict(X, return_std=True)
-    return [each.toarray() if sp.issparse(each) else each for each in made]
+        created += model.predict(X, return_std=True)
+    return [item.toarray() if sp.issparse(item) else item for item in created]
 
 
 def assert_same(model, X, expected):
-    for found, before in zip(outputs(model, X), expected, strict=True):
-        np.testing.assert_array_equal(found, before)
+    for result, before in zip(outputs(model, X), expected, strict=True):
+        np.testing.assert_array_equal(result, before)
 
 
 def assert_not_fitted(model, X):
@@ -167,8 +168,8 @@ def test_every_estimator_is_here():
 def test_an_interrupted_fit(name):
     X, y = rows(name, 0)
     X2, y2 = rows(name, 1)
-    model, whole = made(name), made(name).fit(X2, y2)
-    n_calls = calls_of(lambda: whole.fit(X2, y2))
+    model, full = made(name), made(name).fit(X2, y2)
+    n_calls = calls_of(lambda: full.fit(X2, y2))
     assert n_calls >= 3
     for call in moments(n_calls):
         with interrupted(call), pytest.raises(KeyboardInterrupt):
@@ -179,7 +180,7 @@ def test_an_interrupted_fit(name):
         with interrupted(call), pytest.raises(KeyboardInterrupt):
             model.fit(X2, y2)
         assert_same(model, X, expected)
-    assert_same(model.fit(X2, y2), X2, outputs(whole, X2))
+    assert_same(model.fit(X2, y2), X2, outputs(full, X2))
 
 
 BAD_WEIGHTS = {"negative": -1.0, "nan": math.nan, "zero": 0.0}
@@ -272,8 +273,8 @@ def test_an_interrupted_batch(case, solve, monkeypatch, rng):
     def begun():
         return clone(case).partial_fit(X[:20], y[:20], **named)
 
-    whole = begun()
-    n_calls = calls_of(lambda: whole.partial_fit(X[20:], y[20:], solve=solve))
+    full = begun()
+    n_calls = calls_of(lambda: full.partial_fit(X[20:], y[20:], solve=solve))
     model = begun()
     expected = outputs(model, X)
     for call in moments(n_calls, 20):
@@ -282,7 +283,7 @@ def test_an_interrupted_batch(case, solve, monkeypatch, rng):
         assert_same(model, X, expected)
         assert_same(model.solve(), X, expected)
     model.partial_fit(X[20:], y[20:], solve=solve).solve()
-    assert_same(model, X, outputs(whole.solve(), X))
+    assert_same(model, X, outputs(full.solve(), X))
 
 
 def test_a_first_batch_that_fails(rng):

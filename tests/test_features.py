@@ -127,8 +127,8 @@ def test_projections_by_name(projection, fourier):
             continue
         fitted = features(case.kernel, D, projection=projection, fourier=fourier)
         Z = fitted.fit_transform(POINTS)
-        made = type(fitted.plan_.groups[0].factors[0].projection).__name__
-        assert made == CLASSES.get(projection, made)
+        created = type(fitted.plan_.groups[0].factors[0].projection).__name__
+        assert created == CLASSES.get(projection, created)
         error = np.abs((Z @ Z.T)[FIRST, SECOND] - exact(case))
         spread = np.sqrt(variance(case, D, fourier))
         assert np.all(error <= bound * spread + bias * size(case) + 1e-9)

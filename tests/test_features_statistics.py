@@ -79,9 +79,9 @@ def independent_terms(features, output):
     products = features[FIRST] * features[SECOND]
     if output != "pair":
         return products
-    whole = products.shape[1] // 2 * 2
-    sums = products[:, :whole].reshape(len(FIRST), -1, 2).sum(axis=2)
-    return np.concatenate([sums, products[:, whole:]], axis=1)
+    full = products.shape[1] // 2 * 2
+    sums = products[:, :full].reshape(len(FIRST), -1, 2).sum(axis=2)
+    return np.concatenate([sums, products[:, full:]], axis=1)
 
 
 def wide_moments(plan, n_seeds):

@@ -101,7 +101,7 @@ def test_columns_by_name_and_number():
         )
     with pytest.raises(ValueError, match="no column names"):
         features(rk.Gaussian(columns=["a"])).fit(X)
-    with pytest.raises(ValueError, match="no column 'z' among"):
+    with pytest.raises(ValueError, match="reads the column 'z'"):
         features(rk.Gaussian(columns=["z"])).fit(table)
 
 

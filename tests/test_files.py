@@ -13,7 +13,7 @@ import pytest
 import randkern as rk
 from randkern._files import atomic_write, check_writable, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
-from randkern.plots import plot_compare, save_figure
+from randkern.plots.records import plot_compare, save_figure
 from randkern.solvers import PCG, SGD, Checkpoint, iteration
 from randkern.study.records import write_results
 
@@ -55,8 +55,8 @@ def make_pipe(path):
 
 
 def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.path.relpath(path))
+    with socket.socket(socket.AF_UNIX) as created:
+        created.bind(os.path.relpath(path))
 
 
 PLACES = {"a named pipe": make_pipe, "a socket": make_socket, "a folder": os.mkdir}
@@ -282,13 +282,13 @@ def test_files_of_killed_processes_are_removed_by_the_next(tmp_path):
         first.write(b"first")
         second.write(b"second")  # neither takes the other's for abandoned
     assert path.read_bytes() == b"first"
-    assert {each.name for each in tmp_path.iterdir()} == {"results.json", "other.json"}
+    assert {item.name for item in tmp_path.iterdir()} == {"results.json", "other.json"}
 
 
 def test_descriptions_go_when_what_they_describe_is_replaced(tmp_path):
     path, report = tmp_path / "model", tmp_path / "report"
-    for each in (path, report):
-        each.write_bytes(b"old")
+    for item in (path, report):
+        item.write_bytes(b"old")
     with pytest.raises(ZeroDivisionError), atomic_write(path, [report]):
         raise ZeroDivisionError
     assert path.read_bytes() == report.read_bytes() == b"old"

@@ -280,8 +280,8 @@ def test_files_keep_the_likelihood(data, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "options", "message"),
     [
-        ("poisson", lambda y: y - 5, {}, "takes counts"),
-        ("poisson", lambda y: 0 * y, {}, "takes counts"),
+        ("poisson", lambda y: y - 5, {}, "expects counts"),
+        ("poisson", lambda y: 0 * y, {}, "expects counts"),
         ("poisson", lambda y: y, {"normalize_y": True}, "got normalize_y=True"),
         ("student-t", lambda y: np.column_stack([y, y]), {}, "MultiOutputRegressor"),
         ("student-t", lambda y: y, {"weights": "precision"}, "weights='counts'"),

@@ -12,6 +12,7 @@ import randkern as rk
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import Evidence, Spectrum
+from randkern.models._gp_learning import evident_columns, starting_points
 
 
 @pytest.mark.parametrize(("n", "D", "noise"), [(2000, 60, 0.1), (3000, 100, 0.1)])
@@ -31,6 +32,37 @@ def test_no_end_is_below_long_lengthscales_or_a_constant(n, D, noise):
         for share in (0.6, 0.75, 0.85):
             theta = np.log([scale, 2 * 30**0.5, share])
             assert value > model.log_marginal_likelihood(theta)
+
+
+def test_columns_that_matter_only_together_are_evident(rng):
+    X = rng.normal(size=(2000, 40))
+    y = X[:, 3] * np.sin(1.5 * X[:, 7]) + 0.5 * rng.normal(size=2000)
+    rows = ArrayRows(X, y[:, None])
+    evident = evident_columns(rows)
+    assert set(np.flatnonzero(evident)) == {3, 7}
+    assert not evident_columns(ArrayRows(X, rng.normal(size=(2000, 1)))).any()
+    # The last start has long lengthscales for all others.
+    names = ["scale", *(f"kernel__lengthscale[{j}]" for j in range(40)), "noise"]
+    *_, last = starting_points(names, np.zeros(42), 1.0, np.eye(42)[0], rows=rows)
+    np.testing.assert_allclose(np.exp(last[1:-1]), np.where(evident, 0.25, 4.0))
+
+
+def test_the_best_scale_and_noise_have_the_value_of_their_evidence(rng):
+    # Sums in single precision would hide how small the best noise is.
+    X = rng.normal(size=(600, 2))
+    kernel = 1.0 * rk.Gaussian(1.0)
+    features = rk.RandomFeatures(kernel, 40, random_state=0).fit(X)
+    y = features.transform(X) @ rng.normal(size=(40, 1))
+    rows = ArrayRows(X, y + 1e-5 * rng.normal(size=(600, 1)))
+    evidence = Evidence(rows, Hyperparameters(kernel), features.plan_)
+    evidence.precise = False
+    low, high = np.full(3, -30.0), np.full(3, 5.0)
+    theta, value = evidence.rescaled(np.eye(3)[0], low, high, np.zeros(3))
+    assert theta[2] == pytest.approx(np.log(1e-10), abs=0.3)
+    assert value == pytest.approx(evidence(theta)[0], abs=0.1)
+    for step in 0.1 * np.eye(3)[[0, 2]]:
+        for other in (theta + step, theta - step):
+            assert evidence(other)[0] < value + 1e-6
 
 
 def test_a_negligible_process_warns(rng):

@@ -447,13 +447,13 @@ def test_every_kernel_is_here_with_every_projection_that_it_takes():
         for item in public
         if isinstance(item, type) and issubclass(item, rk.Kernel)
     } - {rk.Kernel}
-    found = {kernel: set() for kernel in kernels}
+    result = {kernel: set() for kernel in kernels}
     for kernel, _, _, options in FEATURES.values():
         parts = [kernel, *kernel.get_params(deep=True).values()]
         for part in parts:
             if isinstance(part, rk.Kernel):
-                found[type(part)].add(options.get("projection", "auto"))
-    for kernel, projections in found.items():
+                result[type(part)].add(options.get("projection", "auto"))
+    for kernel, projections in result.items():
         independent = kernel in (rk.Laplacian, rk.Cauchy, rk.Polynomial)
         assert projections == set(INDEPENDENT if independent else PROJECTIONS), kernel
 

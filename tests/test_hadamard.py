@@ -309,14 +309,14 @@ def test_same_bits_for_any_number_of_threads(features, n, rng, two_threads):
 def test_same_bits_however_rows_are_cut(d, cuts, rows, dtype, features):
     rng = np.random.default_rng(d)
     X, norms = rng.standard_normal((40, d)), rng.uniform(1, 40, 700)
-    whole = features(X, norms, 0, 700, dtype=dtype)
+    full = features(X, norms, 0, 700, dtype=dtype)
     (a, b), (start, stop) = sorted(cuts), sorted(rows)
-    each = 2 if features is pairs else 1
+    item = 2 if features is pairs else 1
     part = features(X[a:b], norms[start:stop], start, stop, dtype=dtype)
-    assert np.array_equal(part, whole[a:b, each * start : each * stop])
+    assert np.array_equal(part, full[a:b, item * start : item * stop])
     order = rng.permutation(40)
     shuffled = features(X[order], norms, 0, 700, dtype=dtype)
-    assert np.array_equal(shuffled, whole[order])
+    assert np.array_equal(shuffled, full[order])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -222,8 +222,8 @@ def test_the_best_weights_are_returned(rng):
     model = rk.KernelRidgeRegressor(
         KERNEL, 1e-9, 300, solver=solver, random_state=0
     ).fit(X, y)
-    found = [np.array_equal(value[:, 0], model.coef_) for value in seen]
-    assert found.index(True) == len(seen) - 6
+    result = [np.array_equal(value[:, 0], model.coef_) for value in seen]
+    assert result.index(True) == len(seen) - 6
 
 
 def test_labels_are_validated_by_their_errors(rng):

@@ -41,8 +41,8 @@ def test_logistic_against_scikit_learn(features, n_classes, weighted):
     if features != "exact":
         Z = rk.plan.evaluate(model.plan_, X)
     expected = LogisticRegression(C=2.0, **LIMIT).fit(Z, y, weight)
-    found = expected.predict_proba(Z)
-    np.testing.assert_allclose(model.predict_proba(X), found, atol=1e-5)
+    result = expected.predict_proba(Z)
+    np.testing.assert_allclose(model.predict_proba(X), result, atol=1e-5)
     binary = n_classes == 2
     intercept = expected.intercept_[0] if binary else expected.intercept_
     np.testing.assert_allclose(model.intercept_, intercept, atol=1e-5)

@@ -252,7 +252,7 @@ def test_records_are_chosen_by_values_and_by_functions_of_them():
 
 
 def test_tables_of_each_value_are_together():
-    listed = [Listing(f"{{kernel}} {i}", "e", "{e}", each="kernel") for i in (1, 2)]
+    listed = [Listing(f"{{kernel}} {i}", "e", "{e}", per="kernel") for i in (1, 2)]
     tables = render({"records": RECORDS}, [*listed, Listing("all", "e", "{e}")])
     assert [t.title for t in tables] == ["b 1", "b 2", "a 1", "a 2", "all"]
 

@@ -203,9 +203,9 @@ def test_dask_collections():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="landmarks"):
         nystrom(landmarks="best").fit(X)
-    with pytest.raises(ValueError, match=r"^landmarks, read as rows .* 2 features"):
+    with pytest.raises(ValueError, match=r"landmarks are .* 2 features"):
         nystrom(landmarks=X[:3, :2]).fit(X)
-    with pytest.raises(ValueError, match=r"^landmarks, read as rows .* contains NaN"):
+    with pytest.raises(ValueError, match=r"landmarks are .* contains NaN"):
         nystrom(landmarks=np.nan * X[:3]).fit(X)
     with pytest.raises(ValueError, match="n_components"):
         nystrom(n_components=0).fit(X)

@@ -238,8 +238,8 @@ def test_columns_on_wild_scales_are_named(rng, rule, frame):
     names = ["a", "b", "c", "d"] if frame else ["0", "1", "2", "3"]
     rows = pd.DataFrame(X, columns=names) if frame else X
     message = (
-        f"sees columns '{names[1]}', '{names[3]}', but not columns "
-        f"'{names[2]}', '{names[0]}'. Scale them first.*StandardScaler"
+        f"depends on columns '{names[1]}', '{names[3]}', but hardly on columns "
+        f"'{names[2]}', '{names[0]}'. Scale the columns first.*StandardScaler"
     )
     with pytest.warns(ColumnScaleWarning, match=message):
         rk.Gaussian(rule).resolve(rows)
@@ -249,7 +249,7 @@ def test_columns_on_wild_scales_are_named(rng, rule, frame):
         rk.Gaussian(rule, columns=[0, 2]).resolve(rows)
         rk.Gaussian(X.std(axis=0)).resolve(rows)
         rk.Gaussian(rule).resolve(rows / X.std(axis=0))
-    with pytest.warns(ColumnScaleWarning, match=f"but not column '{names[0]}'"):
+    with pytest.warns(ColumnScaleWarning, match=f"but hardly on column '{names[0]}'"):
         rk.Laplacian(rule, columns=names[:2] if frame else [0, 1]).resolve(rows)
 
 

@@ -89,7 +89,7 @@ def test_exact_kernel_has_no_gradient_left(data):
     np.testing.assert_allclose(KERNEL(X) @ slopes, values, atol=1e-5)
 
 
-def test_features_that_are_not_kept(data):
+def test_features_that_are_not_cached(data):
     X, y, new = data
     whole = model_of(5.0).fit(X, y).predict_proba(new)
     small = model_of(5.0, memory_limit="150kB").fit(X, y).predict_proba(new)

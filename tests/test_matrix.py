@@ -133,9 +133,9 @@ def _cases() -> Iterator[Case]:
         features = options_of(cls, "features") or [None]
         if None in options_of(cls, "n_components"):
             features = [*features, "exact"]
-        for each in features:
+        for item in features:
             for solver in options_of(cls, "solver") or [None]:
-                yield Case(name, each, solver)
+                yield Case(name, item, solver)
 
 
 CASES = {str(case): case for case in _cases()}

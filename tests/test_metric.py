@@ -307,8 +307,8 @@ def test_a_pass_sees_blocks_only():
     rows = rng.normal(size=(600, 3))
     y = np.sin(2 * rows[:, 0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("randkern.metric.search._MOST_SEARCHED", 100)
-        patch.setattr("randkern.metric.search._MOST_DIFFERENTIATED", 120)
+        patch.setattr("randkern.metric.search._MAX_SEARCHED", 100)
+        patch.setattr("randkern.metric.search._MAX_DIFFERENTIATED", 120)
         patch.setattr(StandardisedMap, "__call__", watched)
         learner(n_components=30, n_iterations=1, metric="diagonal").fit(cut(rows, y))
     assert max(seen) == 150
@@ -328,7 +328,7 @@ def test_tensors():
 
 def test_streams_of_labels_and_numbers_are_refused():
     blocks = [(X[:120], Y[:120]), (X[120:], np.where(Y[120:] > 0, "a", "b"))]
-    with pytest.raises(ValueError, match="make all blocks alike"):
+    with pytest.raises(ValueError, match="use the same"):
         learner().fit(rk.RowBlocks(blocks))
     with pytest.raises(ValueError, match="needs all rows in memory"):
         learner(n_components=None).fit(rk.RowBlocks([(X, Y)]))

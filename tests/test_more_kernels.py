@@ -277,9 +277,9 @@ def test_derivatives_of_other_columns_raise():
     for group in plan.groups:
         Z = evaluate(plan, X)[:, group.start : group.stop]
         slopes = DrawSlopes(group, X, Z, np.ones_like(Z))
-        with pytest.raises(ValueError, match="no derivative is known"):
+        with pytest.raises(ValueError, match="derivatives of .* are not implemented"):
             _ = slopes.phase
-        with pytest.raises(ValueError, match="no derivative is known"):
+        with pytest.raises(ValueError, match="derivatives of .* are not implemented"):
             _ = slopes.amplitude
 
 
@@ -328,8 +328,8 @@ def test_process_learns_a_period():
         (rk.SpectralMixture(1.0, [[0.0] * 3], [[0.1] * 3]), "weights must be"),
         (rk.Periodic(0.0), "period must be a positive finite number"),
         (rk.Periodic(lengthscale="scale"), "lengthscale must be a positive finite"),
-        (rk.Spectral(3), "sampler must be a function, got 3"),
-        (rk.Spectral(uniform, 3), "value must be a function, got 3"),
+        (rk.Spectral(3), "sampler must be callable, got 3"),
+        (rk.Spectral(uniform, 3), "value must be callable or None, got 3"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

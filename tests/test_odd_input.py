@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "level": (
         lambda: optics.SimulatedOPU(10, level=2.0),
-        (ValueError, "level must be at most 1", "got 2.0"),
+        (ValueError, "must be at most 1, got 2.0"),
     ),
     "outputs": (
         lambda: optics.SimulatedOPU(2**63),
@@ -91,11 +91,11 @@ REFUSED = {
     ),
     "frame to count from": (
         lambda: optics.SimulatedOPU(10).reset(-1),
-        (ValueError, "frame must not be negative, nor a fraction, got -1"),
+        (ValueError, "frame must be a non-negative integer, nor a fraction, got -1"),
     ),
     "frame of a row": (
         lambda: optics.SimulatedOPU(10).transform(BITS, frame=0.5),
-        (ValueError, "frame must not be negative, nor a fraction, got 0.5"),
+        (ValueError, "frame must be a non-negative integer, nor a fraction, got 0.5"),
     ),
     "no blocks": (lambda: rk.RowBlocks([]), (ValueError, "blocks is an empty list")),
     "negative rows": (
@@ -136,7 +136,7 @@ REFUSED = {
     ),
     "no lengthscale": (
         lambda: _ridge(kernel=rk.Gaussian(None)).fit(X, Y),
-        (ValueError, "has no lengthscale; give a number", "'scale'"),
+        (ValueError, "must be a positive number", "'scale'"),
     ),
     "nu": (
         lambda: rk.Matern(nu=1e300)(X),
@@ -156,23 +156,23 @@ REFUSED = {
     ),
     "no splits": (
         lambda: _search(cv=[]).fit(X, Y),
-        (ValueError, "cv must give pairs", "one pair at least", "[]"),
+        (ValueError, "cv must yield at least one pair", "[]"),
     ),
     "no pairs": (
         lambda: _search(cv=[1, 2]).fit(X, Y),
-        (ValueError, "cv must give pairs", "[1, 2]"),
+        (ValueError, "cv must yield at least one pair", "[1, 2]"),
     ),
     "pairs of numbers": (
         lambda: _search(cv=[(1, 2)]).fit(X, Y),
-        (ValueError, "cv must give pairs", "[(1, 2)]"),
+        (ValueError, "cv must yield at least one pair", "[(1, 2)]"),
     ),
     "rows beyond": (
         lambda: _search(cv=[(np.arange(5), np.array([99]))]).fit(X, Y),
-        (ValueError, "cv must give pairs", "from 0 to 29"),
+        (ValueError, "cv must yield at least one pair", "between 0 and 29"),
     ),
     "splits as an array": (
         lambda: _search(cv=np.array([0.1, 1.0])).fit(X, Y),
-        (ValueError, "cv must be a list of splits"),
+        (ValueError, "cv must be None", "tolist"),
     ),
     "scoring of classes": (
         lambda: _search(scoring="roc_auc").fit(X, Y),
@@ -233,7 +233,7 @@ REFUSED = {
     ),
     "blocks to features": (
         lambda: rk.RandomFeatures().fit(rk.RowBlocks.from_arrays(X)),
-        (TypeError, "RowBlocks are no array", "X of one of their blocks"),
+        (TypeError, "RowBlocks cannot be converted to an array", "X of one block"),
     ),
     "lazy": (
         lambda: _ridge().fit(pl.DataFrame(X).lazy(), Y),
@@ -310,7 +310,7 @@ REFUSED = {
     ),
     "targets that are dates": (
         lambda: _ridge().fit(X, Y.astype("datetime64[s]")),
-        (ValueError, "y holds datetime64[s] values"),
+        (ValueError, "datetime64[s] values"),
     ),
     "huge targets": (
         lambda: _process().fit(X, 1e200 * Y),
@@ -349,7 +349,7 @@ def test_what_cannot_be_read_is_refused_by_name(case):
 
 def test_a_device_that_is_not_there_is_refused_at_once():
     pytest.importorskip("torch")
-    with pytest.raises(ValueError, match="'cuda:99' cannot be used.*there are"):
+    with pytest.raises(ValueError, match="'cuda:99' cannot be used.*expected one of"):
         rk.DeviceBlocks(X, device="cuda:99")
 
 
@@ -409,7 +409,7 @@ def test_integers_beyond_int64_may_come_in_a_list():
     y = [1, 2**64 - 1] * 15
     model = rk.KernelRidgeClassifier(n_components=8, random_state=0).fit(X, y)
     assert model.classes_.tolist() == [1, 2**64 - 1]
-    with pytest.raises(ValueError, match="do not fit one type of integers"):
+    with pytest.raises(ValueError, match="do not fit into a single integer type"):
         rk.KernelRidgeClassifier(n_components=8).fit(X, [-1, 2**64 - 1] * 15)
 
 
@@ -424,7 +424,7 @@ def test_labels_of_blocks_with_and_without_a_sign_stay_apart():
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
     negative = (X[15:], np.resize([-1, 5], 15))
     beyond = (X[:15], np.resize(np.array([2**64 - 1, 5], dtype=np.uint64), 15))
-    with pytest.raises(ValueError, match="do not fit one type of integers"):
+    with pytest.raises(ValueError, match="do not fit into a single integer type"):
         model.fit(rk.RowBlocks([beyond, negative]))
     minus_one = np.full(15, 2**64 - 1, dtype=np.uint64)
     model = clone(model).partial_fit(*parts[1], classes=[-1, *HUGE])

@@ -33,7 +33,7 @@ def run(made, X):
     if not isinstance(X, pd.DataFrame):
         return session.run(None, {inputs[0].name: X})
     return session.run(
-        None, {each.name: fed(X[each.name], each.type) for each in inputs}
+        None, {item.name: fed(X[item.name], item.type) for item in inputs}
     )
 
 
@@ -95,10 +95,10 @@ REGRESSORS = {
 def test_regressors(name, dtype, diabetes, tmp_path):
     X, y = diabetes
     model = clone(REGRESSORS[name]).fit(X, 7.0 + 3.0 * y)
-    made = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
-    assert (tmp_path / "model.onnx").read_bytes() == made.SerializeToString()
+    created = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
+    assert (tmp_path / "model.onnx").read_bytes() == created.SerializeToString()
     X = X.astype(dtype)
-    assert_equal(run(made, X)[0], model.predict(X), dtype)
+    assert_equal(run(created, X)[0], model.predict(X), dtype)
 
 
 def test_two_targets(diabetes, tmp_path):
@@ -106,9 +106,9 @@ def test_two_targets(diabetes, tmp_path):
     for D in (30, None):
         model = rk.KernelRidgeRegressor(n_components=D, random_state=0)
         model.fit(X, np.stack([y, y**2], axis=1))
-        found = run(rk.export_onnx(model, tmp_path / "model.onnx"), X)[0]
-        assert found.shape == (200, 2)
-        assert_equal(found, model.predict(X))
+        result = run(rk.export_onnx(model, tmp_path / "model.onnx"), X)[0]
+        assert result.shape == (200, 2)
+        assert_equal(result, model.predict(X))
 
 
 CLASSIFIERS = {
@@ -132,9 +132,9 @@ def test_classifiers(name, labels, dtype, digits, tmp_path):
         labels, y > 4
     )
     model = clone(CLASSIFIERS[name]).fit(X, y)
-    made = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
+    created = rk.export_onnx(model, tmp_path / "model.onnx", dtype=dtype)
     X = X.astype(dtype)
-    label, values = run(made, X)
+    label, values = run(created, X)
     expected = getattr(model, "predict_proba", model.decision_function)(X)
     if expected.ndim == 1:
         expected = np.stack([-expected, expected], axis=1)
@@ -160,9 +160,9 @@ def test_processes_of_classes(name, n_classes, digits, tmp_path):
         model = rk.GaussianProcessClassifier(
             scale * rk.Gaussian(3.0), optimizer=None, random_state=0, **PROCESSES[name]
         ).fit(X[:150], y[:150] % n_classes)
-        made = rk.export_onnx(model, tmp_path / "model.onnx")
+        created = rk.export_onnx(model, tmp_path / "model.onnx")
         new = np.concatenate([X[150:], 3 * X[150:]])
-        label, values = run(made, new)
+        label, values = run(created, new)
         expected = model.predict_proba(new)
         assert np.abs(values - expected).max() < 1e-8
         assert (label == model.predict(new)).mean() > 0.99  # but for ties
@@ -173,8 +173,8 @@ def test_raw_scores_are_decisions(digits):
     model = rk.KernelLogistic(n_components=50, random_state=0).fit(X, y)
     randkern.onnx.register()
     options = {id(model): {"zipmap": False, "raw_scores": True}}
-    made = skl2onnx.to_onnx(model, X[:1], options=options)
-    assert_equal(run(made, X)[1], model.decision_function(X))
+    created = skl2onnx.to_onnx(model, X[:1], options=options)
+    assert_equal(run(created, X)[1], model.decision_function(X))
 
 
 # A function of the user.
@@ -185,8 +185,8 @@ WITHOUT_VALUES = ("spectral",)
 def test_features_of_every_kernel(name, tmp_path):
     D = 4 if name.startswith("linear") and "*" not in name else 33
     features = rk.RandomFeatures(KERNELS[name].kernel, D, random_state=0).fit(POINTS)
-    made = rk.export_onnx(features, tmp_path / "model.onnx")
-    assert_equal(run(made, POINTS)[0], features.transform(POINTS))
+    created = rk.export_onnx(features, tmp_path / "model.onnx")
+    assert_equal(run(created, POINTS)[0], features.transform(POINTS))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -200,10 +200,10 @@ def test_exact_values_of_every_kernel(name, tmp_path):
             rk.export_onnx(model, path)
         assert not path.exists()
         return
-    made = rk.export_onnx(model, path)
-    assert_constants_are_read(made)
+    created = rk.export_onnx(model, path)
+    assert_constants_are_read(created)
     others = POINTS[::-1] + np.array([0.1, 0.2, 0.0, 0.0])
-    assert_equal(run(made, others)[0], model.predict(others))
+    assert_equal(run(created, others)[0], model.predict(others))
 
 
 # Every base space once, and every activation.
@@ -225,13 +225,13 @@ def test_skeletons(base, activation, shape, tmp_path):
         new[::2] += BASES[base].n * (new[::2] == 0)  # n is 0, too
     skeleton = shapes(ACTIVATIONS[activation], BASES[base])[shape]
     kernel = rk.Compositional(skeleton)
-    for each in (kernel, rk.Compositional(skeleton) * rk.Gaussian(2.0)):
-        features = rk.RandomFeatures(each, 41, random_state=0).fit(X)
-        made = rk.export_onnx(features, tmp_path / "model.onnx")
-        assert_equal(run(made, new)[0], features.transform(new))
+    for item in (kernel, rk.Compositional(skeleton) * rk.Gaussian(2.0)):
+        features = rk.RandomFeatures(item, 41, random_state=0).fit(X)
+        created = rk.export_onnx(features, tmp_path / "model.onnx")
+        assert_equal(run(created, new)[0], features.transform(new))
     model = rk.KernelRidgeRegressor(kernel, 0.1, n_components=None).fit(X, y)
-    made = rk.export_onnx(model, tmp_path / "model.onnx")
-    assert_equal(run(made, new)[0], model.predict(new))
+    created = rk.export_onnx(model, tmp_path / "model.onnx")
+    assert_equal(run(created, new)[0], model.predict(new))
 
 
 @pytest.mark.parametrize("kernel", [rk.Matern(1.5), rk.Optical(3, 0.5)], ids=str)
@@ -247,18 +247,18 @@ def test_projections(projection, kernel, tmp_path):
         centered=isinstance(kernel, rk.Optical),
         random_state=1,
     ).fit(X)
-    made = rk.export_onnx(features, tmp_path / "model.onnx")
-    assert_equal(run(made, X)[0], features.transform(X))
+    created = rk.export_onnx(features, tmp_path / "model.onnx")
+    assert_equal(run(created, X)[0], features.transform(X))
     if projection == "structured":
         # Signs and norms, not the 301 x 70 entries of a matrix.
-        assert len(made.SerializeToString()) < 8 * 301 * 70 / 2
+        assert len(created.SerializeToString()) < 8 * 301 * 70 / 2
 
 
 def test_rows_that_are_sparse(diabetes, tmp_path):
     X, y = diabetes
     model = rk.KernelRidgeRegressor(n_components=None).fit(sp.csr_array(X), y)
-    made = rk.export_onnx(model, tmp_path / "model.onnx")
-    assert_equal(run(made, X)[0], model.predict(X))
+    created = rk.export_onnx(model, tmp_path / "model.onnx")
+    assert_equal(run(created, X)[0], model.predict(X))
 
 
 def test_pipelines_of_skl2onnx(diabetes):
@@ -273,10 +273,10 @@ def test_pipelines_of_skl2onnx(diabetes):
         rk.KernelRidgeRegressor(n_components=40, random_state=0),
     ).fit(table, y)
     randkern.onnx.register()
-    made = skl2onnx.to_onnx(pipeline, table[:1])
+    created = skl2onnx.to_onnx(pipeline, table[:1])
     # One-hot columns are in single precision there.
     assert_equal(
-        run(made, table)[0].astype("float32"), pipeline.predict(table), "float32"
+        run(created, table)[0].astype("float32"), pipeline.predict(table), "float32"
     )
 
 
@@ -284,8 +284,8 @@ def test_learned_metric(diabetes, tmp_path):
     X, y = diabetes
     metric = rk.MetricLearner(n_components=50, n_iterations=1, random_state=0)
     metric.fit(X, y)
-    found = run(rk.export_onnx(metric, tmp_path / "model.onnx"), X)[0]
-    assert_equal(found, metric.transform(X))
+    result = run(rk.export_onnx(metric, tmp_path / "model.onnx"), X)[0]
+    assert_equal(result, metric.transform(X))
 
 
 @pytest.fixture(scope="module")
@@ -318,10 +318,10 @@ def test_encoder_of_tables(numbers, table, tmp_path):
     new.loc[3, "city"] = new.loc[4, "many"] = "never seen"
     new.loc[[5, 6, 7], "skewed"] = [1e6, -1.0, new["skewed"].min()]
     new.loc[8, "skewed"] = new["skewed"].median() + 0.05  # between two quantiles
-    made = rk.export_onnx(encoder, tmp_path / "model.onnx", table)
-    assert_constants_are_read(made)
-    found, expected = run(made, new)[0], encoder.transform(new)
-    assert np.abs(found - expected).max() < 1e-8
+    created = rk.export_onnx(encoder, tmp_path / "model.onnx", table)
+    assert_constants_are_read(created)
+    result, expected = run(created, new)[0], encoder.transform(new)
+    assert np.abs(result - expected).max() < 1e-8
 
 
 @EVERY_DTYPE
@@ -335,10 +335,10 @@ def test_models_of_tables(given, dtype, table, tmp_path):
             for member in model.model_.members:
                 width = len(member.encoder.columns_)
                 member.turn = np.eye(width) + 0.1 * np.eye(width, k=1)
-        made = rk.export_onnx(
+        created = rk.export_onnx(
             model, tmp_path / "model.onnx", table if given else None, dtype=dtype
         )
-        *label, values = run(made, table)
+        *label, values = run(created, table)
         probable = getattr(model, "predict_proba", model.predict)
         assert_equal(values, probable(table), "float64" if given else dtype)
         if label:
@@ -370,8 +370,8 @@ def test_many_rows_of_columns_on_many_scales(tmp_path):
             random_state=0,
         ).fit(encoder.transform(table), y)
         model.model_.members = [Member(1.0, encoder, fit)]
-        found = run(rk.export_onnx(model, tmp_path / "model.onnx", table), table)[1]
-        assert np.abs(found - model.predict_proba(table)).max() < 1e-6
+        result = run(rk.export_onnx(model, tmp_path / "model.onnx", table), table)[1]
+        assert np.abs(result - model.predict_proba(table)).max() < 1e-6
 
 
 def test_inputs_have_the_names_of_columns(tmp_path):
@@ -379,9 +379,9 @@ def test_inputs_have_the_names_of_columns(tmp_path):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 5)), columns=names)
     model = rk.KernelRidgeRegressor(n_components=20, random_state=0)
     model = make_pipeline(rk.TabularEncoder(), model).fit(X, X["a b"] - X["a_b"])
-    made = rk.export_onnx(model, tmp_path / "model.onnx", X)
-    assert [each.name for each in made.graph.input] == names
-    assert_equal(run(made, X)[0], model.predict(X))
+    created = rk.export_onnx(model, tmp_path / "model.onnx", X)
+    assert [item.name for item in created.graph.input] == names
+    assert_equal(run(created, X)[0], model.predict(X))
 
 
 def test_what_has_no_operators_says_so(table, tmp_path):

@@ -52,7 +52,7 @@ def test_a_pipeline_has_deviations(tmp_path):
     mean, std = pipeline.predict(X, return_std=True)
     np.testing.assert_allclose(values[:, 0], mean, rtol=1e-6)
     np.testing.assert_allclose(deviations[:, 0], std, rtol=1e-6)
-    with pytest.raises(ValueError, match="return_std is for GaussianProcessRegressor"):
+    with pytest.raises(ValueError, match="needs a GaussianProcessRegressor"):
         ridge = rk.KernelRidgeRegressor(n_components=10).fit(X, y)
         rk.export_onnx(ridge, path, return_std=True)
 

@@ -366,7 +366,7 @@ def test_before_the_first_row():
     for use in (device.matrix, lambda: device.gain, lambda: device.layout):
         with pytest.raises(ValueError, match=r"call calibrate\(X\)"):
             use()
-    with pytest.raises(ValueError, match="frame must not be negative"):
+    with pytest.raises(ValueError, match="frame must be a non-negative integer"):
         device.transform([[1]], frame=-1)
 
 
@@ -389,7 +389,7 @@ def test_mirrors(n_bits):
 
 
 def test_mirrors_refuse_other_rows():
-    with pytest.raises(ValueError, match="for 4 bits, got 3"):
+    with pytest.raises(ValueError, match="expects 4 bits, got 3"):
         MirrorLayout(4).frame([0, 1, 0])
     with pytest.raises(ValueError, match="n_bits must be positive"):
         MirrorLayout(0)

@@ -61,10 +61,10 @@ def split(entries, threshold):
 def test_otsu_splits_into_the_tightest_groups(rng, convert):
     X = np.where(rng.random((80, 6)) < 0.7, 0, rng.normal(9, 1, (80, 6)).clip(0))
     X += (X > 0) * rng.integers(0, 12, X.shape)
-    found = ThresholdBinarizer().fit(convert(X)).threshold_
+    result = ThresholdBinarizer().fit(convert(X)).threshold_
     best = min(split(X.ravel(), t) for t in X.ravel())
     # A histogram of 256 bins.
-    assert split(X.ravel(), found) < 1.02 * best
+    assert split(X.ravel(), result) < 1.02 * best
     assert ThresholdBinarizer().fit(np.array([[0.0, 1.0]])).threshold_ == pytest.approx(
         0.5, abs=0.01
     )

@@ -240,15 +240,15 @@ def parameters_of(public):
 
 def unexplained(public):
     """What is wrong with the parameters of a class or a function."""
-    found = parameters_of(public)
-    named = {name.strip(" *") for names in found for name in names.split(",")}
+    result = parameters_of(public)
+    named = {name.strip(" *") for names in result for name in names.split(",")}
     taken = set(inspect.signature(public).parameters) - {"self"}
     yield from (f"{name}: nothing" for name in sorted(taken - named))
-    for name, (kind, text) in found.items():
+    for name, (kind, text) in result.items():
         if inspect.isclass(public) and not (text or is_dataclass(public)):
             yield f"{name}: no text"
-        if told := ELSEWHERE.search(kind) or ELSEWHERE.search(text):
-            yield f"{name}: {told[0]!r}, rather than what it is"
+        if message := ELSEWHERE.search(kind) or ELSEWHERE.search(text):
+            yield f"{name}: {message[0]!r}, rather than what it is"
         options = re.findall(r'"([\w-]+)"', kind.partition("{")[2].partition("}")[0])
         left = [option for option in options if f'"{option}"' not in text]
         if len(options) > 1 and left and name not in ("dtype", "task"):
@@ -259,9 +259,9 @@ def unexplained(public):
 def test_parameters_are_explained_where_they_stand(public):
     """And not by the page of another class; each option by its name."""
     problems = {
-        each.__qualname__: list(unexplained(each)) for each in with_methods(public)
+        item.__qualname__: list(unexplained(item)) for item in with_methods(public)
     }
-    assert not {name: found for name, found in problems.items() if found}
+    assert not {name: result for name, result in problems.items() if result}
 
 
 def explained(text, kind="str"):

@@ -165,9 +165,9 @@ def test_large_phases_of_float32_rows(kernel, projection, container, rng):
     tolerance = 32 * 2.0**-23 * np.sqrt(d)
     np.testing.assert_allclose(Z[:, ::2], np.cos(phases), rtol=0, atol=tolerance)
     np.testing.assert_allclose(Z[:, 1::2], np.sin(phases), rtol=0, atol=tolerance)
-    each = [features.transform(container(X[i : i + 1])) for i in range(40)]
-    each = np.vstack(each) * np.sqrt(n_components / 2)
-    np.testing.assert_allclose(each, Z, rtol=0, atol=tolerance)
+    item = [features.transform(container(X[i : i + 1])) for i in range(40)]
+    item = np.vstack(item) * np.sqrt(n_components / 2)
+    np.testing.assert_allclose(item, Z, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("kernel", [rk.Gaussian(9.0), rk.Optical(3, bias=1.0)])
@@ -217,14 +217,14 @@ def test_roots_draw_no_more_than_a_tile_needs():
 
     sizes = (3, 7)
     roots = Roots(Stream(5), 1000, 2, Law(), sizes=sizes)
-    whole = roots._draws(0, 1000)
+    full = roots._draws(0, 1000)
     uniforms = Stream(5).child("real").generator().random((1000, 2))
     column = (uniforms[:, 0] * 2).astype(int)
-    np.testing.assert_array_equal(whole[0], column)
+    np.testing.assert_array_equal(full[0], column)
     np.testing.assert_array_equal(
-        whole[1], 1 + (uniforms[:, 1] * np.array(sizes)[column]).astype(int)
+        full[1], 1 + (uniforms[:, 1] * np.array(sizes)[column]).astype(int)
     )
     for start, stop in ((0, 3), (1, 8), (333, 1000)):
-        np.testing.assert_array_equal(roots._draws(start, stop), whole[:, start:stop])
+        np.testing.assert_array_equal(roots._draws(start, stop), full[:, start:stop])
     many = Roots(Stream(5), 10**9, 2, Law(), sizes=sizes)
     assert many._draws(10**9 - 3, 10**9).shape == (3, 3)

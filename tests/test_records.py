@@ -52,11 +52,11 @@ def holds(row, line):
     """Whether a row of a record has all numbers of a line of the docs."""
     left = list(row)
     for text in numbers(line):
-        found = next((n for n in left if n == text), None)
-        found = found or next((n for n in left if is_rounded(text, n)), None)
-        if found is None:
+        result = next((n for n in left if n == text), None)
+        result = result or next((n for n in left if is_rounded(text, n)), None)
+        if result is None:
             return False
-        left.remove(found)
+        left.remove(result)
     return True
 
 
@@ -67,9 +67,9 @@ def rows_of(record):
     for table in experiment.tables(results):
         heading = numbers(" ".join((table.title, *table.columns, table.caption)))
         for row in table.rows:
-            found = numbers(" ".join(row)) + heading
-            beside[row[0]] = beside.get(row[0], []) + found
-            yield found
+            result = numbers(" ".join(row)) + heading
+            beside[row[0]] = beside.get(row[0], []) + result
+            yield result
     yield from beside.values()
     for note in results.get("notes") or experiment.notes(results):
         yield numbers(note)
@@ -85,9 +85,9 @@ def lines_of(block):
 @pytest.mark.parametrize(("name", "block"), QUOTED)
 def test_quoted_numbers_are_those_of_the_record(name, block):
     names = name.split(", ")
-    found = [row for each in names for row in rows_of(RECORDS[each])]
+    result = [row for item in names for row in rows_of(RECORDS[item])]
     for line in lines_of(block):
-        assert any(holds(row, line) for row in found), f"no row of {name} has {line!r}"
+        assert any(holds(row, line) for row in result), f"no row of {name} has {line!r}"
 
 
 MEASURED = [choice for choice in script("drawings").CHOICES if choice.measured]
@@ -146,7 +146,7 @@ def test_commands_are_understood(record):
     ],
 )
 def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypatch):
-    found = {}
+    result = {}
 
     def run(
         folds: int = 1,
@@ -154,13 +154,13 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypa
         folder: Path = Path(),
         data_dir: Path = Path(),
     ):
-        found.update(folds=folds, out=out, folder=folder, data_dir=data_dir)
+        result.update(folds=folds, out=out, folder=folder, data_dir=data_dir)
 
     monkeypatch.setattr(records, "command_of", lambda *given: run)
     record = Record("some", tmp_path, "bench tables --folds 2", **entry)
     record.rerun(Path("d"))
     unset = {"folder": Path(), "data_dir": Path()}
-    assert found == unset | {"folds": 2, "out": tmp_path} | expected
+    assert result == unset | {"folds": 2, "out": tmp_path} | expected
     if entry:
         with pytest.raises(ValueError, match="RANDKERN_DATA"):
             record.rerun(None)
@@ -170,14 +170,14 @@ def test_stale_records_are_named_where_they_are_quoted():
     """Those that are older than a change of a rule, and those that were never made."""
     text = (ROOT / "docs" / "reproduce.md").read_text("utf-8")
     section = text.partition("## Records that wait")[2].partition("\n## ")[0]
-    told = set(re.findall(r"`([\w-]+)`", section.partition("\n\n")[2])) & set(RECORDS)
+    listed = set(re.findall(r"`([\w-]+)`", section.partition("\n\n")[2])) & set(RECORDS)
     never = {name for name, record in RECORDS.items() if record.results is None}
     old = {
         name
         for name, record in RECORDS.items()
         if any(c["rule"] in " ".join(record.why_stale()) for c in record.changes)
     }
-    assert told == never | old
+    assert listed == never | old
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)

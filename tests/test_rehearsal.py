@@ -117,14 +117,14 @@ def test_a_stage_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_rehearsal_resumes(tmp_path, monkeypatch):
-    told = {"records": [{"step": "a", "result": "ok", "message": "", "seconds": 1.0}]}
+    result = {"records": [{"step": "a", "result": "ok", "message": "", "seconds": 1.0}]}
     asked = []
 
     def process(function, request, **limits):
         asked.append(request["data"])
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return told | {"peak_anonymous_bytes": 10**6}
+        return result | {"peak_anonymous_bytes": 10**6}
 
     monkeypatch.setattr("randkern_lab.rehearsal.experiment.in_fresh_process", process)
     options = replace(OPTIONS, work=tmp_path, only=("stream", "cluster"))

@@ -552,7 +552,7 @@ def test_help_of_an_experiment_has_its_options(monkeypatch, capsys):
     [
         (["nothing"], "unknown experiment 'nothing'; expected one of optical-ridge"),
         (["optical-ridge", "--exact-rows", "-3"], "exact_rows must be 0 or more"),
-        (["optical-ridge", "--n-components", "ten"], "positive whole numbers"),
+        (["optical-ridge", "--n-components", "ten"], "positive integers"),
         (["transfer-learning"], "give --data-dir, or --quick"),
     ],
 )

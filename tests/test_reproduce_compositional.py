@@ -62,14 +62,14 @@ SMALL = {
 @pytest.fixture(scope="module")
 def small():
     """The results of a small run of an experiment, run once."""
-    found = {}
+    result = {}
 
     def run(name):
-        if name not in found:
+        if name not in result:
             experiment = load(name)
             options = experiment.Options(quick=True, **SMALL[name])
-            found[name] = experiment.run(options)
-        return found[name]
+            result[name] = experiment.run(options)
+        return result[name]
 
     return run
 
@@ -101,9 +101,9 @@ def test_command_writes_its_results(monkeypatch, tmp_path, capsys):
     from randkern.cli import main
 
     arguments = ["--quick", "--n-components", "50,100", "--gain-seeds", "3"]
-    given = ["randkern", "reproduce", "compositional-accuracy", *arguments]
-    given += ["--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", given)
+    settings = ["randkern", "reproduce", "compositional-accuracy", *arguments]
+    settings += ["--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", settings)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
@@ -131,10 +131,10 @@ def fake_images(name, **_):
 
 def test_large_images_are_cropped_to_their_centre(monkeypatch):
     monkeypatch.setattr(images, "load_dataset", fake_images)
-    found = images.load_circle_images("cifar10", None, n_train=3, n_test=2)
-    assert found.shape == (24, 24, 3)
-    assert (len(found.X_train), len(found.X_test)) == (3, 2)
-    first = found.X_train[0].reshape(24, 24, 3)[0, 0]
+    result = images.load_circle_images("cifar10", None, n_train=3, n_test=2)
+    assert result.shape == (24, 24, 3)
+    assert (len(result.X_train), len(result.X_test)) == (3, 2)
+    first = result.X_train[0].reshape(24, 24, 3)[0, 0]
     expected = np.pi / 2 * (2 * np.array([4, 4, 0]) / 255 - 1)
     np.testing.assert_allclose(first, expected, atol=1e-6)
 
@@ -213,8 +213,8 @@ def test_functions_err_as_their_gram_matrix_does():
     a = np.random.default_rng(0).standard_normal(2)
     a /= np.sqrt(a @ K @ a)
     expected = np.sqrt(np.mean(((np.eye(2) - K) @ a) ** 2))
-    found = compositional_accuracy.gram_errors(Z, K)["function_error"]
-    assert found == pytest.approx(expected)
+    result = compositional_accuracy.gram_errors(Z, K)["function_error"]
+    assert result == pytest.approx(expected)
 
 
 def test_bounds_hold_and_grow_with_c(small):
@@ -264,8 +264,8 @@ def test_every_part_is_measured(small):
     sizes = {(r["n_train"], r["n_components"]) for r in growth if r["n_components"]}
     assert {(240, 15), (240, 60), (240, 120), (240, 240)} < sizes
     assert {r["loss"] for r in growth} == {"ridge", "svc", "logistic"}
-    whole = [r for r in records if r["n_train"] == 240 and r["n_components"] != 15]
-    assert all(0 <= r["test_error"] < 0.5 for r in whole)  # chance: 0.9
+    full = [r for r in records if r["n_train"] == 240 and r["n_components"] != 15]
+    assert all(0 <= r["test_error"] < 0.5 for r in full)  # chance: 0.9
 
 
 def test_exact_kernels_stand_beside_features_that_grow(small):
@@ -288,12 +288,12 @@ def test_exact_kernels_stand_beside_features_that_grow(small):
 @pytest.mark.parametrize("loss", compositional_structure.LOSSES)
 def test_factors_of_kernels_learn_as_the_kernels_do(loss):
     """Scores of a machine on Cholesky rows are those of the machine on the kernel."""
-    made = compositional_structure.CompositionalStructure(
+    created = compositional_structure.CompositionalStructure(
         compositional_structure.Options(quick=True)
     )
-    made.prepare()
-    images, n = made.images, 120
-    Z, Z_test, *_ = made._draw("deep", None, n, 0)
+    created.prepare()
+    images, n = created.images, 120
+    Z, Z_test, *_ = created._draw("deep", None, n, 0)
     X, y = images.X_train[:n], images.y_train[:n]
     linear = compositional_structure._model(loss, 0.1, Z).fit(Z, y)
     model, intercept = {
@@ -301,7 +301,7 @@ def test_factors_of_kernels_learn_as_the_kernels_do(loss):
         "svc": (rk.KernelSVC, {"fit_intercept": False}),
         "logistic": (rk.KernelLogistic, {"fit_intercept": False}),
     }[loss]
-    exact = model(made.kernels["deep"], 0.1, None, **intercept).fit(X, y)
+    exact = model(created.kernels["deep"], 0.1, None, **intercept).fit(X, y)
     expected = exact.decision_function(images.X_test)
     atol = 1e-2 if loss == "svc" else 1e-4
     np.testing.assert_allclose(linear.decision_function(Z_test), expected, atol=atol)
@@ -310,27 +310,27 @@ def test_factors_of_kernels_learn_as_the_kernels_do(loss):
 @pytest.mark.parametrize("loss", compositional_structure.LOSSES)
 def test_penalties_of_two_classes_are_chosen_by_both(loss):
     """Noise errs; of classes that lie apart no row is taken for another."""
-    made = compositional_structure.CompositionalStructure(
+    created = compositional_structure.CompositionalStructure(
         compositional_structure.Options(quick=True)
     )
     y = np.arange(60) % 2
-    made.images = SimpleNamespace(y_train=y)
+    created.images = SimpleNamespace(y_train=y)
     noise = np.random.default_rng(0).standard_normal((60, 4))
-    assert made._choose(loss, noise)[1] > 0.1
-    assert made._choose(loss, noise + 18 * y[:, None] - 9)[1] == 0
+    assert created._choose(loss, noise)[1] > 0.1
+    assert created._choose(loss, noise + 18 * y[:, None] - 9)[1] == 0
 
 
 def test_seconds_of_test_rows_are_of_the_prediction(small):
     """And those of a Gram matrix, made once, are counted to all that rest on it."""
-    made = compositional_structure.CompositionalStructure(
+    created = compositional_structure.CompositionalStructure(
         compositional_structure.Options(quick=True)
     )
-    made.prepare()
-    drawn = [made._draw("deep", None, n, 0) for n in (120, 240, 120)]
+    created.prepare()
+    drawn = [created._draw("deep", None, n, 0) for n in (120, 240, 120)]
     assert len({(d.fit_seconds, d.predict_seconds) for d in drawn}) == 1
     assert all(seconds > 0 for seconds in drawn[0][2:])
     assert [d.Z.shape for d in drawn] == [(n, n) for n in (120, 240, 120)]
-    records = made.measure(made._case("growth", "deep", None, 120))
+    records = created.measure(created._case("growth", "deep", None, 120))
     for record in records:
         assert record["fit_seconds"] > drawn[0].fit_seconds
         assert record["predict_seconds"] > drawn[0].predict_seconds
@@ -384,11 +384,11 @@ def test_few_rows_suffice():
 
 def test_no_matrix_of_features_is_too_large(monkeypatch):
     monkeypatch.setattr(compositional_structure, "_ENTRIES", 120 * 60)
-    made = compositional_structure.CompositionalStructure(
+    created = compositional_structure.CompositionalStructure(
         compositional_structure.Options(quick=True)
     )
-    made.prepare()
-    growth = [c for c in made.cases() if c["measure"] == "growth"]
+    created.prepare()
+    growth = [c for c in created.cases() if c["measure"] == "growth"]
     sizes = {(c["n_train"], c["n_components"]) for c in growth if c["n_components"]}
     assert {(120, 60), (240, 15)} <= sizes
     assert all(n * size <= 120 * 60 for n, size in sizes)
@@ -465,8 +465,8 @@ def test_costs_are_of_what_they_say(small):
     draws = [(r["side"], r["method"]) for r in by_measure["draw"]]
     methods = ("deep", "gaussian")
     assert draws == [(side, method) for side in (16, 24) for method in methods]
-    found = {r["method"] for r in by_measure["evaluate"]}
-    assert found == {*methods, "rahimi-recht", "structured"}
+    result = {r["method"] for r in by_measure["evaluate"]}
+    assert result == {*methods, "rahimi-recht", "structured"}
     for r in by_measure["draw"]:
         assert r["nanoseconds"] == pytest.approx(1e9 * r["seconds"] / r["n_draws"])
     for r in by_measure["evaluate"]:
@@ -526,10 +526,10 @@ def test_differences_are_paired_by_seed():
 
     both = records("gaussian", [0.1, 0.5, 0.9])
     both += records("by-type", [0.2, 0.6, 1.0])[::-1]
-    (found,) = list(compositional_tables._differences(both))
-    assert found["method"] == "by-type"
-    assert found["difference"] == pytest.approx(0.1)
-    assert found["low"] == pytest.approx(found["high"])
+    (result,) = list(compositional_tables._differences(both))
+    assert result["method"] == "by-type"
+    assert result["difference"] == pytest.approx(0.1)
+    assert result["low"] == pytest.approx(result["high"])
 
 
 def test_penalties_are_chosen_for_every_number_of_features():

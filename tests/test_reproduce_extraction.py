@@ -38,14 +38,14 @@ def test_features_are_the_outputs_of_the_layer(network, images, tmp_path):
     with torch.no_grad():
         expected = network[:2](batch).numpy().reshape(10, -1)
     path = tmp_path / "f.npy"
-    found = extract_features(network, "1", images, path, batch_size=4)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    result = extract_features(network, "1", images, path, batch_size=4)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
     assert [path.name for path in tmp_path.iterdir()] == ["f.npy"]
 
 
 def test_images_are_brought_to_the_size(network, images, tmp_path):
-    found = extract_features(network, "0", images, tmp_path / "f.npy", image_size=17)
-    assert found.shape == (10, 4 * 8 * 8)
+    result = extract_features(network, "0", images, tmp_path / "f.npy", image_size=17)
+    assert result.shape == (10, 4 * 8 * 8)
 
 
 def test_hooks_are_removed(network, images, tmp_path):
@@ -62,8 +62,8 @@ def test_what_follows_does_not_overwrite_the_output(images, tmp_path):
 
 def test_layers_count_before_images_are_too_small(images, tmp_path):
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.MaxPool2d(50))
-    found = extract_features(network, "0", images, tmp_path / "f.npy")
-    assert found.shape == (10, 4 * 7 * 7)
+    result = extract_features(network, "0", images, tmp_path / "f.npy")
+    assert result.shape == (10, 4 * 7 * 7)
 
 
 def test_of_several_calls_the_first_counts(images, tmp_path):
@@ -75,8 +75,8 @@ def test_of_several_calls_the_first_counts(images, tmp_path):
         def forward(self, x):
             return self.pool(self.pool(x))
 
-    found = extract_features(Twice(), "pool", images, tmp_path / "f.npy", batch_size=4)
-    assert found.shape == (10, 3 * 3 * 3)
+    result = extract_features(Twice(), "pool", images, tmp_path / "f.npy", batch_size=4)
+    assert result.shape == (10, 3 * 3 * 3)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_layers_of_the_table_have_its_dimensions(paper, tmp_path):
     )
     module = load_network(paper.network, pretrained=False)
     images = np.zeros((1, 32, 32, 3), dtype=np.float32)
-    found = extract_features(
+    result = extract_features(
         *(module, paper.module, images, tmp_path / "f.npy"), image_size=paper.image_size
     )
-    assert found.shape == (1, dimension)
+    assert result.shape == (1, dimension)

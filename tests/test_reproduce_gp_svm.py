@@ -161,8 +161,8 @@ def test_legends_name_the_curves(machines, processes):
 def test_machines_have_their_documented_keys(machines):
     assert set(machines) == COMMON | {"exponents"}
     for measure, keys in MEASURES.items():
-        found = of(machines, measure)
-        assert found and all(set(r) == keys for r in found), measure
+        result = of(machines, measure)
+        assert result and all(set(r) == keys for r in result), measure
     assert json.loads(json.dumps(machines, allow_nan=False)) == machines
 
 
@@ -243,9 +243,9 @@ def test_offset_features_solve_the_primal_of_the_slides():
 
     expected = objective(peer.decision_function(Z), peer.coef_[0])
     margin = model.margin_[0]
-    found = np.maximum(0, 1 - (2 * y - 1) * model.decision_function(X)).sum()
+    result = np.maximum(0, 1 - (2 * y - 1) * model.decision_function(X)).sum()
     # A C that is 1 % off leaves 3e-6 of it.
-    assert found + 0.5 / margin**2 == pytest.approx(expected, rel=1e-7)
+    assert result + 0.5 / margin**2 == pytest.approx(expected, rel=1e-7)
 
 
 def test_rows_of_svc_may_be_limited():

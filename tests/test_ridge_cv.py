@@ -575,32 +575,32 @@ def test_one_decomposition_for_the_whole_grid(
 
 
 @pytest.mark.parametrize("cv", [None, 4])
-def test_kept_features_are_made_once_and_those_that_do_not_fit_again(monkeypatch, cv):
+def test_cached_features_are_computed_once_and_others_again(monkeypatch, cv):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
-    kept, made = [], []
-    keep, evaluate = alpha_search._as_linear, alpha_search.evaluate
+    cached, computed = [], []
+    fit_plan, evaluate = alpha_search.fit_plan, alpha_search.evaluate
 
-    def count_kept(plan, X):
-        kept.append(len(X))
-        return keep(plan, X)
+    def count_cached(kernel, Z, *args):
+        cached.append(len(Z))
+        return fit_plan(kernel, Z, *args)
 
-    monkeypatch.setattr(alpha_search, "_as_linear", count_kept)
+    monkeypatch.setattr(alpha_search, "fit_plan", count_cached)
     model = rk.KernelRidgeRegressorCV(KERNEL, ALPHAS, 20, cv=cv, random_state=0)
     roomy = model.fit(X, y).cv_results_["mean_test_score"]
-    assert kept == [400]
+    assert cached == [400]
     # As little memory as the search takes.
     monkeypatch.setattr("randkern.models.memory._FLOAT64_BYTES", 10_000)
     monkeypatch.setattr(
         alpha_search,
         "evaluate",
-        lambda plan, X: made.append(len(X)) or evaluate(plan, X),
+        lambda plan, X: computed.append(len(X)) or evaluate(plan, X),
     )
     n_bytes = primal_search_bytes(model.plan_, X, 1, len(ALPHAS))
     model.set_params(memory_limit=n_bytes + 8 * 400 * len(ALPHAS)).fit(X, y)
-    assert kept == [400]
-    assert sum(made) == 400
-    assert len(made) > 4
+    assert cached == [400]
+    assert sum(computed) == 400
+    assert len(computed) > 4
     np.testing.assert_allclose(model.cv_results_["mean_test_score"], roomy)
 
 
@@ -654,7 +654,7 @@ def test_bad_penalties(data, alphas):
 def test_bad_arguments(data):
     X, Y, _, _ = data
     model = rk.KernelRidgeRegressorCV(KERNEL, n_components=11)
-    with pytest.raises(ValueError, match="cv='gcv' is a score of its own"):
+    with pytest.raises(ValueError, match="cv='gcv' does not support scoring"):
         clone(model).set_params(cv="gcv", scoring="r2").fit(X, Y)
     with pytest.raises(ValueError, match="cv"):
         clone(model).set_params(cv="loo").fit(X, Y)
@@ -664,7 +664,7 @@ def test_bad_arguments(data):
         model.fit(X[:1], Y[:1])
     with pytest.raises(ValueError, match="n_samples = 1"):
         model.fit(X, Y, sample_weight=np.eye(N)[0])
-    with pytest.raises(ValueError, match="no training row of positive weight"):
+    with pytest.raises(ValueError, match="no training rows of positive weight"):
         clone(model).set_params(cv=2).fit(
             X, Y, sample_weight=np.repeat([1.0, 0.0], N // 2)
         )
@@ -688,7 +688,7 @@ def test_rows_cannot_be_added(data):
 def test_blocks_of_rows_are_refused(data):
     X, Y, _, _ = data
     blocks = rk.RowBlocks.from_arrays(X, Y)
-    with pytest.raises(ValueError, match="chooses alpha on rows in memory"):
+    with pytest.raises(ValueError, match="needs all rows in memory"):
         rk.KernelRidgeRegressorCV(KERNEL, n_components=11).fit(blocks)
 
 

@@ -281,9 +281,9 @@ def test_tables_that_do_not_match():
         model.predict(frame.rename(columns={"size": "width"}))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame[frame.columns[::-1]])
-    with pytest.raises(ValueError, match="no column 'hue' among"):
+    with pytest.raises(ValueError, match="reads the column 'hue'"):
         model.set_params(kernel=rk.Gaussian(columns=["hue"])).fit(frame, y)
-    with pytest.raises(ValueError, match="names columns, but the input has no"):
+    with pytest.raises(ValueError, match="columns by name, but the input has no"):
         model.set_params(kernel=rk.Gaussian(columns=["size"])).fit(np.eye(9), y[:9])
     with pytest.raises(ValueError, match="'when' holds dat"):
         model.fit(frame.assign(when=pd.Timestamp("2024-01-01")), y)

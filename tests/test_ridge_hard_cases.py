@@ -203,8 +203,8 @@ def test_optical_kernels_at_the_edges_of_the_range(rows, n_components):
 def ridge_limit(gram: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
     """Return K(K + αI)⁺y, what ridge regression fits, null space left out."""
     values, vectors = scipy.linalg.eigh(gram)
-    kept = values > len(gram) * np.finfo(float).eps * values[-1]
-    shares = np.where(kept, values / (np.where(kept, values, 1.0) + alpha), 0.0)
+    selected = values > len(gram) * np.finfo(float).eps * values[-1]
+    shares = np.where(selected, values / (np.where(selected, values, 1.0) + alpha), 0.0)
     return vectors @ (shares * (vectors.T @ y))
 
 
@@ -213,10 +213,10 @@ def fit_in_doubt(model, X: np.ndarray, y: np.ndarray) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
-    told = [w for w in caught if issubclass(w.category, IllConditionedWarning)]
-    assert bool(told) == (model.solution_.outcome is not Outcome.SUCCESS)
-    assert len(caught) == len(told)
-    return bool(told)
+    message = [w for w in caught if issubclass(w.category, IllConditionedWarning)]
+    assert bool(message) == (model.solution_.outcome is not Outcome.SUCCESS)
+    assert len(caught) == len(message)
+    return bool(message)
 
 
 TINY_PENALTIES = pytest.mark.parametrize("alpha", [0.0, 1e-15, 1e-12, 1e-9])
@@ -236,14 +236,14 @@ def test_duplicated_rows(rng, n_components, alpha):
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(0.7), alpha, n_components, random_state=0
     )
-    told = fit_in_doubt(model, X, y)
+    message = fit_in_doubt(model, X, y)
     if n_components is None:
         gram = model.kernel_(X)
     else:
         Z = evaluate(model.plan_, X)
         gram = Z @ Z.T
     error = np.abs(model.predict(X) - ridge_limit(gram, y, alpha)).max()
-    assert error < (2e-3 if told else 1e-5)
+    assert error < (2e-3 if message else 1e-5)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True], ids=["origin", "intercept"])
@@ -276,11 +276,11 @@ def test_constant_rows(rows, n_components, fit_intercept, alpha, kernel):
     model = rk.KernelRidgeRegressor(
         kernel, alpha, n_components, fit_intercept=fit_intercept, random_state=0
     )
-    told = fit_in_doubt(model, X, y)
+    message = fit_in_doubt(model, X, y)
     # Pairs of cos and sin are exactly normalised: k(x, x) = 1 for features too.
     expected = y.mean() if fit_intercept else y.mean() * 60 / (60 + alpha)
     error = np.abs(model.predict(X[:2]) - expected).max()
-    assert error < (2e-3 if told else 1e-5)
+    assert error < (2e-3 if message else 1e-5)
 
 
 @SYSTEMS

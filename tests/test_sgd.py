@@ -289,3 +289,20 @@ def test_every_row_comes_once_an_epoch(n, n_batch, pooled, weighted):
         np.testing.assert_array_equal(batch.X, batch.Y)
         if weighted:
             np.testing.assert_array_equal(batch.weight, batch.Y[:, 0] + 1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_residual_is_that_of_the_normal_equations(weighted, rng):
+    """Also of the largest of several targets, and relative to its right-hand side."""
+    X = rng.normal(size=(1500, 3))
+    Y = np.stack([np.sin(X[:, 0]), 100 * rng.normal(size=1500)], axis=1)
+    w = rng.uniform(0.5, 2, 1500) if weighted else np.ones(1500)
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(2.0), 3.0, 100, solver="sgd", random_state=0
+    )
+    model.fit(X, Y, w if weighted else None)
+    Z = rk.RandomFeatures(rk.Gaussian(2.0), 100, random_state=0).fit_transform(X)
+    rhs = (Z * w[:, None]).T @ Y
+    residual = rhs - (Z * w[:, None]).T @ (Z @ model.coef_.T) - 3.0 * model.coef_.T
+    expected = np.linalg.norm(residual, axis=0) / np.linalg.norm(rhs, axis=0)
+    assert model.solution_.residual == pytest.approx(expected.max(), rel=1e-6)

@@ -71,13 +71,13 @@ def test_a_fit_stays_within_a_short_limit(solver, limit, table):
 def followed(message, estimator):
     """Return what an error advises, each as a model of its own."""
     name = type(estimator.solver).__name__
-    if found := re.search(rf"{name}\(rank=(\d+)\)", message):
-        solver = type(estimator.solver)(rank=int(found[1]))
+    if result := re.search(rf"{name}\(rank=(\d+)\)", message):
+        solver = type(estimator.solver)(rank=int(result[1]))
         yield estimator.__class__(
             **estimator.get_params(deep=False) | {"solver": solver}
         )
-    if found := re.search(r"Use n_components=(\d+)", message):
-        few = {"n_components": int(found[1])}
+    if result := re.search(r"Use n_components=(\d+)", message):
+        few = {"n_components": int(result[1])}
         yield estimator.__class__(**estimator.get_params(deep=False) | few)
     limit = {"memory_limit": re.search(r"memory_limit='([^']+)'", message)[1]}
     yield estimator.__class__(**estimator.get_params(deep=False) | limit)
@@ -97,7 +97,7 @@ def test_following_the_advice_succeeds(solver, n_components, projection, table):
         except MemoryLimitError as error:
             message = str(error)
         refused = True
-        for each in followed(message, estimator):
-            fit(each, X, y)
+        for item in followed(message, estimator):
+            fit(item, X, y)
         limit *= 10
     assert refused

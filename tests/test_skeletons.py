@@ -207,13 +207,16 @@ def test_series_of_a_function():
         (lambda x: np.where(x > 0.123, 1.0, 0.0), "degrees above|two quadratures"),
         (lambda x: np.full_like(x, np.nan), "finite numbers"),
         (lambda x: 0 * x, "must be positive"),
-        (lambda x: 1.0, "one for each"),
+        (lambda x: 1.0, "of the shape of its argument"),
         (lambda x: np.sin(500 * x), "two quadratures|degrees above"),
         (math.tanh, "tanh cannot be applied to an array.*np.tanh"),
-        (lambda x: 1j * x, "lambda> must return real numbers, got values of complex"),
+        (
+            lambda x: 1j * x,
+            "lambda> must return real numbers, got values of type complex",
+        ),
         (lambda x: x.astype(str), "must return real numbers"),
-        ("relu", "takes a function of an array.*'relu'"),
-        (3.0, "takes a function of an array.*3.0"),
+        ("relu", "must be a function of an array.*'relu'"),
+        (3.0, "must be a function of an array.*3.0"),
     ],
 )
 def test_bad_functions(function, message):
@@ -289,29 +292,32 @@ def test_good_activations_pass_the_checks(activation):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: checks.check_activation(Square(unknown=True)), "it is nan at 1"),
+        (lambda: checks.check_activation(Square(unknown=True)), "value at 1 is nan"),
         (
             lambda: checks.check_activation(Square(77.0)),
             "77, but the mean .* is 2",
         ),
         (lambda: checks.check_activation(Square(math.inf)), "is inf, but the mean"),
-        (lambda: checks.check_activation(Square(1.0)), "make it at least 2"),
+        (lambda: checks.check_activation(Square(1.0)), "imply at least 2"),
         (lambda: checks.check_activation(Square(math.nan)), "is nan, but"),
-        (lambda: checks.check_activation(Square(share=0.5)), "sum to 0.5 and make it"),
+        (lambda: checks.check_activation(Square(share=0.5)), "sum to 0.5, imply"),
         (lambda: sk.fully_connected(2, activation=Halved()), "not normalised"),
         (lambda: sk.fully_connected(2, activation=Mismatched()), "closed form"),
-        (lambda: sk.fully_connected(2, activation=Negative()), "none below 0"),
-        (lambda: sk.PowerSeries([0.5, 0.6]), "sum to 1.1"),
-        (lambda: sk.PowerSeries([1.5, -0.5]), "coefficient 1 .* none below 0"),
+        (lambda: sk.fully_connected(2, activation=Negative()), "must be at least 0"),
+        (lambda: sk.PowerSeries([0.5, 0.6]), "got the sum 1.1"),
+        (lambda: sk.PowerSeries([1.5, -0.5]), "at least 0, got -0.5 for degree 1"),
         (lambda: sk.PowerSeries([np.nan]), "finite coefficients"),
         (lambda: sk.PowerSeries([]), "finite coefficients"),
         (lambda: sk.Exponential(0), "a must be a positive"),
         (lambda: sk.Erf(np.inf), "a must be a positive"),
         (lambda: sk.Optical(-1), "degree must be a positive"),
         (lambda: sk.Optical(1e6), "degree must be at most 100,000"),
-        (lambda: sk.Exponential(1e200), "a must be from 1e-15 to 1e.15, got 1e.200"),
-        (lambda: sk.Sine(1e200), "a must be from"),
-        (lambda: sk.Erf(1e-200), "a must be from.*Identity"),
+        (
+            lambda: sk.Exponential(1e200),
+            "a must be between 1e-15 and 1e.15, got 1e.200",
+        ),
+        (lambda: sk.Sine(1e200), "a must be between"),
+        (lambda: sk.Erf(1e-200), "a must be between.*Identity"),
         (lambda: sk.fully_connected(2, activation="gelu"), "must be one of"),
         (lambda: sk.fully_connected(2, activation=np.tanh), "must be one of"),
     ],
@@ -333,15 +339,15 @@ def circle(j):
     [
         ([circle(0), "relu", "relu"], [(0, 1), (1, 2), (2, 1)], "cycle.*1, 2"),
         ([circle(0), "relu"], [(0, 1), (1, 1)], "cycle"),
-        ([circle(0), "relu", "relu"], [(0, 1), (0, 2)], r"one output.*\[1, 2\]"),
-        ([circle(0), circle(1), "relu"], [(0, 2)], "input 1 does not reach"),
-        ([circle(0), "relu"], [], "no edge enters the internal node 1"),
-        ([circle(0), circle(1), "relu"], [(0, 2), (2, 1)], "enters an input"),
-        ([circle(0), "relu"], [(0, 1), (0, 1)], "given twice"),
-        ([circle(0), "relu"], [(0, 3)], "names 3"),
+        ([circle(0), "relu", "relu"], [(0, 1), (0, 2)], r"single output.*\[1, 2\]"),
+        ([circle(0), circle(1), "relu"], [(0, 2)], "input 1 has no outgoing edges"),
+        ([circle(0), "relu"], [], "internal node 1 has no incoming edges"),
+        ([circle(0), circle(1), "relu"], [(0, 2), (2, 1)], "ends at an input"),
+        ([circle(0), "relu"], [(0, 1), (0, 1)], "duplicate edge"),
+        ([circle(0), "relu"], [(0, 3)], "refers to 3"),
         ([circle(0), "relu"], [(0, 1, 2)], "a pair"),
         ([circle(0), "relu"], [7], "a pair"),
-        (["relu"], [], "needs an input"),
+        (["relu"], [], "needs at least one input"),
         ([circle(0), "swish"], [(0, 1)], "must be one of"),
         ({"a": circle(0), "b": 3.0}, [("a", "b")], "must be one of"),
     ],
@@ -357,15 +363,18 @@ def test_bad_graphs(nodes, edges, message):
         (lambda: sk.Input("torus", 0), "base space must be one of"),
         (lambda: sk.Input("circle", [0, 1]), "reads 1 different"),
         (lambda: sk.Input(sk.sphere(3), [0, 1, 1]), "reads 3 different"),
-        (lambda: sk.Input("circle", -1), "numbers of columns"),
-        (lambda: sk.Input("circle", 0.5), "numbers of columns"),
+        (lambda: sk.Input("circle", -1), "non-negative integers"),
+        (lambda: sk.Input("circle", 0.5), "non-negative integers"),
         (lambda: sk.sphere(1), "at least 2"),
         (lambda: sk.sphere(3, "dense"), "scheme must be"),
         (lambda: sk.categorical(1), "at least 2"),
         (lambda: sk.gaussian(0), "scale must be"),
         (lambda: sk.fully_connected(0), "n_inputs must be"),
-        (lambda: sk.fully_connected(3, depth=2, activation=["relu"]), "2 layers"),
-        (lambda: sk.convolutional((4, 4), [sk.Conv(2)]), "end them with Dense"),
+        (
+            lambda: sk.fully_connected(3, depth=2, activation=["relu"]),
+            "a list of 2, one per layer",
+        ),
+        (lambda: sk.convolutional((4, 4), [sk.Conv(2)]), "add Dense"),
         (lambda: sk.convolutional((1, 1), []), "at least one Conv.*got \\[\\]"),
         (lambda: sk.convolutional((4, 4), sk.Dense()), "must be a list.*got Dense"),
         (lambda: sk.convolutional((4, 4), None), "must be a list.*got None"),
@@ -507,7 +516,7 @@ def test_truncated_and_strided_skeletons_are_copied():
     np.testing.assert_array_equal(strided.graph.columns, expected)
 
 
-def test_layers_of_a_generator_are_kept():
+def test_layers_from_a_generator_are_stored():
     layers = [sk.Conv(2), sk.Dense()]
     skeleton = sk.convolutional((3, 3), (layer for layer in layers))
     assert repr(skeleton) == repr(sk.convolutional((3, 3), layers))
@@ -740,7 +749,7 @@ def test_vectors_off_the_sphere():
 
 def test_rows_of_another_width():
     skeleton = sk.fully_connected(3)
-    with pytest.raises(ValueError, match="reads rows of 3 columns, got 4"):
+    with pytest.raises(ValueError, match="expects rows with 3 columns, got 4"):
         skeleton.kernel(np.zeros((2, 4)))
     with pytest.raises(ValueError, match="NaN"):
         skeleton.kernel([[np.nan, 0, 0]])

@@ -209,7 +209,7 @@ def test_an_intercept_may_be_given_up_between_batches(rng):
 
 @pytest.mark.parametrize("n_components", [60, None])
 @pytest.mark.parametrize("process", [False, True])
-def test_rounding_limits_are_told_on_features_as_on_the_kernel(
+def test_rounding_limits_are_reported_on_features_as_on_the_kernel(
     process, n_components, rng
 ):
     """Rows that repeat, a penalty or a noise of 1e-14: predictions are 1 to 5 % off."""
@@ -283,5 +283,5 @@ def test_folds_that_lack_a_class_are_those_of_grid_search(n_components, rng):
 def test_folds_of_one_class_are_refused(rng):
     X, y = rng.normal(size=(40, 2)), np.repeat(["no", "yes"], 20)
     model = rk.KernelRidgeClassifierCV(n_components=10, cv=KFold(2))
-    with pytest.raises(ValueError, match="training rows of one class only, 'yes'"):
+    with pytest.raises(ValueError, match="have a single class, 'yes'"):
         model.fit(X, y)

@@ -12,7 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from randkern._random import Stream
 from randkern.exceptions import IllConditionedWarning
 from randkern.solvers import PCG, SGD, Checkpoint, Cholesky, Outcome, Progress, Solution
-from randkern.solvers.pcg import Loss, SpectralPreconditioner
+from randkern.solvers.pcg import SpectralPreconditioner
+from randkern.solvers.stopping import Loss
 
 SHIFT = 0.3
 REACHED = (Outcome.SUCCESS, Outcome.CONVERGED, Outcome.LOSS_CONVERGED)

@@ -34,11 +34,11 @@ def repeated(rng, dtype=np.float64):
     order = np.argsort(rows, kind="stable")
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
     X = sp.csr_array((values[order], columns[order], indptr), shape=(n, d))
-    whole = sp.csr_array((values, (rows, columns)), shape=(n, d))
-    whole.sum_duplicates()
-    assert whole.nnz < X.nnz
+    full = sp.csr_array((values, (rows, columns)), shape=(n, d))
+    full.sum_duplicates()
+    assert full.nnz < X.nnz
     assert not X.has_sorted_indices
-    return X, whole
+    return X, full
 
 
 def outputs(model, X):
@@ -49,40 +49,40 @@ def outputs(model, X):
 @EVERY_MODEL
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_entries_that_repeat_add_up(model, dtype, rng):
-    X, whole = repeated(rng, dtype)
+    X, full = repeated(rng, dtype)
     before = X.data.copy(), X.indices.copy(), X.indptr.copy()
     y = np.arange(X.shape[0]) % 2
-    expected = clone(model).fit(whole, y)
-    found = clone(model).fit(X, y)
-    np.testing.assert_array_equal(outputs(found, X), outputs(expected, whole))
-    np.testing.assert_array_equal(outputs(expected, X), outputs(expected, whole))
-    for array, kept in zip((X.data, X.indices, X.indptr), before, strict=True):
-        np.testing.assert_array_equal(array, kept)
+    expected = clone(model).fit(full, y)
+    result = clone(model).fit(X, y)
+    np.testing.assert_array_equal(outputs(result, X), outputs(expected, full))
+    np.testing.assert_array_equal(outputs(expected, X), outputs(expected, full))
+    for array, selected in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(array, selected)
 
 
 @pytest.mark.parametrize("rule", ["scale", "median"])
 @pytest.mark.parametrize("cls", [rk.Gaussian, rk.Laplacian])
 def test_rules_of_lengthscales(cls, rule, rng):
-    X, whole = repeated(rng)
-    kernel, expected = (cls(rule).resolve(rows) for rows in (X, whole))
+    X, full = repeated(rng)
+    kernel, expected = (cls(rule).resolve(rows) for rows in (X, full))
     assert kernel.lengthscale == expected.lengthscale
-    np.testing.assert_array_equal(kernel(X, whole), expected(whole, whole))
-    dense = cls(rule).resolve(whole.toarray()).lengthscale
+    np.testing.assert_array_equal(kernel(X, full), expected(full, full))
+    dense = cls(rule).resolve(full.toarray()).lengthscale
     assert kernel.lengthscale == pytest.approx(dense, rel=1e-12)
 
 
 @EVERY_MODEL
 def test_zeros_that_are_stored(model, rng):
-    _, whole = repeated(rng)
-    dense = whole.toarray()
+    _, complete = repeated(rng)
+    dense = complete.toarray()
     full = sp.csr_array(
         (dense.ravel(), np.tile(np.arange(6), 30), np.arange(0, 181, 6)), shape=(30, 6)
     )
     assert full.nnz == dense.size
     y = np.arange(30) % 2
-    found = outputs(clone(model).fit(full, y), full)
-    expected = outputs(clone(model).fit(whole, y), whole)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    result = outputs(clone(model).fit(full, y), full)
+    expected = outputs(clone(model).fit(complete, y), complete)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bits_that_repeat():
@@ -92,12 +92,12 @@ def test_bits_that_repeat():
 
 
 def test_streams(rng):
-    X, whole = repeated(rng)
+    X, full = repeated(rng)
     y = np.arange(30.0)
     model = rk.KernelRidgeRegressor(n_components=8, random_state=0)
-    streams = (rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, whole))
-    found, expected = (clone(model).fit(rows).coef_ for rows in streams)
-    np.testing.assert_array_equal(found, expected)
+    streams = (rk.RowBlocks.from_arrays(rows, y, block_rows=11) for rows in (X, full))
+    result, expected = (clone(model).fit(rows).coef_ for rows in streams)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_partitions_of_dask(rng):

@@ -237,7 +237,7 @@ def test_predictions_of_no_blocks(table):
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="no rows"):
         model.predict(rk.RowBlocks(lambda: iter([])))
-    with pytest.raises(ValueError, match="no rows to compare"):
+    with pytest.raises(ValueError, match="no rows to score"):
         model.score(rk.RowBlocks(lambda: iter([])))
 
 
@@ -247,9 +247,9 @@ def test_predictions_of_no_blocks(table):
 def test_targets_come_with_the_blocks(table):
     X, y = table
     model = rk.KernelRidgeRegressor(KERNEL, n_components=20)
-    with pytest.raises(ValueError, match="neither y nor sample_weight"):
+    with pytest.raises(ValueError, match="y and sample_weight must be None"):
         model.fit(blocks_of(X, y), y)
-    with pytest.raises(ValueError, match="neither y nor sample_weight"):
+    with pytest.raises(ValueError, match="y and sample_weight must be None"):
         model.fit(blocks_of(X, y), sample_weight=np.ones(N))
     for estimator in (model, rk.KernelRidgeClassifier(KERNEL, n_components=20)):
         with pytest.raises(ValueError, match="requires y"):
@@ -308,10 +308,10 @@ def test_blocks_of_other_widths_are_located(table):
 def test_blocks_with_other_numbers_of_targets(table):
     X, y = table
     blocks = rk.RowBlocks([(X, y), (X, y[:, 0])])
-    with pytest.raises(ValueError, match=r"shapes \(n, 2\) and \(n,\); .*same number"):
+    with pytest.raises(ValueError, match=r"shapes, \(n, 2\) and \(n,\); .*same number"):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
     blocks = rk.RowBlocks([(X, y[:, 0]), (X, y[:, :1])])
-    with pytest.raises(ValueError, match=r"shapes \(n, 1\) and \(n,\);"):
+    with pytest.raises(ValueError, match=r"shapes, \(n, 1\) and \(n,\);"):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
 
 
@@ -472,7 +472,7 @@ def test_scores_of_blocks(rng, weighted):
     regressor = rk.KernelRidgeRegressor(n_components=20, random_state=0).fit(X, y)
     expected = regressor.score(X, y, sample_weight=weight)
     assert regressor.score(blocks) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="neither y nor"):
+    with pytest.raises(ValueError, match="y and sample_weight must be None"):
         regressor.score(blocks, y)
     with pytest.raises(ValueError, match="no y"):
         regressor.score(rk.RowBlocks.from_arrays(X))
@@ -560,7 +560,9 @@ def test_targets_of_any_size_of_the_exact_kernel(scale, table):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("solver", ["cholesky", "pcg"])
-def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, weight):
+def test_rows_whose_features_are_cached_are_read_three_times(
+    solver, weighted, table, weight
+):
     """To check them and learn from them, for their features, and to leave some out."""
     X, y = table
     passes = []
@@ -583,14 +585,14 @@ def test_rows_whose_features_are_kept_are_read_thrice(solver, weighted, table, w
     assert len(passes) == 3
 
 
-def test_targets_that_are_not_kept(table, monkeypatch):
+def test_targets_that_are_not_cached(table, monkeypatch):
     monkeypatch.setattr("randkern.data.out_of_core._TARGET_BYTES", 0)
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, 60, solver="pcg", random_state=0)
     assert_alike(*fit_both(model, *table), 1e-5)
 
 
 @pytest.mark.parametrize("limit", ["200kB", "350kB", "2MB"])
-def test_any_share_of_the_features_is_kept(limit, table, weight):
+def test_any_share_of_the_features_is_cached(limit, table, weight):
     model = rk.KernelRidgeRegressor(
         KERNEL, 0.1, 120, solver=PCG(rank=5), fit_intercept=True, memory_limit=limit,
         random_state=0,
@@ -671,7 +673,9 @@ def test_a_sparse_block_among_dense_ones(first, table):
     if first == "dense":
         parts = [X[:100], sp.csr_array(X[100:])]
     blocks = rk.RowBlocks([(parts[0], y[:100]), (parts[1], y[100:])])
-    with pytest.raises(ValueError, match="block 1, from row 100 on: X is a .* alike"):
+    with pytest.raises(
+        ValueError, match="block 1, from row 100 on: X is a .* same kind"
+    ):
         rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(blocks)
     model = rk.KernelRidgeRegressor(KERNEL, n_components=20).fit(X, y)
     np.testing.assert_allclose(

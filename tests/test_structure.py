@@ -55,19 +55,25 @@ MAX_FUNCTION_LINES = 60
 FRAMEWORKS = {"numba", "llvmlite", "torch", "triton"}
 # Extras may be absent: only these rooms import them at the top of a file.
 EXTRAS = {
-    *("torch", "triton", "dask", "matplotlib", "pandas", "polars", "pyarrow"),
-    *("h5py", "optuna", "zarr"),
-    *(
-        "PIL",
-        "skops",
-        "onnx",
-        "skl2onnx",
-        "onnxruntime",
-        "typer",
-        "rich",
-        "lightonml",
-        "jinja2",
-    ),
+    "PIL",
+    "dask",
+    "h5py",
+    "jinja2",
+    "lightonml",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "optuna",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "rich",
+    "skl2onnx",
+    "skops",
+    "torch",
+    "triton",
+    "typer",
+    "zarr",
 }
 EXTRAS_OF_ROOM = {
     "cli": {"typer", "rich"},
@@ -102,7 +108,7 @@ def room_of(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of every import, inside functions too."""
+    """(line, absolute dotted name) of every import, in functions and by name too."""
     package = path.relative_to(PACKAGE.parent).parts[:-1]
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
@@ -113,6 +119,12 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             prefix = (*base, *((node.module or "").split(".") if node.module else ()))
             for alias in node.names:
                 yield node.lineno, ".".join((*prefix, alias.name))
+        elif isinstance(node, ast.Call) and node.args:
+            # By name: importlib.import_module("randkern.torch").
+            by_name = "import_module" in ast.unparse(node.func)
+            (name, *_) = node.args
+            if by_name and isinstance(name, ast.Constant):
+                yield node.lineno, name.value
 
 
 def functions(tree: ast.AST) -> Iterator[Function]:
@@ -265,12 +277,19 @@ def test_file_length(path):
 
 @pytest.mark.parametrize(
     "name",
-    "arc_cosine periodic polynomial softmax spectral spectral_mixture".split(),
+    [
+        "arc_cosine",
+        "periodic",
+        "polynomial",
+        "softmax",
+        "spectral",
+        "spectral_mixture",
+    ],
 )
 def test_a_kernel_is_one_short_file(name):
     """With all that no other kernel needs; no other room knows of it."""
     path = PACKAGE / "kernels" / f"{name}.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 120
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
     users = {
         module_of(other)
         for other in FILES

@@ -91,7 +91,7 @@ def test_texts_of_digits_are_the_categories_of_the_fit(fitted):
     for day in (rows["day"], pd.to_datetime(rows["day"])):
         np.testing.assert_allclose(model.predict(X.assign(day=day)), expected)
     odd = X.assign(day=["yesterday", *rows["day"][1:]])
-    with pytest.raises(ValueError, match="'day' holds dates .* row 0 holds 'yest"):
+    with pytest.raises(ValueError, match="'day' has dates.* row 0 holds 'yest"):
         model.predict(odd)
     for at in range(len(rows)):
         rows.iloc[[at]].to_csv(folder / "one.csv", index=False)

@@ -27,10 +27,10 @@ def test_moments_of_blocks_are_those_of_all_rows(scale, cuts):
 
 def test_rows_of_no_weight_count_for_nothing():
     nothing = Moments.of(Y, np.zeros(30))
-    some = Moments.of(Y, np.ones(30))
-    for joined in (some.merged(nothing), nothing.merged(some)):
-        np.testing.assert_allclose(joined.mean, some.mean, rtol=1e-14)
-        np.testing.assert_allclose(joined.squares, some.squares, rtol=1e-14)
+    subset = Moments.of(Y, np.ones(30))
+    for joined in (subset.merged(nothing), nothing.merged(subset)):
+        np.testing.assert_allclose(joined.mean, subset.mean, rtol=1e-14)
+        np.testing.assert_allclose(joined.squares, subset.squares, rtol=1e-14)
 
 
 @pytest.mark.parametrize("largest", [0.0, 5e-324, 1e-300, 0.3, 1.0, 7.0, 1e300])

@@ -241,7 +241,7 @@ def test_decompositions_choose_their_threads(name, most, expected, monkeypatch):
         return original(*args, **kwargs)
 
     monkeypatch.setattr(module, lapack, watched)
-    monkeypatch.setattr(blas, "_MOST_OPERATIONS", most)
+    monkeypatch.setattr(blas, "_MAX_OPERATIONS", most)
     decompose(np.eye(100) + 0.001)
     assert seen == [{expected}]
 

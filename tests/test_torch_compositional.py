@@ -64,8 +64,8 @@ def test_dual_activations(activation, device):
     dual = ACTIVATIONS[activation].dual
     rho = np.concatenate([np.linspace(-1, 1, 41), [1 - 1e-9]])
     for dtype, share in ((np.float64, 1e-13), (np.float32, 5e-7)):
-        given = rho.astype(dtype)
-        assert_close(dual(tensor(given, device)), dual(given), share)
+        settings = rho.astype(dtype)
+        assert_close(dual(tensor(settings, device)), dual(settings), share)
 
 
 @pytest.mark.parametrize("degree", [0.3, 17.0, 60.0, 61.5, 100.0, 250.0])
@@ -112,11 +112,11 @@ def test_bases_side_by_side(role, device, monkeypatch):
     monkeypatch.setattr(TorchOps, "tile_size", lambda self, like: (2**20, 4))
     skeleton, X = mixed(ROLES[role])
     kernel = rk.Compositional(skeleton)
-    given = tensor(X, device)
+    settings = tensor(X, device)
     with dispatch():
-        assert_close(kernel(given), kernel(X), 1e-12)
-        assert_close(kernel(given, given[:5]), kernel(X, X[:5]), 1e-12)
-        assert_close(kernel.diag(given), kernel.diag(X), 1e-12)
+        assert_close(kernel(settings), kernel(X), 1e-12)
+        assert_close(kernel(settings, settings[:5]), kernel(X, X[:5]), 1e-12)
+        assert_close(kernel.diag(settings), kernel.diag(X), 1e-12)
 
 
 @each_base
@@ -188,10 +188,10 @@ def test_features_are_those_of_numpy(role, dtype, device, fourier, monkeypatch):
         expected = evaluate(plan, X)
         for block in (2**23, 100, 1)[: 2 if options else 3]:  # entries by rows
             monkeypatch.setattr(torch_sparse, "_BLOCK", block)
-            some = evaluate(plan, tensor(X[: 3 if block == 1 else 9], device))
-            assert_close(some, expected[: len(some)], share)
-        some = evaluate(plan, tensor(X, device), slice(2, 40))
-        assert_close(some, expected[:, 2:40], share)
+            subset = evaluate(plan, tensor(X[: 3 if block == 1 else 9], device))
+            assert_close(subset, expected[: len(subset)], share)
+        subset = evaluate(plan, tensor(X, device), slice(2, 40))
+        assert_close(subset, expected[:, 2:40], share)
         monkeypatch.undo()
         with dispatch():
             again = features.fit(tensor(X, device)).transform(tensor(X, device))
@@ -243,10 +243,10 @@ def test_pixels(device, rng):
     pixels = rng.integers(0, 256, (5, 6))
     to_angles = sk.PixelsToAngles().fit(pixels)
     for dtype in (np.uint8, np.int16, np.int64, np.float32, np.float64):
-        given = pixels.astype(dtype)
+        settings = pixels.astype(dtype)
         with dispatch():
-            got = to_angles.fit_transform(tensor(given, device))
-        assert_close(got, to_angles.transform(given), 1e-7)
+            got = to_angles.fit_transform(tensor(settings, device))
+        assert_close(got, to_angles.transform(settings), 1e-7)
     with dispatch(), pytest.raises(ValueError, match="NaN"):
         to_angles.transform(torch.full((2, 6), np.nan, device=device))
 
@@ -261,10 +261,10 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
     kernel = rk.Compositional(skeleton)
     kernel = kernel + rk.Gaussian() if weighted else kernel * rk.Gaussian()
     features = rk.RandomFeatures(kernel, 40, random_state=0)
-    given = tensor(X)
-    made = {name: getattr(torch, name) for name in ("as_tensor", "tensor")}
+    settings = tensor(X)
+    created = {name: getattr(torch, name) for name in ("as_tensor", "tensor")}
     with dispatch(), no_host_copies(monkeypatch) as copied:
-        expected = features.fit(given).transform(given), kernel(given)
+        expected = features.fit(settings).transform(settings), kernel(settings)
 
         def moved(function):
             def checked(values, *args, **kwargs):
@@ -274,10 +274,10 @@ def test_nothing_is_copied_in_later_calls(role, weighted, monkeypatch):
             return checked
 
         with monkeypatch.context() as patch:
-            for name, function in made.items():
+            for name, function in created.items():
                 patch.setattr(torch, name, moved(function))
             patch.setattr(torch, "from_numpy", moved(torch.from_numpy))
-            again = evaluate(features.plan_, given), kernel._gram(given, None)
+            again = evaluate(features.plan_, settings), kernel._gram(settings, None)
     for one, other in zip(again, expected, strict=True):
         assert torch.equal(one, other)
     assert copied == []
@@ -294,7 +294,7 @@ def test_no_step_leaves_the_device(role, fourier, monkeypatch):
 
     skeleton, X = mixed(ROLES[role], ("relu", "erf"))
     leaf = rk.Compositional(skeleton)
-    given = torch.empty(X.shape, device="meta")
+    settings = torch.empty(X.shape, device="meta")
     plans = [
         rk.RandomFeatures(kernel, 40, fourier=fourier, random_state=0).fit(X).plan_
         for kernel in (leaf, leaf * rk.Gaussian())
@@ -302,11 +302,11 @@ def test_no_step_leaves_the_device(role, fourier, monkeypatch):
     monkeypatch.setattr(torch.sparse, "mm", sparse_product)  # has no such tensors
     monkeypatch.setattr(type(skeleton.recursion), "check", lambda self, X: None)
     for plan in plans:
-        Z = evaluate(plan, given)
+        Z = evaluate(plan, settings)
         assert (Z.device.type, Z.shape) == ("meta", (len(X), 40))
-    assert leaf._gram(given, None).device.type == "meta"
-    assert leaf._diag(given).device.type == "meta"
-    assert leaf._moments(given, given)[1].device.type == "meta"
+    assert leaf._gram(settings, None).device.type == "meta"
+    assert leaf._diag(settings).device.type == "meta"
+    assert leaf._moments(settings, settings)[1].device.type == "meta"
 
 
 # -- layers -----------------------------------------------------------------------
@@ -333,12 +333,12 @@ def test_layers(role, weighted):
     for name, column in zip(ROLES[role], _first_columns(ROLES[role]), strict=True):
         if name in ("circle", "gaussian-2", "linear"):
             free.append(column)
-    whole = tensor(X)
+    full = tensor(X)
 
     def outputs(moving):
-        return layer(whole.index_copy(1, torch.tensor(free), moving))
+        return layer(full.index_copy(1, torch.tensor(free), moving))
 
-    moving = whole[:, free].clone().requires_grad_()
+    moving = full[:, free].clone().requires_grad_()
     assert torch.autograd.gradcheck(outputs, (moving,))
 
 
@@ -353,8 +353,8 @@ def test_layers_train_after_inference_mode(role):
     layer = FeatureMap(rk.Compositional(skeleton), X.shape[1], 20, random_state=3)
     with torch.inference_mode():
         expected = layer(tensor(X)).numpy()
-    given = tensor(X).requires_grad_()
-    got = layer(given)
+    settings = tensor(X).requires_grad_()
+    got = layer(settings)
     got.sum().backward()
     assert_close(got, expected, 1e-12)
 
@@ -367,9 +367,9 @@ def test_layers_on_spheres(rng):
     features = rk.RandomFeatures(kernel, 30, random_state=0)
     assert_close(layer(tensor(X)), features.fit_transform(X), 1e-12)
     X[0, :3] = [0.0, 0.0, 1.0]
-    given = tensor(X).requires_grad_()
-    layer(given).sum().backward()
-    assert bool(torch.isfinite(given.grad).all())
+    settings = tensor(X).requires_grad_()
+    layer(settings).sum().backward()
+    assert bool(torch.isfinite(settings.grad).all())
 
 
 # -- models -----------------------------------------------------------------------
@@ -451,8 +451,8 @@ def test_rows_in_parts(data):
     model = rk.KernelRidgeRegressor(KERNEL, 0.1, n_components=50, random_state=0)
     expected = copy.deepcopy(model).fit(X, y).predict(new)
     with dispatch():
-        given = rk.DeviceRows([tensor(X[:20]), tensor(X[20:])])
-        got = model.fit(given, tensor(y)).predict(tensor(new))
+        settings = rk.DeviceRows([tensor(X[:20]), tensor(X[20:])])
+        got = model.fit(settings, tensor(y)).predict(tensor(new))
     np.testing.assert_allclose(host(got), expected, rtol=1e-6, atol=1e-6)
 
 

@@ -65,10 +65,10 @@ def test_predictions_and_gradients(name, n_classes, device):
     module = rk.to_torch(model).to(device)
     expected = predictions(model, X)
     for dtype, bound in ((torch.float64, 1e-6), (torch.float32, 1e-4)):
-        found = module(tensor(X, device).to(dtype).reshape(2, 3, 3))
-        assert found.dtype == dtype
-        assert found.shape == (2, 3, *expected.shape[1:])
-        error = np.abs(host(found).reshape(expected.shape) - expected).max()
+        result = module(tensor(X, device).to(dtype).reshape(2, 3, 3))
+        assert result.dtype == dtype
+        assert result.shape == (2, 3, *expected.shape[1:])
+        error = np.abs(host(result).reshape(expected.shape) - expected).max()
         assert error < bound * max(1.0, np.abs(expected).max())
     x = tensor(X[:2], device).requires_grad_()
     assert torch.autograd.gradcheck(module, x, atol=1e-5)
@@ -103,8 +103,8 @@ def test_encoded_tables(numbers):
     x[table["city"].isna().to_numpy(), 2] = lists["city"].index(None)
     np.testing.assert_allclose(host(module(x)), pipeline.predict(table), atol=1e-6)
     table.loc[3, "city"], x[3, 2] = "never seen", 17.0
-    found = host(module[0](x.reshape(2, 40, 4))).reshape(80, -1)
-    np.testing.assert_allclose(found, pipeline[0].transform(table), atol=1e-9)
+    result = host(module[0](x.reshape(2, 40, 4))).reshape(80, -1)
+    np.testing.assert_allclose(result, pipeline[0].transform(table), atol=1e-9)
 
 
 @pytest.mark.parametrize("n", [80, 60])
@@ -125,10 +125,10 @@ def test_models_of_tables(n):
         module = rk.to_torch(model)
         assert module.categories == lists
         expected = getattr(model, "predict_proba", model.predict)(table)
-        found = module(x.requires_grad_())
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(host(found), expected, atol=1e-6)
-        (slope,) = torch.autograd.grad(found.pow(2).sum(), x)
+        result = module(x.requires_grad_())
+        assert result.shape == expected.shape
+        np.testing.assert_allclose(host(result), expected, atol=1e-6)
+        (slope,) = torch.autograd.grad(result.pow(2).sum(), x)
         assert torch.isfinite(slope[:, 1]).all()
 
 
@@ -164,8 +164,8 @@ def test_what_was_learned_is_in_the_state_and_in_a_file():
 
 def test_a_module_in_single_precision_predicts():
     model, X = fitted("ridge exact", 2)
-    found = rk.to_torch(model).float()(torch.tensor(X))
-    np.testing.assert_allclose(host(found), model.predict(X), rtol=1e-4)
+    result = rk.to_torch(model).float()(torch.tensor(X))
+    np.testing.assert_allclose(host(result), model.predict(X), rtol=1e-4)
 
 
 def test_others_are_named():

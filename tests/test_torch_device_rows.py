@@ -143,7 +143,7 @@ def test_gaussian_process_classifier(multi_class, table):
 
 
 def test_a_sample_of_many_rows(table, monkeypatch):
-    monkeypatch.setattr(sample, "_LEAST_SAMPLE", 100)
+    monkeypatch.setattr(sample, "_MIN_SAMPLE", 100)
     monkeypatch.setattr(sample, "_SAMPLE_BYTES", 0)
     X, y, weight = (tensor(array) for array in table)
     model = rk.KernelRidgeRegressor(rk.Gaussian("scale"), n_components=40)
@@ -183,7 +183,7 @@ def test_splitting():
 @pytest.mark.parametrize(
     ("bad", "error", "match"),
     [
-        ([], ValueError, "needs at least one part"),
+        ([], ValueError, "needs at least one tensor"),
         ([np.ones((2, 2))], TypeError, "part 0 of DeviceRows is a ndarray"),
         ([torch.ones(2)], ValueError, r"shape \(2,\)"),
         ([torch.ones(2, 2), torch.ones(0, 2)], ValueError, "at least one row"),
@@ -200,16 +200,16 @@ def test_bad_parts(bad, error, match):
 def test_what_takes_no_parts(table):
     X, y, _ = (tensor(array) for array in table)
     rows, fit = parts(X), rk.KernelRidgeRegressor
-    with pytest.raises(TypeError, match="DeviceRows are not an array"):
+    with pytest.raises(TypeError, match="DeviceRows cannot be converted"):
         rk.RandomFeatures().fit(rows)
     with pytest.raises(TypeError, match="array_api_dispatch=True"):
         fit().fit(rows, y)
     with dispatch():
-        with pytest.raises(ValueError, match=r"'pcg' on Dask and on several devices"):
+        with pytest.raises(ValueError, match=r"needs all rows in one process"):
             fit(solver=SGD()).fit(rows, y)
         with pytest.raises(ValueError, match="exact kernel"):
             fit(n_components=None).fit(rows, y)
-        with pytest.raises(ValueError, match="rows in one place"):
+        with pytest.raises(ValueError, match="all rows in one process"):
             fit(solver=PCG(validation_fraction=0.1)).fit(rows, y)
         with pytest.raises(ValueError, match="inconsistent"):
             fit().fit(rows, y[:-1])
@@ -217,9 +217,9 @@ def test_what_takes_no_parts(table):
             fit().fit(rows)
         with pytest.raises(MemoryLimitError):
             fit(solver="cholesky", memory_limit=1000).fit(rows, y)
-        with pytest.raises(ValueError, match="on rows in memory"):
+        with pytest.raises(ValueError, match="all rows in memory"):
             rk.KernelRidgeRegressorCV().fit(rows, y)
-        with pytest.raises(TypeError, match="DeviceRows are not an array"):
+        with pytest.raises(TypeError, match="DeviceRows cannot be converted"):
             rk.RandomFeatures().fit(rows)
         bad = X.clone()
         bad[300, 2] = torch.nan

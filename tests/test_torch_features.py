@@ -174,8 +174,8 @@ def test_features_are_those_of_numpy(name, dtype, device):
         assert got.device.type == device
         assert_close(got, expected, share)
         last = plan.n_components - 1
-        some = evaluate(plan, tensor(X, device), slice(1, last))
-        assert_close(some, expected[:, 1:last], share)
+        subset = evaluate(plan, tensor(X, device), slice(1, last))
+        assert_close(subset, expected[:, 1:last], share)
 
 
 @pytest.mark.slow
@@ -234,11 +234,11 @@ def test_the_same_seed_draws_the_same_map(device, rng):
         features = rk.RandomFeatures(kernel, 50, random_state=7)
         expected = features.fit(X, sample_weight=weight).transform(X)
         with dispatch():
-            given = tensor(X, device)
-            got = features.fit(given, sample_weight=tensor(weight, device))
-            assert_close(got.transform(given), expected, 1e-4)
+            settings = tensor(X, device)
+            got = features.fit(settings, sample_weight=tensor(weight, device))
+            assert_close(got.transform(settings), expected, 1e-4)
             again = pickle.loads(pickle.dumps(got))
-            assert_close(again.transform(given), expected, 1e-4)
+            assert_close(again.transform(settings), expected, 1e-4)
 
 
 # -- the device path --------------------------------------------------------------

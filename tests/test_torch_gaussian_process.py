@@ -98,13 +98,13 @@ def test_regression_learns_the_same(D, device, data):
     model = rk.GaussianProcessRegressor(kernel, 0.05, D, random_state=0)
     expected = copy.deepcopy(model).fit(X, Y[:, 0], weight)
     with dispatch():
-        given = tensor(X, device)
-        model.fit(given, tensor(Y[:, 0], device), tensor(weight, device))
+        settings = tensor(X, device)
+        model.fit(settings, tensor(Y[:, 0], device), tensor(weight, device))
         mean, deviation = model.predict(tensor(new, device), return_std=True)
-        assert mean.device == deviation.device == given.device
+        assert mean.device == deviation.device == settings.device
         # Rows of weight 2 and more count as repeated: with 200 features their noise is
         # learned to be none, at the expense of those of weight 0.
-        assert model.score(given, tensor(Y[:, 0], device)) > 0.8
+        assert model.score(settings, tensor(Y[:, 0], device)) > 0.8
     # Along flat directions rounding errors move the end of learning.
     assert model.log_marginal_likelihood_value_ == pytest.approx(
         expected.log_marginal_likelihood_value_, abs=1e-3
@@ -114,7 +114,7 @@ def test_regression_learns_the_same(D, device, data):
     assert_close(deviation.cpu(), wanted[1], atol=1e-2)
     assert isinstance(model.theta_, np.ndarray) and isinstance(model.noise_, float)
     weights = model.dual_coef_ if D is None else model.precision_factor_
-    assert weights.device == given.device
+    assert weights.device == settings.device
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -202,12 +202,12 @@ def test_classification_equals_that_of_arrays(name, D, n_classes, device, data):
     )
     expected = copy.deepcopy(model).fit(X, labels, weight)
     with dispatch():
-        given = tensor(X, device), tensor(labels, device), tensor(weight, device)
-        model.fit(*given)
+        settings = tensor(X, device), tensor(labels, device), tensor(weight, device)
+        model.fit(*settings)
         probabilities = model.predict_proba(tensor(new, device))
-        assert probabilities.device == given[0].device
+        assert probabilities.device == settings[0].device
         got = model.predict(tensor(new, device))
-        assert model.score(*given[:2]) > 0.7
+        assert model.score(*settings[:2]) > 0.7
     assert_close(probabilities.cpu(), expected.predict_proba(new), atol=1e-8)
     assert np.array_equal(host(got), expected.predict(new))
     assert model.log_marginal_likelihood_value_ == pytest.approx(
@@ -304,12 +304,12 @@ def test_estimates_for_climbing_are_the_same(noise, rng):
     X = rng.normal(size=(700, 3))
     y, kernel = np.sin(X[:, :1]), rk.Gaussian(1.0)
     plan = rk.RandomFeatures(kernel, 520, random_state=0).fit(X).plan_
-    found = []
+    result = []
     for rows in (ArrayRows(X, y), ArrayRows(tensor(X), tensor(y))):
         evidence = Evidence(rows, Hyperparameters(kernel), plan)
         evidence.precise = False
-        found.append(evidence(np.log([1.0, noise])))
-    (value, slopes), (got, got_slopes) = found
+        result.append(evidence(np.log([1.0, noise])))
+    (value, slopes), (got, got_slopes) = result
     assert got == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(got_slopes, slopes, rtol=1e-3)
 

@@ -60,11 +60,11 @@ def test_soft_margins_are_those_of_arrays(D, n_classes, C, tol, device, data):
     model = KernelSVC(KERNEL, C, D, tol=tol, class_weight="balanced", random_state=0)
     expected = copy.deepcopy(model).fit(X, y, weight)
     with dispatch():
-        given = tensor(X, device), tensor(y, device), tensor(weight, device)
-        model.fit(*given)
+        settings = tensor(X, device), tensor(y, device), tensor(weight, device)
+        model.fit(*settings)
         values = model.decision_function(tensor(new, device))
         labels = model.predict(tensor(new, device))
-    assert values.device == labels.device == given[0].device
+    assert values.device == labels.device == settings[0].device
     wanted = expected.decision_function(new)
     # A gap bounds the square of what weights are off.
     share = 1e-5 if C <= 1 else tol**0.5
@@ -221,8 +221,8 @@ def test_logistic_regression_equals_that_of_arrays(D, n_classes, C, device, data
     )
     expected = copy.deepcopy(model).fit(X, y, weight)
     with dispatch():
-        given = tensor(X, device), tensor(y, device), tensor(weight, device)
-        model.fit(*given)
+        settings = tensor(X, device), tensor(y, device), tensor(weight, device)
+        model.fit(*settings)
         rows = tensor(new, device)
         probabilities = model.predict_proba(rows)
         assert probabilities.device == rows.device
@@ -292,14 +292,14 @@ def rosenbrock(x):
 @pytest.mark.parametrize("kind", [np.asarray, tensor], ids=["arrays", "tensors"])
 def test_lbfgs_of_a_curved_valley(kind):
     start = kind(np.tile([-1.2, 1.0], 5))
-    told = []
-    found, n_iter = ops_of(start).minimise(
+    message = []
+    result, n_iter = ops_of(start).minimise(
         *(rosenbrock, start, 1e-8, 200, 20),
-        lambda at: told.append(rosenbrock(at)[0]),
+        lambda at: message.append(rosenbrock(at)[0]),
     )
-    np.testing.assert_allclose(np.asarray(found), 1.0, atol=1e-7)
-    assert len(told) == n_iter < 60
-    assert np.all(np.diff(told) <= 0) and told[0] < rosenbrock(start)[0]
+    np.testing.assert_allclose(np.asarray(result), 1.0, atol=1e-7)
+    assert len(message) == n_iter < 60
+    assert np.all(np.diff(message) <= 0) and message[0] < rosenbrock(start)[0]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -63,20 +63,20 @@ def test_regression_equals_that_of_arrays(
     )
     for targets in (y, Y):
         expected = copy.deepcopy(model).fit(X, targets, sample_weight=weight)
-        given = tensor(X, device)
+        settings = tensor(X, device)
         with dispatch():
             model.fit(
-                given,
+                settings,
                 tensor(targets, device),
                 None if weight is None else tensor(weight, device),
             )
-            got = model.predict(given)
-            assert got.device == given.device
-            score = model.score(given, tensor(targets, device))
+            got = model.predict(settings)
+            assert got.device == settings.device
+            score = model.score(settings, tensor(targets, device))
             assert score == pytest.approx(expected.score(X, targets), rel=1e-4)
         np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-5)
         weights = model.coef_ if model.plan_ else model.dual_coef_
-        assert weights.device == given.device
+        assert weights.device == settings.device
         assert not model.solution_.residual > 1e-6
 
 
@@ -89,12 +89,12 @@ def test_classification_equals_that_of_arrays(device, n_classes, class_weight, r
     options = {"class_weight": class_weight, "random_state": 0, "n_components": 70}
     expected = rk.KernelRidgeClassifier(**options).fit(X, labels, weight)
     with dispatch():
-        given = tensor(X, device), tensor(labels, device), tensor(weight, device)
-        model = rk.KernelRidgeClassifier(**options).fit(*given)
-        values = host(model.decision_function(given[0]))
-        got = model.predict(given[0])
+        settings = tensor(X, device), tensor(labels, device), tensor(weight, device)
+        model = rk.KernelRidgeClassifier(**options).fit(*settings)
+        values = host(model.decision_function(settings[0]))
+        got = model.predict(settings[0])
         # scikit-learn takes the accuracy of tensors in float32.
-        score = model.score(*given[:2])
+        score = model.score(*settings[:2])
         assert score == pytest.approx(np.mean(host(got) == labels), rel=1e-6)
     np.testing.assert_allclose(values, expected.decision_function(X), atol=1e-6)
     assert got.dtype == torch.int64
@@ -140,11 +140,11 @@ def test_partial_fit(solver, monkeypatch, rng):
     for part in parts:
         expected.partial_fit(X[part], y[part], weight[part])
     with dispatch():
-        given = [tensor(array) for array in (X, y, weight)]
+        settings = [tensor(array) for array in (X, y, weight)]
         with no_host_copies(monkeypatch, most=12):
             for part in parts:
-                model.partial_fit(*(array[part] for array in given))
-        got = model.predict(given[0])
+                model.partial_fit(*(array[part] for array in settings))
+        got = model.predict(settings[0])
     np.testing.assert_allclose(host(got), expected.predict(X), rtol=1e-8)
 
 
@@ -161,7 +161,7 @@ def test_auto_chooses_as_for_arrays(n_components, short, rng):
         model = rk.KernelRidgeClassifier(**options).fit(tensor(X), tensor(y > 100))
     direct = Outcome.SUCCESS, Outcome.ILL_CONDITIONED
     assert expected.solution_.outcome in direct or short or n_components == 2000
-    chosen = [each.solution_.outcome in direct for each in (model, expected)]
+    chosen = [item.solution_.outcome in direct for item in (model, expected)]
     assert chosen[0] == chosen[1]
 
 
@@ -301,7 +301,7 @@ def test_a_checkpoint_is_continued(name, tmp_path, rng):
     assert not (tmp_path / "fit.npz").exists()
     assert model.solution_.iterations == expected.solution_.iterations
     expected, got = (
-        each.coef_ if each.plan_ else each.dual_coef_ for each in (expected, model)
+        item.coef_ if item.plan_ else item.dual_coef_ for item in (expected, model)
     )
     assert float((got - expected).abs().max()) < 1e-9 * float(expected.abs().max())
 

@@ -103,5 +103,5 @@ def test_single_precision(dtype, data):
     expected = copy.deepcopy(model).fit(X.astype(dtype), y)
     with dispatch():
         model.fit(tensor(X.astype(dtype)), tensor(y))
-    scores = (each.cv_results_["mean_test_score"] for each in (model, expected))
+    scores = (item.cv_results_["mean_test_score"] for item in (model, expected))
     np.testing.assert_allclose(*scores, rtol=1e-3)

@@ -493,6 +493,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "classifier cv": lambda: rk.KernelRidgeClassifierCV(**SIZES),
     "svc": lambda: rk.KernelSVC(**SIZES),
     "svc, exact": lambda: rk.KernelSVC(n_components=None),
+    "quantiles": lambda: rk.KernelQuantileRegressor(**SIZES),
     "svr": lambda: rk.KernelSVR(**SIZES),
     "logistic": lambda: rk.KernelLogistic(**SIZES),
     "logistic, exact": lambda: rk.KernelLogistic(n_components=None),

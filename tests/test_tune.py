@@ -73,26 +73,26 @@ def test_every_cell_is_the_error_of_the_model_it_names(results):
 @pytest.mark.parametrize("validation", ["loo", "holdout", 3])
 def test_every_kind_of_validation(validation):
     for dataset in (moons(), wave()):
-        found = tune(
+        result = tune(
             dataset,
             "gaussian",
             validation=validation,
             lengthscales=[1.0, 100.0],
             **SMALL,
         )
-        best = found["best"]["gaussian"]
+        best = result["best"]["gaussian"]
         assert best["hyperparameters"]["lengthscale"] == 1.0
         assert best["validation_error"] < 0.3
         assert best["test_error"] < 0.3
         assert "lengthscale" in best["at_edge"]
-        assert found["dataset"]["validation"]
+        assert result["dataset"]["validation"]
 
 
 def test_folds_are_stratified_and_equal_cross_validation():
     data = prepare(moons())
-    found = tune(moons(), "gaussian", validation=3, lengthscales=[0.5], **SMALL)
+    result = tune(moons(), "gaussian", validation=3, lengthscales=[0.5], **SMALL)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
-    for record in found["records"]:
+    for record in result["records"]:
         named = record["hyperparameters"]
         errors = []
         for train, test in folds.split(data.X_train, data.y_train):
@@ -126,7 +126,7 @@ def test_one_decomposition_for_each_setting(monkeypatch):
 
 def test_exact_kernel():
     data = prepare(moons())
-    found = tune(
+    result = tune(
         moons(),
         "gaussian",
         n_components=None,
@@ -137,7 +137,7 @@ def test_exact_kernel():
     model = rk.KernelRidgeClassifier(
         rk.Gaussian(0.5), 0.1, n_components=None, fit_intercept=True
     ).fit(data.X_train, data.y_train)
-    best = found["best"]["gaussian"]
+    best = result["best"]["gaussian"]
     assert best["test_error"] == 1 - model.score(data.X_test, data.y_test)
 
 
@@ -189,7 +189,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_what_does_not_fit_is_skipped():
-    found = tune(
+    result = tune(
         moons(),
         "gaussian,linear",
         n_components=60,
@@ -197,11 +197,11 @@ def test_what_does_not_fit_is_skipped():
         lengthscales=[1.0],
         alphas=[1.0],
     )
-    skipped = {note["kernel"] for note in found["skipped"]}
+    skipped = {note["kernel"] for note in result["skipped"]}
     assert skipped == {"gaussian", "linear", "linear model"}
-    assert "memory_limit" in found["skipped"][0]["reason"]
-    assert found["records"] == []
-    assert found["best"] == {}
+    assert "memory_limit" in result["skipped"][0]["reason"]
+    assert result["records"] == []
+    assert result["best"] == {}
 
 
 # -- records ----------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_trials_without_optuna(monkeypatch):
 
 def test_curves_of_the_best_penalty(results):
     pytest.importorskip("matplotlib")
-    from randkern.plots import plot_tune
+    from randkern.plots.records import plot_tune
 
     figure = plot_tune(results["records"], best=results["best"], percent=True)
     panels = {axes.get_xlabel(): axes for axes in figure.axes}
@@ -431,9 +431,9 @@ def test_command_writes_results_and_figure(run, tmp_path):
     assert len(results["records"]) == 3 * 4
     # The best stands beside what any kernel should beat, with all scores.
     assert list(results["baselines"]) == ["most frequent class", "linear model"]
-    for name, found in {**results["baselines"], **results["best"]}.items():
-        error, size = 100 * found["test_error"], 100 * found["standard_error"]
-        cells = rf"{error:.2f} ± {size:.2f} % \| +{found['log_loss']:.4f} \| +0?[\d.]+"
+    for name, values in {**results["baselines"], **results["best"]}.items():
+        error, size = 100 * values["test_error"], 100 * values["standard_error"]
+        cells = rf"{error:.2f} ± {size:.2f} % \| +{values['log_loss']:.4f} \| +0?[\d.]+"
         assert re.search(rf"\| {name} +\|.*{cells} \|", result.output), name
     assert (tmp_path / "new" / "tune.png").stat().st_size > 10_000
     *table, _ = result.output.splitlines()  # the last names the files

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
 import randkern as rk
+from randkern._tables import TableEncoder, column_names
 from randkern._validation import (
-    TableEncoder,
     check_choice,
     check_count,
     check_kernel_rows,
     check_positive,
     check_weights,
-    column_names,
     densify,
     validate_rows,
 )

@@ -43,7 +43,8 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(("hsic_test", "mmd_test"), ".hypothesis_tests"),
     "export_onnx": ".onnx",
-    "to_torch": ".deployment",
+    "report": ".reporting",
+    "to_torch": ".modules",
     **dict.fromkeys(
         ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
     ),
@@ -52,6 +53,7 @@ _PUBLIC: dict[str, str] = {
             "GaussianProcessClassifier",
             "GaussianProcessRegressor",
             "KernelLogistic",
+            "KernelQuantileRegressor",
             "KernelRidgeClassifier",
             "KernelRidgeClassifierCV",
             "KernelRidgeRegressor",
@@ -67,7 +69,14 @@ _PUBLIC: dict[str, str] = {
     ),
 }
 _MODULES = (
-    *("datasets", "exceptions", "kernels", "onnx", "optics", "skeletons", "solvers"),
+    "datasets",
+    "exceptions",
+    "kernels",
+    "onnx",
+    "optics",
+    "plots",
+    "skeletons",
+    "solvers",
 )
 
 __all__ = ["__version__", *sorted(_PUBLIC), *_MODULES]

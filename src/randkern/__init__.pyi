@@ -6,6 +6,7 @@ from randkern import (
     kernels as kernels,
     onnx as onnx,
     optics as optics,
+    plots as plots,
     skeletons as skeletons,
     solvers as solvers,
 )
@@ -13,9 +14,6 @@ from randkern.data import (
     DeviceBlocks as DeviceBlocks,
     DeviceRows as DeviceRows,
     RowBlocks as RowBlocks,
-)
-from randkern.deployment import (
-    to_torch as to_torch,
 )
 from randkern.features import (
     NystromFeatures as NystromFeatures,
@@ -54,12 +52,16 @@ from randkern.models import (
     GaussianProcessClassifier as GaussianProcessClassifier,
     GaussianProcessRegressor as GaussianProcessRegressor,
     KernelLogistic as KernelLogistic,
+    KernelQuantileRegressor as KernelQuantileRegressor,
     KernelRidgeClassifier as KernelRidgeClassifier,
     KernelRidgeClassifierCV as KernelRidgeClassifierCV,
     KernelRidgeRegressor as KernelRidgeRegressor,
     KernelRidgeRegressorCV as KernelRidgeRegressorCV,
     KernelSVC as KernelSVC,
     KernelSVR as KernelSVR,
+)
+from randkern.modules import (
+    to_torch as to_torch,
 )
 from randkern.onnx import (
     export_onnx as export_onnx,
@@ -70,6 +72,9 @@ from randkern.optics import (
 from randkern.persistence import (
     load as load,
     save as save,
+)
+from randkern.reporting import (
+    report as report,
 )
 from randkern.sizing import (
     effective_dimension as effective_dimension,

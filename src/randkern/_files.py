@@ -164,10 +164,24 @@ def check_writable(folder: str | os.PathLike[str], n_bytes: int = 0) -> None:
 # Raised by zipfile, zlib, json, NumPy (which tokenizes headers), SciPy and skops when
 # the content does not match its description.
 READING_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError),
-    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError),
-    *(LookupError, MemoryError, OSError, RuntimeError, SyntaxError, TypeError),
-    *(ValueError, TokenError),
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    TokenError,
 )
 
 
@@ -325,7 +339,7 @@ def _check_array(head: bytes, info: zipfile.ZipInfo) -> None:
     declared = math.prod(shape) * dtype.itemsize
     if stream.tell() + declared != info.file_size:
         raise ValueError(
-            f"the array in its member {info.filename} is of shape {shape} and type "
+            f"the array in its member {info.filename} has shape {shape} and type "
             f"{dtype}, {declared:,} bytes, but {info.file_size - stream.tell():,} "
             "bytes follow"
         )

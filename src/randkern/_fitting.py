@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -29,8 +29,21 @@ def all_or_nothing(method: Method) -> Method:
         except BaseException:
             parameters = estimator._get_param_names()
             now = vars(estimator).items()
-            kept = {name: value for name, value in now if name in parameters}
-            estimator.__dict__ = before | kept
+            current = {name: value for name, value in now if name in parameters}
+            estimator.__dict__ = before | current
             raise
 
     return restoring  # type: ignore[return-value]
+
+
+def forget(estimator: Any, *names: str) -> None:
+    """Delete the attributes of an earlier fit that the estimator has."""
+    for name in names:
+        if name in vars(estimator):
+            delattr(estimator, name)
+
+
+def remember(estimator: Any, attributes: Mapping[str, Any]) -> None:
+    """Set the attributes of a fit."""
+    for name, value in attributes.items():
+        setattr(estimator, name, value)

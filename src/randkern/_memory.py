@@ -7,13 +7,13 @@ import math
 import numbers
 import os
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from randkern._warnings import warn
 from randkern.exceptions import MemoryLimitError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -46,7 +46,7 @@ def resolve_memory_limit(limit: Any) -> int:
     if 1 <= n_bytes < math.inf:
         return int(n_bytes)
     raise ValueError(
-        "memory_limit must be None, a positive number of bytes, or a text such as "
+        "memory_limit must be None, a positive number of bytes, or a string such as "
         f"'4GB' or '500MB', got {limit!r}."
     )
 
@@ -72,12 +72,11 @@ def warn_if_not_free(needed: int, what: str) -> None:
     """
     free = None if needed < _ALWAYS_FREE else available_memory()
     if free is not None and needed > free:
-        warnings.warn(
+        warn(
             f"{what} takes about {format_bytes(needed)}, but only "
             f"{format_bytes(free)} of memory are free; the machine may swap, or end "
             "the process. Free some memory, or set a smaller memory_limit.",
             UserWarning,
-            stacklevel=3,
         )
 
 

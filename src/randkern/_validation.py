@@ -1,9 +1,6 @@
-"""Input validation: arrays, tensors and tables as rows of numbers.
+"""Input validation: arguments, and arrays, tensors and tables as rows of numbers.
 
-Inside the library rows are a C-ordered float array or a CSR matrix. Tables
-with text or categorical columns become arrays of numbers here: equal
-categories get equal codes, so a kernel that only compares categories for
-equality gives the same values as on the table.
+Inside the library rows are a C-ordered float array or a CSR matrix.
 """
 
 from __future__ import annotations
@@ -11,20 +8,26 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from reprlib import repr as shortened
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
-from sklearn.preprocessing import OrdinalEncoder
-from sklearn.utils import assert_all_finite, check_array, get_tags
-from sklearn.utils._missing import is_pandas_na, is_scalar_nan
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils import check_array, get_tags
+from sklearn.utils.validation import validate_data
+
+from randkern._cells import check_finite, naming_cells
+from randkern._sklearn import check_sample_weight
+from randkern._tables import (
+    TableEncoder,
+    check_column_order,
+    check_numeric,
+    column_names,
+    is_table,
+    without_sparse_columns,
+)
 
 
 def is_tensor(array: Any) -> bool:
@@ -37,207 +40,6 @@ def tensor_floats() -> tuple[Any, Any]:
     """Return the supported dtypes of tensors, the widest first."""
     torch = sys.modules["torch"]
     return torch.float64, torch.float32
-
-
-# What categories may be.
-_PLAIN = (str, int, float, complex, np.generic)
-
-
-def is_table(X: Any) -> bool:
-    """Return whether `X` is a dataframe (pandas or polars)."""
-    # The shape first: asking a LazyFrame for its columns is expensive.
-    return hasattr(X, "shape") and hasattr(X, "columns") and hasattr(X, "dtypes")
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a dataframe if all are strings, otherwise None."""
-    if not is_table(X):
-        return None
-    names = list(X.columns)
-    if not names:
-        raise ValueError(
-            f"X has no columns: found 0 feature(s) (shape={X.shape}), but at least 1 "
-            "is required."
-        )
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice:
-        raise ValueError(f"the dataframe has the column {twice[0]!r} more than once.")
-    return names if all(isinstance(name, str) for name in names) else None
-
-
-def is_numeric(column: Any) -> bool:
-    """Return whether a dataframe's column holds numbers or booleans."""
-    dtype = column.dtype
-    if hasattr(dtype, "is_numeric"):  # polars
-        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
-    import pandas as pd
-
-    numeric = pd.api.types.is_numeric_dtype(dtype)
-    return numeric and not pd.api.types.is_complex_dtype(dtype)
-
-
-def is_time(column: Any) -> bool:
-    """Return whether a dataframe's column holds dates or durations."""
-    dtype = str(column.dtype).lower()
-    return dtype.startswith(("date", "timedelta", "duration"))
-
-
-def days_of(column: Any) -> np.ndarray:
-    """Return dates as days since 1970, durations as days, missing values as NaN.
-
-    Whole days and the remainder are counted separately: int64 nanoseconds end in 2262,
-    and 9999-12-31 often stands for "never".
-    """
-    if getattr(column.dtype, "tz", None) is not None:
-        column = column.dt.tz_convert(None)
-    values = np.asarray(column.to_numpy())
-    if values.dtype == object:
-        values = values.copy()
-        values[np.asarray(column.isna(), dtype=bool)] = None
-        values = values.astype("M8[us]")
-    whole = values.astype(f"{values.dtype.kind}8[D]")
-    days = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "D")
-    return np.where(np.isnat(values), np.nan, days)
-
-
-def numbers_of(column: Any) -> np.ndarray:
-    """Return a column of numbers as float64, missing values as NaN."""
-    if hasattr(column, "isna"):
-        return np.asarray(column.to_numpy(dtype=float, na_value=np.nan))
-    values = column.to_numpy()
-    if values.dtype == object:  # booleans of polars with missing values
-        values = np.array(column.to_list(), dtype=float)
-    return np.asarray(values, dtype=float)
-
-
-def check_not_infinite(name: object, values: np.ndarray) -> None:
-    """Raise a ValueError that names the first row with an infinite number."""
-    infinite = np.flatnonzero(np.isinf(values))
-    if len(infinite):
-        raise ValueError(
-            f"column {name!r} contains infinity: {cell(values, infinite)}; "
-            "replace it by a missing value or a large number."
-        )
-
-
-def count_missing(values: Any) -> int:
-    """Return the number of missing values of a column, table or object array.
-
-    NaN in a float array does not count.
-    """
-    if hasattr(values, "isna"):
-        return int(np.asarray(values.isna()).sum())
-    if hasattr(values, "null_count"):  # polars
-        found = values.null_count()
-        return found if isinstance(found, int) else sum(found.row(0))
-    if isinstance(values, (list, tuple)):
-        values = np.asarray(values)
-    if not isinstance(values, np.ndarray) or values.dtype != object:
-        return 0
-    return sum(is_missing(value) for value in values.ravel())
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT or pandas' NA."""
-    return value is None or is_pandas_na(value) or is_scalar_nan(value)
-
-
-def objects_of(column: Any) -> np.ndarray:
-    """Return a column of categories as an object array, missing values as None.
-
-    Values of other types than texts, numbers and booleans that can be sorted, such as
-    intervals, are texts, which model files can hold.
-    """
-    # Categories that are integers stay such beside missing ones.
-    listed = (column.astype(object) if hasattr(column, "iloc") else column).to_list()
-    values = np.fromiter(listed, dtype=object, count=len(column))
-    missing = column.is_null() if hasattr(column, "is_null") else column.isna()
-    values[np.asarray(missing, dtype=bool)] = None
-    present = {value for value in values if value is not None and _is_hashable(value)}
-    if any(not isinstance(value, _PLAIN) for value in present):
-        with suppress(TypeError):  # what cannot be sorted is refused later
-            sorted(present)
-            values[:] = [None if value is None else str(value) for value in values]
-    return values
-
-
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-def check_categories(name: Any, values: np.ndarray) -> None:
-    """Raise if the values of a column are not categories, or cannot be sorted."""
-    types = {type(value).__name__ for value in values if value is not None}
-    if len(types) > 1:
-        raise ValueError(
-            f"column {name!r} mixes {' and '.join(sorted(types))} values; convert it "
-            "to one type."
-        )
-    try:
-        sorted({value for value in values if value is not None})
-    except TypeError:
-        raise ValueError(
-            f"column {name!r} holds {types.pop()} values, which are neither numbers "
-            "nor categories; put what they hold into columns of their own, or drop it."
-        ) from None
-
-
-def cell(values: Any, rows: np.ndarray) -> str:
-    """Describe the value of a column in the first of `rows`, for a message."""
-    row = int(rows[0])
-    (value,) = np.asarray(values)[row : row + 1].tolist()
-    return f"row {row:,} holds {value!r} (the first row is 0)"
-
-
-def rows_of_text(values: np.ndarray) -> np.ndarray:
-    """Return the positions of values that are neither missing nor parse as numbers."""
-
-    def is_text(value: Any) -> bool:
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return value is not None
-        return False
-
-    return np.flatnonzero([is_text(value) for value in values])
-
-
-def no_numbers(column: Any) -> str:
-    """Describe a non-numeric column by its first text, or its dtype."""
-    values = objects_of(column)
-    texts = rows_of_text(values)
-    return cell(values, texts) if len(texts) else f"is {column.dtype}"
-
-
-def check_numeric(X: Any, since: str, encoded: tuple[int, ...] = ()) -> None:
-    """Raise if a column of a table other than those in `encoded` is not numeric.
-
-    `since` ends the message.
-    """
-    for j, name in enumerate(X.columns):
-        if j not in encoded and not is_numeric(X[name]):
-            raise ValueError(f"column {name!r} is {X[name].dtype}{since}.")
-
-
-def without_sparse_columns(X: Any, *, dense: bool = False) -> Any:
-    """Return a pandas table with dense columns.
-
-    A table whose columns are all sparse with fill value 0 is returned unchanged, to
-    become a CSR matrix, unless `dense` is set.
-    """
-    fills = {
-        name: dtype.fill_value
-        for name, dtype in zip(X.columns, X.dtypes, strict=True)
-        if hasattr(dtype, "fill_value")
-    }
-    zeros = len(fills) == X.shape[1] and all(fill == 0 for fill in fills.values())
-    if not fills or (zeros and not dense):
-        return X
-    return X.astype({name: X[name].dtype.subtype for name in fills})
 
 
 def check_kind(array: Any, name: str) -> None:
@@ -282,62 +84,10 @@ def check_readable(X: Any) -> None:
     check_kind(X, "X")
 
 
-@contextmanager
-def naming_cells(X: Any) -> Iterator[None]:
-    """Name the first entry of an object or string array that is not a number."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        if is_tensor(X):
-            raise
-        array = X if isinstance(X, np.ndarray) else np.array(X, dtype=object)
-        if array.ndim != 2 or array.dtype.kind not in "OUS":
-            raise
-        for (i, j), value in np.ndenumerate(array):
-            try:
-                float(value)
-            except (TypeError, ValueError, OverflowError) as cause:
-                kind = TypeError if isinstance(cause, TypeError) else ValueError
-                raise kind(
-                    f"row {i} of column {j} of X holds {shortened(value)}, expected a "
-                    f"number: {cause}. Pass a dataframe if columns hold text."
-                ) from error
-        raise
-
-
-class NotFiniteError(ValueError):
-    """An entry of X is missing or infinite; `row` is the number of its row."""
-
-    row: int
-
-
-def check_finite(X: Any, names: Sequence[Any] | None = None) -> None:
-    """Raise for missing and infinite numbers, naming the position of the first."""
-    try:
-        assert_all_finite(X, input_name="X")
-    except ValueError as error:
-        if sp.issparse(X):
-            entries = X.tocoo()
-            bad = np.flatnonzero(~np.isfinite(entries.data))[0]
-            row, column = int(entries.row[bad]), int(entries.col[bad])
-        else:
-            row, column = np.argwhere(~np.isfinite(X))[0].tolist()
-        where = column if names is None else repr(names[column])
-        advice = ""
-        if "NaN" in str(error):
-            advice = " Leave such rows out, or impute, as sklearn.impute.SimpleImputer."
-        located = NotFiniteError(
-            f"{error} The first is in row {row} of column {where}.{advice}"
-        )
-        located.row = row
-        raise located from None
-
-
 FLOATS = (np.float64, np.float32)
 # Beyond this, no machine holds the features of a single row.
-MOST_COMPONENTS = 10**12
+MAX_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
-_CHANGED = " here, but held numbers when the model was fitted"
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
 
 
@@ -369,9 +119,9 @@ def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
 def check_components(value: Any) -> int | tuple[int, ...]:
     """Return the number of features, or one number per term of a sum of kernels."""
     if np.ndim(value) != 1 or isinstance(value, (set, dict)):
-        return check_count("n_components", value, at_most=MOST_COMPONENTS)
+        return check_count("n_components", value, at_most=MAX_COMPONENTS)
     widths = tuple(check_count("every number in n_components", n) for n in value)
-    check_count("the sum of n_components", sum(widths), at_most=MOST_COMPONENTS)
+    check_count("the sum of n_components", sum(widths), at_most=MAX_COMPONENTS)
     return widths
 
 
@@ -395,7 +145,7 @@ def check_weights(
         return None
     weights: Any = read_tensor(sample_weight, "sample_weight")
     check_kind(weights, "sample_weight")
-    dtype = _floats_of(X)[0]
+    dtype = (tensor_floats() if is_device_array(X) else FLOATS)[0]
     if is_tensor(X) and isinstance(weights, (list, tuple)):
         weights = X.new_tensor(weights, dtype=dtype)
     if of_block:
@@ -404,7 +154,7 @@ def check_weights(
             # scikit-learn refuses weights that are all 0.
             n = X.shape[0]
             return X.new_zeros(n, dtype=dtype) if is_tensor(X) else np.zeros(n)
-    weights = _check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
+    weights = check_sample_weight(weights, X, dtype=dtype, ensure_non_negative=True)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not math.isfinite(total):
@@ -471,108 +221,6 @@ def read_tensor(array: Any, name: str = "X") -> Any:
     return (array.double() if half else array).numpy(force=True)
 
 
-def _floats_of(X: Any) -> tuple[Any, ...]:
-    """Return the supported dtypes for rows like X."""
-    return tensor_floats() if is_device_array(X) else FLOATS
-
-
-def _columns_of_objects(X: Any, columns: tuple[int, ...]) -> np.ndarray:
-    return np.column_stack([objects_of(X[X.columns[j]]) for j in columns])
-
-
-@dataclass(frozen=True)
-class TableEncoder:
-    """Encodes a dataframe as numbers: text and categorical columns become codes.
-
-    Codes are 0, 1, ... in sorted order, with one for a missing category, and -1
-    for a category that was not in the table the encoder learned from.
-    """
-
-    encoded: tuple[int, ...]
-    names: tuple[Any, ...]
-    encoder: OrdinalEncoder | None
-
-    @classmethod
-    def of(cls, X: Any) -> TableEncoder:
-        """Learn the categories of the columns of `X` that are not numeric."""
-        names = tuple(X.columns)
-        encoded = tuple(j for j, name in enumerate(names) if not is_numeric(X[name]))
-        for j in encoded:
-            dtype = str(X[names[j]].dtype).lower()
-            if any(word in dtype for word in ("date", "time", "duration", "complex")):
-                raise ValueError(
-                    f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
-                    "it to real numbers, or drop it."
-                )
-            check_categories(names[j], objects_of(X[names[j]]))
-        if not encoded:
-            return cls((), names, None)
-        encoder = OrdinalEncoder(
-            handle_unknown="use_encoded_value",
-            unknown_value=-1,
-            encoded_missing_value=-2,
-        ).fit(_columns_of_objects(X, encoded))
-        return cls(encoded, names, encoder)
-
-    def check_numbers(self, columns: tuple[int, ...], reader: Any) -> None:
-        """Raise if `reader`, which needs numbers, reads categories."""
-        text = sorted(set(columns) & set(self.encoded))
-        if text:
-            raise ValueError(
-                f"column {self.names[text[0]]!r} holds categories, but {reader} needs "
-                "numbers; restrict the kernel with columns=, and use "
-                "Categorical(columns=...) for the others."
-            )
-
-    def n_categories(self, column: int) -> int | None:
-        """Return the number of categories of a column, not counting a missing one.
-
-        None for a numeric column.
-        """
-        if column not in self.encoded or self.encoder is None:
-            return None
-        categories = self.encoder.categories_[self.encoded.index(column)]
-        return sum(category is not None for category in categories)
-
-    def check_known(self, X: np.ndarray) -> None:
-        """Raise if encoded rows hold unknown categories."""
-        for j in self.encoded:
-            if np.any(X[:, j] == -1):
-                raise ValueError(
-                    f"column {self.names[j]!r} holds categories that the first block "
-                    "of rows lacks; put a row of each category into the first block."
-                )
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the rows of `X` as a float64 array of the same width."""
-        check_numeric(X, _CHANGED, self.encoded)
-        out = np.empty(X.shape)
-        for j, name in enumerate(X.columns):
-            if j not in self.encoded:
-                out[:, j] = numbers_of(X[name])
-        if self.encoder is not None:
-            self._check_texts(X)
-            objects = _columns_of_objects(X, self.encoded)
-            out[:, list(self.encoded)] = self.encoder.transform(objects)
-        return out
-
-    def _check_texts(self, X: Any) -> None:
-        """Raise if a column of texts holds numbers: all would be unknown categories."""
-        assert self.encoder is not None
-        names = list(X.columns)
-        for j, known in zip(self.encoded, self.encoder.categories_, strict=True):
-            column = X[names[j]]
-            texts = [value for value in known if value is not None]
-            if not is_numeric(column) or not all(isinstance(v, str) for v in texts):
-                continue
-            # A column of missing values may have any dtype.
-            if texts and not all(v is None for v in objects_of(column)):
-                raise ValueError(
-                    f"column {names[j]!r} is {column.dtype} here, but held text when "
-                    "the model was fitted; convert it to text."
-                )
-
-
 def is_dask_collection(X: Any) -> bool:
     """Return whether X is a Dask array or dataframe, without importing Dask."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
@@ -587,106 +235,46 @@ def refuse_dask(X: Any, name: str) -> None:
         )
 
 
-def check_column_order(estimator: Any, X: Any, *, reset: bool) -> None:
-    """Store or compare the names of a dataframe's columns if some are no strings.
-
-    scikit-learn compares names only if all are strings; others, such as the integers
-    of ``pd.DataFrame(array)``, would be taken by position.
-    """
-    names = [str(name) for name in X.columns] if is_table(X) else None
-    if reset:
-        vars(estimator).pop("_column_names", None)
-        if names is not None and not all(isinstance(name, str) for name in X.columns):
-            estimator._column_names = names
-        return
-    fitted = getattr(estimator, "_column_names", None)
-    if fitted is None or names is None or names == fitted:
-        return
-    others = [name for name in names if name not in fitted]
-    if others:
-        problem = f"has columns that it lacked, such as {others[0]!r}"
-    elif len(names) < len(fitted):
-        problem = "lacks some of its columns"
-    else:
-        problem = "has its columns in another order"
-    raise ValueError(
-        f"X {problem}: {type(estimator).__name__} was fitted to the columns "
-        f"{', '.join(fitted[:10])}; pass X[columns] with these, in this order."
-    )
-
-
-def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
+def validate_rows(
+    estimator: Any, X: Any, *, reset: bool, own_dtype: bool = False, sparse: bool = True
+) -> Rows:
     """Return the rows of `X` as a float array or CSR, checked for `estimator`.
 
-    Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``,
-    and stores the encoder of a table's categories as ``table_encoder_``.
+    Sets (`reset`) or compares ``n_features_in_`` and ``feature_names_in_``, and stores
+    the encoder of a table's categories as ``table_encoder_``. With `own_dtype` integers
+    and booleans stay such, and tables must hold numbers.
     """
     check_readable(X)
     X = read_tensor(X)
-    names = None
+    if is_device_array(X) and not get_tags(estimator).array_api_support:
+        raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
     check_column_order(estimator, X, reset=reset)
+    names = None
     if is_table(X):
         column_names(X)  # raises for names that are there twice
-        if reset:
-            learned = TableEncoder.of(X)
-            estimator.table_encoder_ = learned if learned.encoded else None
-        encoder = getattr(estimator, "table_encoder_", None)
-        if encoder is not None:
-            validate_data(estimator, X, reset=reset, skip_check_array=True)
-            X = check_array(encoder.transform(X), ensure_all_finite=False)
-            check_finite(X, encoder.names)
-            return X
         names = list(X.columns)
-        check_numeric(X, _CHANGED)
-        X = without_sparse_columns(X)
-    elif reset:
-        estimator.table_encoder_ = None
-    elif getattr(estimator, "table_encoder_", None) is not None:
+    encoder = None
+    if not own_dtype:
+        if reset:
+            learned = None if names is None else TableEncoder.of(X)
+            estimator.table_encoder_ = learned if learned and learned.encoded else None
+        encoder = getattr(estimator, "table_encoder_", None)
+    if encoder is not None and names is None:
         raise ValueError(
             f"{type(estimator).__name__} was fitted on a dataframe with text "
             f"columns; expected a dataframe, got {type(X).__name__}."
         )
-    if is_device_array(X):
-        if not get_tags(estimator).array_api_support:
-            raise TypeError(
-                f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}"
-            )
-        return validate_data(estimator, X, reset=reset, dtype=list(_floats_of(X)))
-    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": list(FLOATS)}
-    with naming_cells(X):
-        X = validate_data(
-            *(estimator, X), reset=reset, order="C", ensure_all_finite=False, **options
-        )
-    check_finite(X, names)
-    return canonical(X)
-
-
-def validate_numbers(
-    estimator: Any, X: Any, *, reset: bool, sparse: bool = False
-) -> Any:
-    """Return rows in their own numeric dtype, as an array or (`sparse`) CSR.
-
-    Sets or compares the attributes as `validate_rows` does; tables must be numeric.
-    """
-    check_readable(X)
-    X, names = read_tensor(X), None
-    check_column_order(estimator, X, reset=reset)
-    if is_table(X):
-        column_names(X)
-        check_numeric(X, ", expected numbers")
-        names = list(X.columns)
+    check = partial(validate_data, estimator, reset=reset)
+    if encoder is not None:
+        check(X, skip_check_array=True)
+        return _finite_rows(encoder.transform(X), check_array, names=names)
+    if names is not None:
+        if own_dtype:
+            check_numeric(X, ", expected numbers")
+        else:
+            check_numeric(X)
         X = without_sparse_columns(X, dense=not sparse)
-    accepted = "csr" if sparse else False
-    options: dict[str, Any] = {"accept_sparse": accepted, "dtype": "numeric"}
-    with naming_cells(X):
-        X = validate_data(estimator, X, reset=reset, ensure_all_finite=False, **options)
-    if X.dtype == np.longdouble:
-        with np.errstate(over="ignore"):  # overflows become infinite
-            X = X.astype(np.float64)
-    check_finite(X, names)
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported, got {X.dtype}.")
-    return canonical(X)
+    return _finite_rows(X, check, names=names, own_dtype=own_dtype, sparse=sparse)
 
 
 def check_kernel_rows(
@@ -697,27 +285,26 @@ def check_kernel_rows(
     With `tensors`, tensors are accepted. The third value is the encoder of the
     categories of a dataframe.
     """
-    encoder = None
     check_readable(X)
     refuse_dask(Y, "Y")
     check_kind(Y, "Y")
     X, Y = read_tensor(X), read_tensor(Y, "Y")
+    encoder, names = None, None
     if is_table(X):
-        encoder = TableEncoder.of(X)
+        encoder, names = TableEncoder.of(X), list(X.columns)
         if Y is not None:
             if not is_table(Y):
                 raise ValueError(
                     f"X is a dataframe, so Y must be one too, got {type(Y).__name__}."
                 )
-            if list(Y.columns) != list(X.columns):
+            if list(Y.columns) != names:
                 raise ValueError(
-                    f"X has the columns {list(X.columns)}, but Y has "
-                    f"{list(Y.columns)}; they must be the same, in the same order."
+                    f"X has the columns {names}, but Y has {list(Y.columns)}; they "
+                    "must be the same, in the same order."
                 )
             # Categories that X lacks share the code -1, which no row of X has.
             Y = encoder.transform(Y)
         X = encoder.transform(X)
-    options: dict[str, Any] = {"dtype": list(_floats_of(X))}
     if is_device_array(X):
         if not tensors:
             raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
@@ -726,17 +313,14 @@ def check_kernel_rows(
             raise ValueError(
                 f"X is a tensor on {X.device}, so Y must be one there too, got {where}."
             )
-    else:
-        options |= {"accept_sparse": "csr", "order": "C"}
-        if is_tensor(Y):
-            raise ValueError(
-                f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
-            )
-    with naming_cells(X):
-        X = canonical(check_array(X, input_name="X", **options))
+    elif is_tensor(Y):
+        raise ValueError(
+            f"X is a {type(X).__name__}, so Y must be an array, got {place_of(Y)}."
+        )
+    X = _finite_rows(X, partial(check_array, input_name="X"), names=names)
     if Y is None:
         return X, None, encoder
-    Y = canonical(check_array(Y, input_name="Y", **options))
+    Y = _finite_rows(Y, partial(check_array, input_name="Y"), name="Y", names=names)
     if X.shape[1] != Y.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns but Y has {Y.shape[1]}: a kernel compares "
@@ -748,7 +332,40 @@ def check_kernel_rows(
     return X.astype(dtype, copy=False), Y.astype(dtype, copy=False), encoder
 
 
-def canonical(X: Rows) -> Rows:
+def _finite_rows(
+    X: Any,
+    check: Callable[..., Any],
+    *,
+    name: str = "X",
+    names: Sequence[Any] | None = None,
+    own_dtype: bool = False,
+    sparse: bool = True,
+) -> Rows:
+    """Return finite rows, a float array, tensor or canonical CSR matrix.
+
+    `check` is scikit-learn's `check_array`, or `validate_data` of an estimator; `name`
+    and `names`, of the columns, are for errors.
+    """
+    if is_device_array(X):
+        return check(X, dtype=list(tensor_floats()))
+    with naming_cells(X, name):
+        X = check(
+            X,
+            accept_sparse="csr" if sparse else False,
+            dtype="numeric" if own_dtype else list(FLOATS),
+            order=None if own_dtype else "C",
+            ensure_all_finite=False,
+        )
+    if X.dtype == np.longdouble:
+        with np.errstate(over="ignore"):  # overflows become infinite
+            X = X.astype(np.float64)
+    check_finite(X, names, name)
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got {X.dtype}.")
+    return canonical(X, name)
+
+
+def canonical(X: Rows, name: str = "X") -> Rows:
     """Return rows whose entries, if CSR, are sorted and without duplicates.
 
     Duplicates are summed. The matrix that was passed is not changed.
@@ -758,8 +375,8 @@ def canonical(X: Rows) -> Rows:
         X.sum_duplicates()
         if X.dtype.kind == "f" and not np.isfinite(X.data).all():
             raise ValueError(
-                "Input X contains infinity: entries that are there more than once "
-                f"add up to more than {X.dtype} holds; scale X down."
+                f"Input {name} contains infinity: duplicate entries overflow "
+                f"{X.dtype}; scale {name} down."
             )
     return X
 

@@ -1,17 +1,14 @@
-"""Fitted models in other forms, and what these have in common."""
+"""What a fitted model computes, for modules of PyTorch and for ONNX operators."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
 
 from randkern import models
-from randkern._extras import import_extra
 from randkern.backend.namespace import ops_of
 from randkern.datasets.schema import TableSchema
 from randkern.features import NystromFeatures, RandomFeatures
@@ -22,8 +19,16 @@ from randkern.plan import Plan
 from randkern.tabular import TabularEncoder
 from randkern.tabular.model import ExactRidge
 
-__all__ = ["WeightedSum", "categories_of", "check_numbers", "encoder_of", "on_host"]
-__all__ += ["as_fitted", "schema_of", "to_torch", "weighted_sum"]
+__all__ = [
+    "WeightedSum",
+    "as_fitted",
+    "categories_of",
+    "check_numbers",
+    "encoder_of",
+    "on_host",
+    "schema_of",
+    "weighted_sum",
+]
 
 # Models whose predictions are weighted sums of features, or of kernel values.
 _MODELS = tuple(
@@ -63,15 +68,15 @@ def weighted_sum(model: Any) -> WeightedSum:
         return WeightedSum(np.diag(scale), -mean * scale)
     if not isinstance(model, _MODELS):
         raise TypeError(
-            "to_torch takes models of tables, ridge models, support vector machines, "
-            "logistic regression, GaussianProcessRegressor, RandomFeatures, "
-            "NystromFeatures, MetricLearner, TabularEncoder and StandardScaler, or "
-            f"pipelines of these, got {type(model).__name__}."
+            "expected a model of tables, a ridge model, a support vector machine, "
+            "KernelLogistic, GaussianProcessRegressor, RandomFeatures, "
+            "NystromFeatures, MetricLearner, TabularEncoder, StandardScaler, or a "
+            f"pipeline of these, got {type(model).__name__}."
         )
     if hasattr(model, "cells_"):
         raise ValueError(
             f"{type(model).__name__} was fitted with features='local', whose cells "
-            "neither modules nor ONNX operators compute; use features='nystrom'."
+            "modules of PyTorch do not compute; use export_onnx, or features='nystrom'."
         )
     weights, constant = on_host(model._model_weights), on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T
@@ -88,13 +93,21 @@ def weighted_sum(model: Any) -> WeightedSum:
 
 
 def check_numbers(model: Any) -> None:
-    """Raise if a model was fitted to categories, which only tables hold."""
+    """Raise if a model was fitted to categories, which only tables hold, or texts."""
+    texts = getattr(model, "_texts", None)
+    if texts is not None:
+        raise ValueError(
+            f"{type(model).__name__} was fitted to free text "
+            f"({', '.join(map(repr, texts.columns))}), whose words neither tensors nor "
+            "ONNX operators count; fit it without these columns, or predict with "
+            "randkern.load."
+        )
     encoder = getattr(model, "table_encoder_", None)
     if encoder is not None and encoder.encoded:
         names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
         raise ValueError(
-            f"{type(model).__name__} was fitted to categories ({names}), which neither "
-            "tensors nor ONNX operators take; use randkern.TabularEncoder in a "
+            f"{type(model).__name__} was fitted to categories ({names}), which tensors "
+            "and ONNX operators do not support; use randkern.TabularEncoder in a "
             "pipeline."
         )
 
@@ -129,6 +142,8 @@ def schema_of(model: Any) -> TableSchema | None:
         name: "category" if name in levels else "date" if name in dates else "number"
         for name in names
     }
+    texts = getattr(model, "_texts", None)
+    kinds.update(dict.fromkeys([] if texts is None else texts.columns, "text"))
     return TableSchema(kinds) if kinds else None
 
 
@@ -173,62 +188,3 @@ def on_host(values: Any) -> np.ndarray:
     """Return numbers of a model, from any device, as a dense array in float64."""
     ops = ops_of(values)
     return np.asarray(ops.to_host(ops.densified(values)), dtype=np.float64)
-
-
-def to_torch(model: Any) -> Any:
-    """Return a PyTorch module with the predictions of a fitted model.
-
-    It evaluates the model's features, or exact kernel, on tensors, and is
-    differentiable in its input.
-
-    Parameters
-    ----------
-    model : estimator
-        A tabular model, ridge model, support vector machine, logistic regression,
-        Gaussian process regression, transformer, or a pipeline of these and
-        :class:`~sklearn.preprocessing.StandardScaler`.
-
-    Returns
-    -------
-    torch.nn.Module
-        Takes rows (..., d) in single or double precision and returns, in the same
-        precision, predictions of regressors, (...) or (..., n_targets); probabilities
-        of classifiers that have them, otherwise decision values, (..., n_classes)
-        (without the last dimension for two classes); features of transformers. The
-        learned numbers are buffers, which ``to(device)`` moves; those of table
-        encoders follow the device of the rows. Rows of tables hold one number per
-        column: days since 1970 for dates, NaN for missing values, and for categories
-        their position in the module's ``categories``, a dict of lists.
-
-    Raises
-    ------
-    TypeError
-        For any other estimator; the message names it.
-    ValueError
-        If it was fitted to categories without a :class:`~randkern.TabularEncoder`.
-    ImportError
-        Without PyTorch, which the extra ``gpu`` installs.
-
-    See Also
-    --------
-    randkern.export_onnx : the same as an ONNX file.
-
-    Examples
-    --------
-    >>> import torch, randkern as rk
-    >>> from sklearn.datasets import load_diabetes
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, y)
-    >>> x = torch.tensor(X[:3], requires_grad=True)
-    >>> predictions = rk.to_torch(model)(x)
-    >>> bool((abs(predictions.detach().numpy() - model.predict(X[:3])) < 1e-6).all())
-    True
-    >>> predictions.sum().backward()
-    >>> x.grad.shape
-    torch.Size([3, 10])
-    """
-    torch = import_extra("torch", "randkern.to_torch", "gpu")
-    check_is_fitted(model)
-    if isinstance(model, Pipeline):
-        return torch.nn.Sequential(*(to_torch(step) for _, step in model.steps))
-    return importlib.import_module("randkern.torch").module_of(model)

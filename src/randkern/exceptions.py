@@ -8,8 +8,10 @@ from typing import Any
 
 __all__ = [
     "CheckpointError",
+    "ColumnScaleWarning",
     "DataFileError",
     "DeadlineWarning",
+    "FeatureErrorWarning",
     "IllConditionedWarning",
     "MemoryLimitError",
     "ModelFileError",
@@ -52,6 +54,15 @@ class IllConditionedWarning(UserWarning):
 
 class ColumnScaleWarning(UserWarning):
     """The scales of columns differ too much for one lengthscale; standardise them."""
+
+
+class FeatureErrorWarning(UserWarning):
+    """Errors of random features exceed the spread of the kernel's values.
+
+    As for rows that are nearly orthogonal, such as TF-IDF vectors, or a lengthscale
+    that is much too short. Use landmarks, the exact kernel, another lengthscale or more
+    components.
+    """
 
 
 class NoSignalWarning(UserWarning):

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free, resolve_memory_limit
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_components,
     check_count,
@@ -51,7 +51,7 @@ class _FeatureTransformer(
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "n_components": [
-            Interval(Integral, 1, MOST_COMPONENTS, closed="both"),
+            Interval(Integral, 1, MAX_COMPONENTS, closed="both"),
             "array-like",
         ],
         "random_state": ["random_state", np.random.Generator],
@@ -71,7 +71,12 @@ class _FeatureTransformer(
             sample_weight = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
         self.kernel_ = resolve_kernel(
-            self._given_kernel, X, sample_weight, stream, names, self.table_encoder_
+            self._kernel_or_default,
+            X,
+            sample_weight,
+            stream,
+            names,
+            self.table_encoder_,
         )
         self.plan_ = self._plan(X, sample_weight, stream.child("features"))
         return self
@@ -91,7 +96,7 @@ class _FeatureTransformer(
         check_is_fitted(self)
         if is_dask(X) and not isinstance(X, DeviceBlocks):
             dtypes = X.dtypes if hasattr(X, "dtypes") else [X.dtype]
-            single = all(each == np.float32 for each in dtypes)
+            single = all(dtype == np.float32 for dtype in dtypes)
             dtype = np.float32 if single else np.float64
             names = self.get_feature_names_out()
             return lazily(self.transform, X, self._n_features_out, dtype, names)
@@ -344,7 +349,7 @@ class NystromFeatures(_FeatureTransformer):
             try:
                 landmarks = validate_rows(self, landmarks, reset=False)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"landmarks, read as rows of X: {error}") from error
+                raise type(error)(f"landmarks are not valid rows: {error}") from error
         limit = resolve_memory_limit(ops_of(X).memory_limit(X))
         return landmark_plan(
             self.kernel_,

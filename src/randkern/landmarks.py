@@ -29,7 +29,7 @@ from randkern.projections import InputMap, Law, Projection
 
 # Landmarks are chosen from this many rows per landmark, and at least this many rows.
 _CANDIDATES = 10
-_LEAST_CANDIDATES = 5000
+_MIN_CANDIDATES = 5000
 # Operations that "auto" may spend on the choice: seconds.
 _OPERATIONS = 1e11
 # Landmarks are proposed in blocks of this fraction of their number.
@@ -135,7 +135,10 @@ def landmark_plan(
     factor, rank, width = factor[pivots], len(pivots), rows.shape[1]
     chosen = ops.take(rows, ops.to_host(pivots))
     projection = Landmarks(
-        *(stream, rank, width, Law()),
+        stream,
+        rank,
+        width,
+        Law(),
         kernel=kernel,
         rows=chosen,
         needs_float64=in_double,
@@ -150,7 +153,7 @@ def choose_landmarks(
     X: Rows,
     sample_weight: np.ndarray | None,
     n_landmarks: int,
-    how: str,
+    method: str,
     stream: Stream,
     memory_limit: int | None = None,
 ) -> np.ndarray:
@@ -168,14 +171,14 @@ def choose_landmarks(
     if sample_weight is not None:
         known = np.flatnonzero(ops_of(sample_weight).to_host(sample_weight) > 0)
     n_landmarks = min(n_landmarks, len(known))
-    n_candidates = max(_CANDIDATES * n_landmarks, _LEAST_CANDIDATES)
+    n_candidates = max(_CANDIDATES * n_landmarks, _MIN_CANDIDATES)
     if memory_limit is not None:
         # One column of the factor per landmark, and rows in float64.
         row_bytes = 8 * (n_landmarks + 2 * X.shape[1])
         n_candidates = min(n_candidates, memory_limit // (2 * row_bytes))
-    if how == "auto":
+    if method == "auto":
         n_candidates = min(n_candidates, int(_OPERATIONS / n_landmarks**2))
-    if how == "uniform" or (how == "auto" and n_candidates < 2 * n_landmarks):
+    if method == "uniform" or (method == "auto" and n_candidates < 2 * n_landmarks):
         return np.sort(generator.choice(known, n_landmarks, replace=False))
     n_candidates = min(max(n_candidates, n_landmarks), len(known))
     candidates = np.sort(generator.choice(known, n_candidates, replace=False))
@@ -189,8 +192,8 @@ def _check_any(pivots: Any, kernel: Kernel) -> None:
     """Raise if there are no landmarks, because the kernel is zero on all rows."""
     if not len(pivots):
         raise ValueError(
-            f"{kernel} is 0 on all rows of X, so that none can be a landmark; use "
-            "another kernel, or random features."
+            f"{kernel} is 0 on all rows of X, so that none of them can be a landmark; "
+            "use another kernel, or random features."
         )
 
 
@@ -207,14 +210,15 @@ def _pivots(
     to_host = ops.to_host
     left = to_host(kernel._diag(X)).astype(np.float64)
     least = _ROUNDING * left.sum()
-    factor = ops.zeros((X.shape[0], n_pivots), X)
+    factor = ops.float64_zeros((X.shape[0], n_pivots), X)
     pivots: list[int] = []
     block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
     while len(pivots) < n_pivots and left.sum() > least:
         proposed = generator.choice(len(left), block, p=left / left.sum())
         n = len(pivots)
         known = factor[proposed, :n]
-        values = kernel._gram(ops.take(X, proposed), None) - known @ known.T
+        values = kernel._gram(ops.take(X, proposed), None)
+        values = values - ops.precise_product(known, known.T)
         accepted, columns = _accepted(to_host(values), left[proposed], generator)
         accepted = accepted[: n_pivots - n]
         if not len(accepted):
@@ -223,7 +227,7 @@ def _pivots(
         triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
         for rows in row_blocks(len(left), _ROWS_AT_ONCE):
             values = kernel._gram(ops.take(X, new), X[rows])
-            values -= factor[new, :n] @ factor[rows, :n].T
+            values -= ops.precise_product(factor[new, :n], factor[rows, :n].T)
             part = ops.algebra.triangular_solve(triangle, values).T
             factor[rows, n : n + len(new)] = part
             left[rows] -= to_host((part**2).sum(axis=1))
@@ -238,11 +242,11 @@ def _accepted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the accepted proposals, and the columns of their Cholesky factor."""
     residual = values.copy()
-    kept, columns = [], []
+    accepted, columns = [], []
     for number, level in enumerate(generator.random(len(before)) * before):
         diagonal = residual[number, number]
         if diagonal > max(level, _ROUNDING * values[number, number], 0.0):
-            kept.append(number)
+            accepted.append(number)
             columns.append(residual[:, number] / np.sqrt(diagonal))
             residual -= np.outer(columns[-1], columns[-1])
-    return np.array(kept, dtype=int), np.array(columns).T
+    return np.array(accepted, dtype=int), np.array(columns).T

@@ -38,7 +38,9 @@ class Nonlinearity(ABC):
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray | float:
         """Return the mean amplitude over draws for every row of X, in float64."""
-        raise ValueError(f"{self} has no mean amplitude.")
+        raise ValueError(
+            f"the mean amplitude of {self} is not known; use centered=False."
+        )
 
     def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
         """Return scaled rows whose amplitudes stay in range, their map, and a factor.
@@ -90,14 +92,14 @@ class Modulus(Nonlinearity):
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray:
         # |u·x|² is ‖x‖² times a standard exponential variable.
-        norms = inputs.squared_norms(X)
+        norms = inputs.float64_squared_norms(X)
         return norms ** (self.power / 2) * gamma(1 + self.power / 2)
 
     def bounded(self, X: Rows, inputs: InputMap) -> tuple[Rows, InputMap, Any]:
         # |u·x|² may overflow, or vanish, where |u·x|^power does not: rows of extreme
         # size are divided by powers of two, which loses no bit.
-        found = ops_of(X).bounded_amplitudes(X, inputs.apply, self.power)
-        if found is None:
+        scaled = ops_of(X).bounded_amplitudes(X, inputs.apply, self.power)
+        if scaled is None:
             return X, inputs, None
-        block, undo = found
+        block, undo = scaled
         return block, InputMap(inputs.width), undo

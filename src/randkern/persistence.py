@@ -3,6 +3,10 @@
 A file is a zip archive as skops writes it: a description of the objects in
 JSON, and their arrays in NumPy's format. It contains no code, and loading it
 creates only objects of known types.
+
+Added here is what skops lacks: types under public names, so that files outlive moved
+definitions; tensors; a header with versions and checksums; sizes that are checked
+before memory is allocated; and files that are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ import pickle
 import pydoc
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,12 +53,20 @@ from randkern._files import (
     special_kind,
 )
 from randkern._random import Stream
-from randkern._validation import TableEncoder, is_tensor
+from randkern._tables import TableEncoder
+from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
-from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
+from randkern.models._gp_inference import Conjugate, Laplace, LaplaceOfClasses
+from randkern.models._gp_laplace import (
+    Bernoulli,
+    LaplacePosterior,
+    Poisson,
+    StudentT,
+)
 from randkern.models._gp_model import Reach
 from randkern.models.cells import Cells, CellTree
 from randkern.models.iterative_ridge import StreamingFit
@@ -67,8 +78,10 @@ from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
 from randkern.tabular.effects import ColumnEffects
+from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder, Words
 from randkern.tabular.warm_start import Candidates
 
 __all__ = ["load", "save"]
@@ -112,13 +125,42 @@ _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
 # `__getattr__`): every class of these families, and a few more.
 _FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
 _PARTS = (
-    *(Factor, FeaturePosterior, Group, InputMap, LaplacePosterior, Mixing),
-    *(NormalEquations, Plan, Poisson, Reach, RowPosterior, SGDState),
-    *(ScatteringMedium, StudentT),
-    *(SpectralPreconditioner, Stream, StreamingFit, TableEncoder, TensorArray),
-    *(Cells, CellTree),
-    *(Candidates, ColumnEffects, ExactRidge, Member, TabularModel, Trial),
-    *(TableFormat, TableSchema),
+    Bernoulli,
+    Conjugate,
+    Factor,
+    FeaturePosterior,
+    Group,
+    InputMap,
+    Laplace,
+    LaplaceOfClasses,
+    LaplacePosterior,
+    Mixing,
+    NormalEquations,
+    Plan,
+    Poisson,
+    Reach,
+    RowPosterior,
+    SGDState,
+    ScatteringMedium,
+    StudentT,
+    SpectralPreconditioner,
+    Stream,
+    StreamingFit,
+    TableEncoder,
+    TensorArray,
+    Cells,
+    CellTree,
+    Candidates,
+    ColumnEffects,
+    ExactRidge,
+    Member,
+    TabularModel,
+    Trial,
+    Folds,
+    TableFormat,
+    TableSchema,
+    TextEncoder,
+    Words,
 )
 # In addition to scikit-learn's public estimators and NumPy's types and ufuncs, which
 # skops trusts by default.
@@ -462,11 +504,10 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
                 "no module offers under that name; define it at the top of a module."
             )
     if unknown:
-        warnings.warn(
+        warn(
             "load will ask for trust in types of other packages: "
             f"load(path, trusted={unknown})",
             UserWarning,
-            stacklevel=4,
         )
 
 
@@ -506,12 +547,11 @@ def _checked_version(
             "is damaged."
         ) from error
     if newer:
-        warnings.warn(
+        warn(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
             ModelVersionWarning,
-            stacklevel=3,
         )
     return writer
 

@@ -110,7 +110,7 @@ class Plan:
         D, factor = self.n_components, self.factor
         ones = Group((), D, D + 1, 1.0, "mean")
         if factor is not None:
-            factor = ops_of(factor).zeros((D + 1, D + 1), self.factor)
+            factor = ops_of(factor).float64_zeros((D + 1, D + 1), self.factor)
             factor[:D, :D], factor[D, D] = self.factor, 1.0
         return Plan((*self.groups, ones), self.n_features_in, factor)
 
@@ -157,7 +157,10 @@ def evaluate(
     ops = ops_of(X)
     first, last, step = columns.indices(plan.n_components)
     if step != 1:
-        raise ValueError(f"columns must be a slice of step 1, got {columns}.")
+        raise ValueError(
+            f"columns must be a slice with step 1, got step {step}; select columns of "
+            "the result instead."
+        )
     shape = (X.shape[0], max(0, last - first))
     if out is None:
         out = ops.empty(shape, X)
@@ -211,19 +214,20 @@ def _evaluate_pairs(
     if low == high:
         return
     if low % 2 or high % 2:
-        # A range that splits a pair is written to a copy with whole pairs first.
-        whole = (low - low % 2, high + high % 2)
-        copy = ops_of(X).empty((X.shape[0], whole[1] - whole[0]), out)
-        _evaluate_pairs(group, X, *whole, copy)
-        out[:] = copy[:, low - whole[0] : high - whole[0]]
+        # A range that splits a pair is written to a copy of complete pairs first.
+        start, stop = low - low % 2, high + high % 2
+        copy = ops_of(X).empty((X.shape[0], stop - start), out)
+        _evaluate_pairs(group, X, start, stop, copy)
+        out[:] = copy[:, low - start : high - start]
         return
-    whole_draws = slice(low // 2, high // 2)
+    first, last = low // 2, high // 2
     factor = group.fused
     if factor is not None:
-        write = factor.projection.write
-        write("pairs", X, factor.inputs, whole_draws, group.weight, out)
+        factor.projection.write_pairs(
+            X, factor.inputs, slice(first, last), group.weight, out
+        )
         return
-    for rows, draws, phase, amplitude in _tiles(group, X, low // 2, high // 2):
+    for rows, draws, phase, amplitude in _tiles(group, X, first, last):
         target = out[rows, 2 * draws.start : 2 * draws.stop]
         ops_of(X).cos_sin_pairs(phase, group.weight, target, amplitude)
 
@@ -234,14 +238,16 @@ def _evaluate_offset(
     """Write draws of the form weight·A(x)·cos(p(x) + b)."""
     ops = ops_of(X)
     offsets = ops.constant(
-        *(group.offsets, (type(group), start, stop), out),
+        group.offsets,
+        (type(group), start, stop),
+        out,
         lambda: group.draw_offsets(start, stop, np.float64),
     )
     offsets = ops.asarray(offsets, out)
     factor = group.fused
     if factor is not None:
-        factor.projection.write(
-            "cosines", X, factor.inputs, slice(start, stop), group.weight, out, offsets
+        factor.projection.write_cosines(
+            X, factor.inputs, slice(start, stop), group.weight, out, offsets
         )
         return
     for rows, draws, phase, amplitude in _tiles(group, X, start, stop):
@@ -260,8 +266,9 @@ def _evaluate_amplitudes(
     else:
         modulus: Any = factor.nonlinearity
         block, inputs, undo = modulus.bounded(X, factor.inputs)
-        drawn, write = slice(low, high), factor.projection.write
-        write("modulus", block, inputs, drawn, group.weight, out, modulus.power)
+        factor.projection.write_modulus(
+            block, inputs, slice(low, high), group.weight, out, modulus.power
+        )
         if undo is not None:
             with np.errstate(over="ignore"):
                 ops.multiply(out, ops.asarray(undo, out)[:, None], out)
@@ -284,7 +291,7 @@ _WRITERS: dict[Output, Callable[[Group, Rows, int, int, np.ndarray], None]] = {
 def _mean_amplitude(group: Group, X: Rows) -> np.ndarray:
     """Return E[A(x)] over draws, a vector over the rows of X in float64."""
     means = (f.nonlinearity.mean_amplitude(f.inputs, X) for f in group.factors)
-    return math.prod(means) * ops_of(X).ones(X.shape[0], X)
+    return math.prod(means) * ops_of(X).float64_ones(X.shape[0], X)
 
 
 def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
@@ -299,10 +306,10 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
             block, inputs, undo = factor.nonlinearity.bounded(X[rows], factor.inputs)
             parts.append((factor, inputs.apply(block), undo))
         for draws in row_blocks(stop - start, TILE_DRAWS):
-            span = start + draws.start, start + draws.stop
+            first, last = start + draws.start, start + draws.stop
             phase = amplitude = None
             for factor, block, undo in parts:
-                projected = factor.projection.phases(block, *span)
+                projected = factor.projection.phases(block, first, last)
                 size, angle = factor.nonlinearity.contribute(projected, block)
                 if angle is not None:
                     angle = ops.asarray(angle, X)

@@ -11,14 +11,14 @@ import numpy as np
 import scipy.linalg
 
 from randkern._random import root_stream
+from randkern._tables import column_names
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_choice,
     check_count,
     check_kernel_rows,
     check_positive,
-    column_names,
 )
 from randkern.backend.blas import one_thread_if_short
 from randkern.kernels import Kernel
@@ -87,18 +87,21 @@ def suggest_n_components(
     kernel, X = _sampled(kernel, X, max_rows, random_state)
     if X.shape[0] < 2:
         raise ValueError(
-            f"the error between rows needs at least 2 rows, got {X.shape[0]}."
+            f"the error of a Gram matrix off its diagonal needs at least 2 rows, got "
+            f"{X.shape[0]}; pass more rows."
         )
     terms = kernel.terms()
-    most = [term.most_columns(X.shape[1]) for term in terms]
-    limit = None if None in most else sum(width or 0 for width in most)
+    exact_widths = [term.exact_width(X.shape[1]) for term in terms]
+    limit = None
+    if None not in exact_widths:
+        limit = sum(width or 0 for width in exact_widths)
     exact = kernel._gram(X, None)
     np.fill_diagonal(exact, 0.0)
     scale = float(np.sum(exact**2))
     if scale == 0:
         raise ValueError(
-            "the kernel vanishes between all rows of X, so that no relative error "
-            "can be promised; use a larger lengthscale."
+            "the kernel is 0 for all pairs of rows of X, so that a relative error is "
+            "undefined; use a larger lengthscale."
         )
 
     diagonals = mean_diagonals(terms, X, None)
@@ -106,7 +109,7 @@ def suggest_n_components(
     sums = [[float(M.sum() - np.trace(M)) for M in m.matrices] for m in moments]
 
     def error(n_components: int) -> float:
-        widths = allot(n_components, diagonals, most)
+        widths = allot(n_components, diagonals, exact_widths)
         total = sum(
             float(m.combine(width, s))
             for m, width, s in zip(moments, widths, sums, strict=True)
@@ -126,10 +129,10 @@ def _smallest(
     """
     high = at_least if at_most is None else at_most
     while (current := error(high)) > target:
-        if high >= MOST_COMPONENTS:
+        if high >= MAX_COMPONENTS:
             raise ValueError(_too_small(f"a relative error of {target:.3g}"))
-        wanted = high * min(current / target, MOST_COMPONENTS) ** 2
-        high = min(max(2 * high, math.ceil(wanted)), MOST_COMPONENTS)
+        wanted = high * min(current / target, MAX_COMPONENTS) ** 2
+        high = min(max(2 * high, math.ceil(wanted)), MAX_COMPONENTS)
     best = high
     # An odd number of columns, the last without its pair, has a larger error than the
     # even number before it: the error decreases only among even and among odd numbers.
@@ -139,9 +142,9 @@ def _smallest(
             first = bisect_left(sizes, True, key=lambda D: error(D) <= target)
             best = min(best, sizes[first] if first < len(sizes) else last)
     # If several terms share the columns, it need not decrease among those either.
-    most = 4 * (at_least - 1)
+    step = 4 * (at_least - 1)
     while fewer := [
-        D for D in range(max(at_least, best - most), best) if error(D) <= target
+        D for D in range(max(at_least, best - step), best) if error(D) <= target
     ]:
         best = fewer[0]
     return best
@@ -150,7 +153,7 @@ def _smallest(
 def _too_small(error: str) -> str:
     """Return the message for an error that no number of features reaches."""
     return (
-        f"{error} takes more than {MOST_COMPONENTS:.0e} features; use the exact kernel "
+        f"{error} needs more than {MAX_COMPONENTS:.0e} features; use the exact kernel "
         "(n_components=None), or allow a larger error."
     )
 
@@ -206,7 +209,7 @@ def hoeffding_n_components(
     # Quotients before powers, which overflow for extreme arguments.
     ratio = bound / error * bound
     rare = math.log(2.0) - math.log(failure_probability)
-    if ratio > math.sqrt(MOST_COMPONENTS / (8 * rare)):
+    if ratio > math.sqrt(MAX_COMPONENTS / (8 * rare)):
         raise ValueError(_too_small(f"an error of {error:.3g}"))
     scale = ratio**2 * rare
     if fourier == "offset":

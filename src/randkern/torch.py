@@ -17,7 +17,7 @@ from torch import nn
 
 from randkern._random import root_stream
 from randkern._validation import check_choice, check_components, check_count
-from randkern.deployment import on_host, weighted_sum
+from randkern.deployment import check_numbers, on_host, weighted_sum
 from randkern.kernels import Kernel
 from randkern.kernels.compositional import Compositional
 from randkern.kernels.draw import draw_plan
@@ -118,7 +118,10 @@ class FeatureMap(nn.Module):
         check_choice("projection", projection, tuple(PROJECTIONS))
         check_choice("fourier", fourier, ("pair", "offset"))
         if not isinstance(kernel, Kernel):
-            raise ValueError(f"kernel must be a kernel, got {kernel!r}.")
+            raise ValueError(
+                f"kernel must be a kernel object, got {kernel!r}; use for instance "
+                "randkern.Gaussian(1.0)."
+            )
         kernel._check(in_features)
         stream = root_stream(random_state)
         self.kernel = clone(kernel)
@@ -161,9 +164,9 @@ class FeatureMap(nn.Module):
         """Raise ValueError unless the state belongs to this draw."""
         if bytes(state.tolist()) != _fingerprint(self.plan):
             raise ValueError(
-                "the state belongs to another draw of random features; make the "
-                "FeatureMap with the kernel, sizes, projection and random_state "
-                "(an integer) of the one that was saved."
+                "the state was saved by a FeatureMap with other random features; "
+                "create the FeatureMap with the kernel, sizes, projection and "
+                "random_state (an integer) of the saved one."
             )
 
     def _groups(self) -> Iterator[Group]:
@@ -201,15 +204,18 @@ def _checked_rows(x: Any, in_features: int) -> Any:
             "torch.as_tensor(np.asarray(x)), or use randkern.RandomFeatures."
         )
     if x.ndim == 0 or x.shape[-1] != in_features:
-        found = x.shape[-1] if x.ndim else "no"
-        raise ValueError(f"x has {found} columns, expected in_features={in_features}.")
+        width = x.shape[-1] if x.ndim else "no"
+        raise ValueError(
+            f"x has {width} columns, expected in_features={in_features}; create a "
+            f"FeatureMap with in_features={width}."
+        )
     half = x.is_floating_point() and x.dtype.itemsize < 4
     if half and torch.is_autocast_enabled(x.device.type):
         x = x.float()
     if not x.is_floating_point() or x.dtype.itemsize < 4:
         raise ValueError(
-            f"x must be float32 or float64, got {x.dtype}; convert it, and the "
-            "features after."
+            f"x must be float32 or float64, got {x.dtype}; convert it, for instance "
+            "with x.float()."
         )
     return x.reshape(-1, in_features)
 
@@ -257,8 +263,8 @@ def _constant_diagonals(kernel: Kernel, width: int) -> np.ndarray:
                 out *= leaf._diag(points)
     if not np.array_equal(diagonals[:, 0], diagonals[:, 1]):
         raise ValueError(
-            f"the terms of {kernel} share the columns by their sizes on data; pass "
-            "n_components as a sequence, of one number per term."
+            "n_components must be a sequence with one number per term, as the shares "
+            f"of the terms of {kernel} depend on data, got a single number."
         )
     return diagonals[:, 0]
 
@@ -323,17 +329,17 @@ class FittedModel(_Fitted):
         self._add_buffers(offset=offset)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
-        given: Any = rows
-        values, known = given.double(), cast(Any, self.rows)
+        block: Any = rows
+        values, known = block.double(), cast(Any, self.rows)
         weights: Any = None if self.weights is None else self.weights.double()
         if known is not None:
-            values = predict_by_rows(cast(Any, self.kernel), known, weights, given)
+            values = predict_by_rows(cast(Any, self.kernel), known, weights, block)
         elif self.plan is None:
             values = values @ weights
         elif weights is None:
-            values = evaluate(self.plan, given)
+            values = evaluate(self.plan, block)
         else:
-            values = predict_by_features(self.plan, weights, given)
+            values = predict_by_features(self.plan, weights, block)
         if self.constant is not None:
             values = values + self.constant
         if self.temperature is None:
@@ -427,18 +433,22 @@ class FittedTable(_Fitted):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.members = nn.ModuleList(_Member(each) for each in model.model_.members)
+        self.members = nn.ModuleList(_Member(member) for member in model.model_.members)
         self.in_features = model.n_features_in_
         self.categories = FittedEncoder(model.model_.members[0].encoder).categories
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
         self.name, self.many = type(model).__name__, getattr(model, "_many", True)
+        self.target_transform = model.model_.target_transform
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         values: Any = sum(member(rows.double()) for member in self.members)
         if self.temperature is not None:
             logits = values.clip(1e-15).log() / self.temperature
             return torch.softmax(logits, dim=1)
+        if self.target_transform is not None:
+            inverses = {"log": torch.exp, "log1p": torch.expm1}
+            values = inverses[self.target_transform](values)
         return values if self.many else values[:, 0]
 
 
@@ -447,5 +457,6 @@ def module_of(model: Any) -> nn.Module:
     if isinstance(model, TabularEncoder):
         return FittedEncoder(model)
     if isinstance(model, (TabularRegressor, TabularClassifier)):
+        check_numbers(model)
         return FittedTable(model)
     return FittedModel(model)

@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "gpu": "benchmarks.gpu:OnGPU",
     "svm": "benchmarks.svm:Machines",
     "tables": "benchmarks.tables:Tables",
+    "families": "benchmarks.families:Families",
     "ways": "benchmarks.ways:Ways",
 }
 
@@ -33,6 +34,6 @@ BENCHMARKS: Mapping[str, str] = {
 def load(name: str) -> type[Experiment]:
     """Return one of :data:`EXPERIMENTS` or :data:`BENCHMARKS`."""
     module, _, experiment = {**EXPERIMENTS, **BENCHMARKS}[name].partition(":")
-    found = importlib.import_module(f"{__package__}.{module}")
-    chosen: type[Experiment] = getattr(found, experiment)
+    result = importlib.import_module(f"{__package__}.{module}")
+    chosen: type[Experiment] = getattr(result, experiment)
     return chosen

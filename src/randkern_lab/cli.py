@@ -112,12 +112,12 @@ def command_of(
     hints = get_type_hints(experiment.Options)
     several = {f.name: _member(hints[f.name]) for f in fields(experiment.Options)}
 
-    def command(out: Path, **given: Any) -> None:
+    def command(out: Path, **settings: Any) -> None:
         with user_messages():
             for key, member in several.items():
-                if member is not None and given[key] is not None:
-                    given[key] = _parsed(given[key], member, key)
-            (run or run_and_write)(experiment, experiment.Options(**given), out)
+                if member is not None and settings[key] is not None:
+                    settings[key] = _parsed(settings[key], member, key)
+            (run or run_and_write)(experiment, experiment.Options(**settings), out)
 
     parameters = [_parameter(f, hints[f.name]) for f in fields(experiment.Options)]
     prefix = "randkern-" if experiment.command == "reproduce" else "randkern-bench/"
@@ -128,10 +128,10 @@ def command_of(
 def command_of_all(experiments: Sequence[Any]) -> Callable[..., None]:
     """Return a command that runs experiments in turn, with their common options."""
 
-    def command(out: Path, data_dir: Path | None, **given: Any) -> None:
+    def command(out: Path, data_dir: Path | None, **settings: Any) -> None:
         failed = []
         for experiment in experiments:
-            options = dict(given)
+            options = dict(settings)
             if issubclass(experiment.Options, DataOptions):
                 options["data_dir"] = data_dir
             typer.echo(f"== {experiment.name}")
@@ -169,8 +169,8 @@ def _described(
 def _member(hint: Any) -> Any:
     """Return the member type of an option with several values, or None."""
     members = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    found = [get_args(each)[0] for each in members if get_origin(each) is tuple]
-    return found[0] if found else None
+    result = [get_args(item)[0] for item in members if get_origin(item) is tuple]
+    return result[0] if result else None
 
 
 def _parsed(text: str, member: Any, key: str) -> tuple[Any, ...]:
@@ -189,16 +189,16 @@ def _parsed(text: str, member: Any, key: str) -> tuple[Any, ...]:
         ) from error
 
 
-def _parameter(each: Any, hint: Any) -> inspect.Parameter:
+def _parameter(field: Any, hint: Any) -> inspect.Parameter:
     """Return the option for one field; tuples are comma-separated."""
-    default, flags = each.default, []
+    default, flags = field.default, []
     if _member(hint) is not None:
         hint = str if default is not None else str | None
         default = None if default is None else ",".join(map(str, default))
-    if len(each.name) == 1 or (hint is bool and default is False):
-        flags = ["--" + each.name.replace("_", "-")]
-    text = typer.Option(*flags, help=each.metadata["text"])
-    return _keyword(each.name, Annotated[hint, text], default)
+    if len(field.name) == 1 or (hint is bool and default is False):
+        flags = ["--" + field.name.replace("_", "-")]
+    text = typer.Option(*flags, help=field.metadata["text"])
+    return _keyword(field.name, Annotated[hint, text], default)
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -58,11 +58,11 @@ def check_package(name: str) -> None:
 
 def versions_of(names: Iterable[str]) -> dict[str, str | None]:
     """Return the versions of packages, None of those that are not installed."""
-    found: dict[str, str | None] = dict.fromkeys(names)
-    for name in found:
+    result: dict[str, str | None] = dict.fromkeys(names)
+    for name in result:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            result[name] = metadata.version(name)
+    return result
 
 
 def check_landmarks(n: int, n_components: int) -> None:
@@ -87,5 +87,5 @@ def some_records(results: Mapping[str, Any]) -> list[Any]:
     if not results["records"]:
         reason = results["skipped"][0]["reason"]
         raise ValueError(f"nothing could be run: {reason}")
-    found: list[Any] = results["records"]
-    return found
+    result: list[Any] = results["records"]
+    return result

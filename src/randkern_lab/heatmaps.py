@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randkern.plots import SYMBOLS, axis_number
+from randkern.plots.records import SYMBOLS, axis_number
 
 from .panels import new_figure
 
@@ -76,8 +76,8 @@ def _panels_by_kernel(
     table = pd.DataFrame([r["hyperparameters"] for r in records])
     table["kernel"] = [r["kernel"] for r in records]
     table["error"] = [r["validation_error"] for r in records]
-    for kernel, whole in table.groupby("kernel", sort=False):
-        own = whole.dropna(axis=1, how="all")
+    for kernel, complete in table.groupby("kernel", sort=False):
+        own = complete.dropna(axis=1, how="all")
         framed = best.get(str(kernel), {}).get("hyperparameters", {})
         opens = next((name for name in SYMBOLS if name in own), "scale")
         parts, height = {str(kernel): (own, framed)}, opens
@@ -85,7 +85,8 @@ def _panels_by_kernel(
             height = "scale"
             parts = {
                 f"{kernel}, {SYMBOLS[opens]} = {axis_number(value)}": (
-                    *(part, framed if framed.get(opens) == value else {}),
+                    part,
+                    framed if framed.get(opens) == value else {},
                 )
                 for value, part in own.groupby(opens)
             }

@@ -31,15 +31,15 @@ class CommonOptions:
 
     def __post_init__(self) -> None:
         """Substitute small sizes in a quick run, and check all numbers."""
-        for each in fields(self):
-            value, quick = getattr(self, each.name), each.metadata["quick"]
-            if self.quick and quick is not MISSING and value == each.default:
-                object.__setattr__(self, each.name, quick)
-            _check(each, getattr(self, each.name))
+        for item in fields(self):
+            value, quick = getattr(self, item.name), item.metadata["quick"]
+            if self.quick and quick is not MISSING and value == item.default:
+                object.__setattr__(self, item.name, quick)
+            _check(item, getattr(self, item.name))
 
     def arguments(self) -> dict[str, Any]:
         """Return the values as JSON: paths as strings, tuples as lists."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
             name: str(value)
             if isinstance(value, Path)
@@ -59,9 +59,9 @@ class DataOptions(CommonOptions):
     )
 
 
-def _check(each: Field[Any], value: Any) -> None:
+def _check(option: Field[Any], value: Any) -> None:
     """Raise if a number, or a member of a tuple, is too small or not finite."""
-    least = each.metadata["least"]
+    least = option.metadata["least"]
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
@@ -74,4 +74,4 @@ def _check(each: Field[Any], value: Any) -> None:
             allowed = least <= number < float("inf")
             expected = f"finite and {least:g} or more"
         if not allowed:
-            raise ValueError(f"{each.name} must be {expected}, got {number}")
+            raise ValueError(f"{option.name} must be {expected}, got {number}")

@@ -24,7 +24,7 @@ PALETTE = {
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
 _LEAST = 1e-4
-_MOST_TICKS = 7
+_MAX_TICKS = 7
 # Of a column of a legend.
 _LEGEND_INCHES = 2.2
 
@@ -71,7 +71,7 @@ class Panel(Selection):
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each panel; a single panel may have none."""
-        return super().of(results) or ([] if self.each else [[]])
+        return super().of(results) or ([] if self.per else [[]])
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
@@ -208,7 +208,7 @@ def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
 
     axes.set(**{f"{which}scale": "log"})
     axis = getattr(axes, f"{which}axis")
-    step = -(-len(ticks) // _MOST_TICKS)
+    step = -(-len(ticks) // _MAX_TICKS)
     axis.set_major_locator(
         FixedLocator(sorted(list(ticks)[::-1][::step]))
         if ticks

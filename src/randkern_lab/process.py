@@ -95,23 +95,23 @@ def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
     work = getattr(importlib.import_module(module), function)
     try:
         with Measurement() as measured:
-            found = dict(work(request))
+            result = dict(work(request))
     except (ValueError, MemoryError, RuntimeError) as error:
         return {"error": str(error) or type(error).__name__}
-    return {"peak_memory_bytes": measured.peak_bytes} | found
+    return {"peak_memory_bytes": measured.peak_bytes} | result
 
 
 def _watched(process: Any, request: str, seconds: float) -> tuple[str, str, int | None]:
     """Wait for a process; return its output, and its peak anonymous memory."""
     peak: int | None = None
     end = time.monotonic() + seconds
-    given: str | None = request
+    settings: str | None = request
     try:
         while True:
             try:
-                return *process.communicate(given, timeout=_INTERVAL), peak
+                return *process.communicate(settings, timeout=_INTERVAL), peak
             except subprocess.TimeoutExpired:
-                given = None
+                settings = None
                 now = _anonymous_bytes(process.pid)
                 if now is not None:
                     peak = max(peak or 0, now)
@@ -155,13 +155,13 @@ def _anonymous_bytes(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
-    found = re.search(r"^RssAnon:\s*(\d+)", text, re.MULTILINE)
-    return found and int(found[1]) * 1024
+    result = re.search(r"^RssAnon:\s*(\d+)", text, re.MULTILINE)
+    return result and int(result[1]) * 1024
 
 
 if __name__ == "__main__":
     _limit_memory(int(sys.argv[2]))
     # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
-        told = answer(sys.argv[1], json.load(sys.stdin))
-    sys.stdout.write(json.dumps(told))
+        response = answer(sys.argv[1], json.load(sys.stdin))
+    sys.stdout.write(json.dumps(response))

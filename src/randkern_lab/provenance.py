@@ -50,7 +50,7 @@ def machine() -> dict[str, Any]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        told = subprocess.run(
+        message = subprocess.run(
             ["git", "-C", str(SOURCES), *arguments],
             capture_output=True,
             text=True,
@@ -58,4 +58,4 @@ def _git(*arguments: str) -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return told.stdout.strip()
+    return message.stdout.strip()

@@ -91,12 +91,12 @@ class Record:
             reasons.append("the sources were not those of its commit")
         return reasons
 
-    def renewed_hash(self, found: str, now: str) -> str:
+    def renewed_hash(self, recorded: str, now: str) -> str:
         """Return `now` if code of that hash computes the same, or how far it did."""
         left = dict(self.renewed)
-        while found != now and found in left:
-            found = left.pop(found)
-        return found
+        while recorded != now and recorded in left:
+            recorded = left.pop(recorded)
+        return recorded
 
     def cost(self) -> str:
         """Return the recorded time that it took."""
@@ -114,7 +114,7 @@ class Record:
         far it is from the recorded one, relative to the larger of it and 1. Costs do
         not count: seconds, bytes, joules, and what is computed from them.
         """
-        found: list[tuple[str, float]] = []
+        result: list[tuple[str, float]] = []
 
         def measure(cls: type[Experiment], options: Any, out: Path) -> None:
             results = self.results or {}
@@ -131,10 +131,10 @@ class Record:
                     cost = sum(_costs(recorded))
                     if recorded and time.perf_counter() + cost < end:
                         again = experiment.entry(case)["records"]
-                        found.extend(_differences(again, recorded, str(case)))
+                        result.extend(_differences(again, recorded, str(case)))
 
         self._call(measure, data_dir)
-        return found
+        return result
 
     def _call(self, run: Callable[..., Any], data_dir: Path | None) -> None:
         """Call ``run(experiment, options, folder)`` with the options of the command."""
@@ -156,7 +156,7 @@ def read_records(folder: Path) -> Iterator[Record]:
         unknown = set(change["records"]) - set(listed)
         if unknown:
             raise ValueError(f"records.toml has no {sorted(unknown)[0]!r}")
-    pairs = [pair for each in changes.get("no_effect", []) for pair in each["hashes"]]
+    pairs = [pair for item in changes.get("no_effect", []) for pair in item["hashes"]]
     renewed = {pair["from"]: pair["to"] for pair in pairs}
     for name, entry in listed.items():
         own = [c for c in changes.get("change", []) if name in c["records"]]
@@ -202,7 +202,7 @@ def main(
     """List stale records, why they are, and what they cost; check or remake them."""
     with user_messages():
         named = data_dir or os.environ.get("RANDKERN_DATA")
-        given = None if named is None else Path(named)
+        settings = None if named is None else Path(named)
         total = 0.0
         for record in read_records(folder):
             reasons = record.why_stale()
@@ -213,16 +213,16 @@ def main(
                 typer.echo(f"  {reason}")
             total += (record.results or {}).get("seconds") or 0.0
             if rerun:
-                record.rerun(given)
+                record.rerun(settings)
             elif check is not None and record.results is not None:
-                _tell(record, record.check(given, check))
+                _tell(record, record.check(settings, check))
         typer.echo(f"in all {total:,.0f} s of what is recorded")
 
 
 def _tell(record: Record, differences: Sequence[tuple[str, float]]) -> None:
     """Print what a check found."""
-    far = [each for each in differences if each[1] > _SAME]
-    largest = max((each[1] for each in differences), default=0.0)
+    far = [item for item in differences if item[1] > _SAME]
+    largest = max((item[1] for item in differences), default=0.0)
     typer.echo(
         f"  {len(differences):,} results measured again; "
         f"largest difference {largest:.1e}"
@@ -232,9 +232,9 @@ def _tell(record: Record, differences: Sequence[tuple[str, float]]) -> None:
     origin = (record.results or {}).get("provenance")
     if differences and not far and origin is not None:
         now = code_hash(origin["module"])
-        found = record.renewed_hash(origin["code_hash"], now)
-        if found != now:
-            typer.echo(f'  {{ from = "{found}", to = "{now}" }}, # {record.name}')
+        result = record.renewed_hash(origin["code_hash"], now)
+        if result != now:
+            typer.echo(f'  {{ from = "{result}", to = "{now}" }}, # {record.name}')
 
 
 if __name__ == "__main__":

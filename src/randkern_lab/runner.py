@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from randkern.exceptions import MemoryLimitError
-from randkern.plots import save_figure
+from randkern.plots.records import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions
@@ -56,16 +56,16 @@ class Journal:
         if path is None:
             return
         lines = path.read_text().splitlines() if path.is_file() else []
-        whole = [key]
+        complete = [key]
         for line in lines[1:] if lines[:1] == [key] else []:
             try:
                 entry = json.loads(line)
             except ValueError:  # the run was interrupted while writing
                 break
             self._kept[entry.pop("case")] = entry
-            whole.append(line)
-        if whole != lines:
-            path.write_text("".join(f"{line}\n" for line in whole))
+            complete.append(line)
+        if complete != lines:
+            path.write_text("".join(f"{line}\n" for line in complete))
 
     def recall(self, case: Case) -> dict[str, Any] | None:
         """Return the stored entry of a case, or None if it was not measured."""
@@ -165,13 +165,13 @@ class Experiment:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
             key = f"{command}, code {code_hash(cls.__module__)}" if journal else ""
-            kept = Journal(journal, key)
+            selected = Journal(journal, key)
             for done, case in enumerate(cases):
                 report(done, len(cases), _described(case))
-                entry = kept.recall(case)
+                entry = selected.recall(case)
                 if entry is None:
                     entry = experiment.entry(case)
-                    kept.keep(case, entry)
+                    selected.keep(case, entry)
                 else:
                     start -= entry["seconds"]
                 results["records"] += entry["records"]
@@ -185,15 +185,15 @@ class Experiment:
         if options.quick:
             notes = [SMOKE, *(n for n in notes if not isinstance(n, Fitted))]
         results["notes"] = [*notes, f"all in {results['seconds']:.0f} s"]
-        kept.end()
+        selected.end()
         return results
 
     @classmethod
     def write(cls, results: Mapping[str, Any], folder: Path) -> list[Path]:
         """Write ``results.json`` and the figures, and return their paths."""
-        figures = {folder / name: each for name, each in cls.figures(results).items()}
+        figures = {folder / name: item for name, item in cls.figures(results).items()}
         written = write_results(results, folder / "results.json", outdated=figures)
-        return [written, *(save_figure(each, path) for path, each in figures.items())]
+        return [written, *(save_figure(item, path) for path, item in figures.items())]
 
     @classmethod
     def command_line(cls, options: Any) -> str:
@@ -239,8 +239,8 @@ class Experiment:
         start = time.perf_counter()
         entry: dict[str, Any] = {"records": [], "skipped": []}
         try:
-            found = self.measure(case)
-            for record in [found] if isinstance(found, Mapping) else found:
+            result = self.measure(case)
+            for record in [result] if isinstance(result, Mapping) else result:
                 kind = "skipped" if "reason" in record else "records"
                 entry[kind].append(case | dict(record))
         except (SkippedCase, MemoryLimitError) as error:

@@ -22,7 +22,13 @@ _PACKAGES = ("randkern", "randkern_lab")
 #: Methods and attributes of experiments that only present results.
 _SHOWING = frozenset(
     {
-        *("tables", "figure", "figures", "write", "listed", "panels", "layout"),
+        "tables",
+        "figure",
+        "figures",
+        "write",
+        "listed",
+        "panels",
+        "layout",
         "skipped_by",
     }
 )
@@ -44,17 +50,17 @@ def code_hash(module: str, sources: Path = SOURCES) -> str:
 
 def definitions_of(module: str, sources: Path = SOURCES) -> set[tuple[str, str]]:
     """Return the definitions that a module depends on, as pairs of module and name."""
-    found: set[tuple[str, str]] = set()
+    result: set[tuple[str, str]] = set()
     waiting = [(module, name) for name in _read(module, sources).statements]
     while waiting:
         place, name = waiting.pop()
-        if (place, name) in found:
+        if (place, name) in result:
             continue
-        found.add((place, name))
+        result.add((place, name))
         waiting += [(place, _LOOSE)]
         for path in _read(place, sources).references(name):
             waiting += _resolved(path, sources)
-    return {(place, name) for place, name in found if _read(place, sources).code(name)}
+    return {(place, name) for place, name in result if _read(place, sources).code(name)}
 
 
 def _resolved(path: tuple[str, ...], sources: Path) -> Iterator[tuple[str, str]]:
@@ -209,7 +215,7 @@ def _showing(tree: ast.Module) -> list[ast.stmt]:
 def _first_row(statement: ast.stmt) -> int:
     """Return the first line of a statement, including its decorators."""
     decorators = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(each.lineno for each in decorators)])
+    return min([statement.lineno, *(item.lineno for item in decorators)])
 
 
 def _lines_of_code(

@@ -66,15 +66,15 @@ class Selection:
     records: Source = "records"
     # What they have in common; see `of`.
     where: Mapping[str, Any] = field(default_factory=dict)
-    each: str = ""  # a key: there is a table or panel for each of its values
+    per: str = ""  # a key: there is a table or panel for each of its values
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
         """Return the records of each table or panel."""
         source = self.records
-        found = results.get(source, []) if isinstance(source, str) else source(results)
-        chosen = of(list(found), **self.where)
-        if self.each:
-            return [own for _, own in groups(chosen, self.each)]
+        result = results.get(source, []) if isinstance(source, str) else source(results)
+        chosen = of(list(result), **self.where)
+        if self.per:
+            return [own for _, own in groups(chosen, self.per)]
         return [chosen] if chosen else []
 
 
@@ -102,10 +102,10 @@ class Pivot(Selection):
         column, headings = self.column, self.headings
         if "{" in column:
             records = [{**record, column: text(column, record)} for record in records]
-        found = list(dict.fromkeys(record[column] for record in records))
+        result = list(dict.fromkeys(record[column] for record in records))
         if not isinstance(headings, Mapping):
-            headings = {value: str(value) for value in headings or found}
-        shown = {value: name for value, name in headings.items() if value in found}
+            headings = {value: str(value) for value in headings or result}
+        shown = {value: name for value, name in headings.items() if value in result}
         corner = self.corner or ", ".join(quantity(k).heading or k for k in keys)
         rows = []
         places = dict.fromkeys(tuple(r[key] for key in keys) for r in records)
@@ -139,12 +139,12 @@ def render(
     results: Mapping[str, Any], tables: Iterable[Pivot | Listing]
 ) -> list[TextTable]:
     """Return declared tables."""
-    made = []
+    created = []
     for declared, own in laid_out(results, tables):
         known = {**results, **own[0]}
         table = declared.table(text(declared.title, known), own)
-        made.append(replace(table, caption=text(table.caption, known)))
-    return made
+        created.append(replace(table, caption=text(table.caption, known)))
+    return created
 
 
 def laid_out(
@@ -154,7 +154,7 @@ def laid_out(
 
     Those in succession with the same `each` are together for each of its values.
     """
-    for key, similar in groupby(shown, lambda selection: selection.each):
+    for key, similar in groupby(shown, lambda selection: selection.per):
         pairs = [(chosen, own) for chosen in similar for own in chosen.of(results)]
         if key:
             values = list(dict.fromkeys(own[0][key] for _, own in pairs))
@@ -200,19 +200,19 @@ def of(records: Records, **named: Any) -> list[Any]:
     """
     choices = {key: value for key, value in named.items() if callable(value)}
     plain = {key: value for key, value in named.items() if key not in choices}
-    found = [record for record in records if plain.items() <= record.items()]
+    result = [record for record in records if plain.items() <= record.items()]
     for key, choose in choices.items():
-        values = [r[key] for r in found if r.get(key) is not None]
-        found = of(found, **{key: choose(values)}) if values else []
-    return found
+        values = [r[key] for r in result if r.get(key) is not None]
+        result = of(result, **{key: choose(values)}) if values else []
+    return result
 
 
 def groups(records: Records, *keys: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
     """Yield the values of some keys, and the records with these values."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
+    result: dict[tuple[Any, ...], list[Any]] = {}
     for record in records:
-        found.setdefault(tuple(record[key] for key in keys), []).append(record)
-    for values, own in found.items():
+        result.setdefault(tuple(record[key] for key in keys), []).append(record)
+    for values, own in result.items():
         yield dict(zip(keys, values, strict=True)), own
 
 
@@ -248,8 +248,8 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
 }
 #: Quantities of several experiments, which their keys stand for.
 COMMON = {
-    each.key: each
-    for each in (
+    column.key: column
+    for column in (
         Quantity("n_components", "count", "number of random features D", "D"),
         Quantity("n_train", "count", "training rows n", "n"),
         Quantity("test_error", ".2p", "test error (%)", "test", 100),
@@ -319,8 +319,8 @@ def at_edges(
 def edge_notes(who: str, edges: Sequence[str]) -> list[str]:
     """Return a warning if hyperparameters were chosen at the edges of their grids."""
     chosen = " and ".join(edges)
-    found = f"warning, {who}: the best {chosen} is at the edge of its grid"
-    return [found] if edges else []
+    result = f"warning, {who}: the best {chosen} is at the edge of its grid"
+    return [result] if edges else []
 
 
 def skip_notes(results: Mapping[str, Any], *keys: str) -> list[str]:
@@ -364,7 +364,7 @@ def paired(
     records: Records, others: Records, key: str, by: str = "seed"
 ) -> list[tuple[Any, Any]]:
     """Return pairs of values of records with the same seed, sorted by it."""
-    first, second = ({r[by]: r[key] for r in each} for each in (records, others))
+    first, second = ({r[by]: r[key] for r in item} for item in (records, others))
     return [(first[seed], second[seed]) for seed in sorted(first.keys() & second)]
 
 
@@ -384,14 +384,14 @@ def aggregated(
     table = table.astype({c: float for c in table if table[c].isna().all()})
     named = {
         f"{column}_std" if how == "std" else column: (column, how)
-        for how, some in columns.items()
-        for column in some
+        for how, subset in columns.items()
+        for column in subset
     }
     groups = table.groupby(list(keys), sort=False)
-    found = groups.agg(n_seeds=("seed", "size"), **named).reset_index()
+    result = groups.agg(n_seeds=("seed", "size"), **named).reset_index()
     return [
         {key: None if value != value else value for key, value in entry.items()}
-        for entry in found.to_dict("records")
+        for entry in result.to_dict("records")
     ]
 
 
@@ -415,9 +415,9 @@ def paired_ratio(
 
 def mean_interval(values: Any) -> tuple[float, float, float]:
     """Return a mean and the ends of its 95 % interval by Student's t."""
-    found = np.asarray(values, float)
-    n, mean = len(found), float(found.mean())
-    half = float(student.ppf(0.975, n - 1) * found.std(ddof=1) / np.sqrt(n))
+    result = np.asarray(values, float)
+    n, mean = len(result), float(result.mean())
+    half = float(student.ppf(0.975, n - 1) * result.std(ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
 
 

@@ -18,8 +18,8 @@ import scipy.optimize
 import scipy.sparse as sp
 import scipy.special
 from scipy.linalg.lapack import dpotri, dpstrf, dtpqrt
-from sklearn.externals.array_api_compat import numpy as array_namespace
 
+from randkern._sklearn import numpy_namespace
 from randkern.backend import (
     counter,
     cpu,
@@ -35,13 +35,15 @@ from randkern.backend.compiled_loops import run_over_ranges
 from randkern.backend.skinny_gemm import padded
 
 # Smaller changes of a value of order one are lost to rounding errors.
-LEAST_CHANGE = 64 * 2.0**-52
+MIN_CHANGE = 64 * 2.0**-52
 
 
 class ArrayOps:
     """Primitives of one array library.
 
-    The result takes its namespace, dtype and device from the array `like`.
+    Results take their namespace, dtype and device from the array `like`, or from the
+    first array. The names of those that are float64, whatever the dtype of that array,
+    contain ``float64``.
     """
 
     xp: Any  # the library's array API namespace
@@ -54,7 +56,7 @@ class ArrayOps:
     # What the primitives below need beyond the standard.
     placed: Any
     to_host: Any
-    largest_of_rows: Any
+    row_max_abs: Any
 
     def float64_like(self, values, like):
         """Return `values` in float64 on the device of `like`."""
@@ -69,15 +71,15 @@ class ArrayOps:
         return self.xp.astype(X, self.xp.float64, copy=False)
 
     def empty(self, shape, like):
-        """Return an uninitialised array in the dtype of `like`."""
+        """Return an uninitialised array in the dtype and on the device of `like`."""
         return self.xp.empty(shape, dtype=like.dtype, device=_device(like))
 
-    def zeros(self, shape, like):
-        """Return zeros in float64."""
+    def float64_zeros(self, shape, like):
+        """Return zeros in float64 on the device of `like`."""
         return self.xp.zeros(shape, dtype=self.xp.float64, device=_device(like))
 
-    def ones(self, shape, like):
-        """Return ones in float64."""
+    def float64_ones(self, shape, like):
+        """Return ones in float64 on the device of `like`."""
         return self.xp.ones(shape, dtype=self.xp.float64, device=_device(like))
 
     def arange(self, n, like):
@@ -127,8 +129,8 @@ class ArrayOps:
         """Concatenate arrays along an axis."""
         return self.xp.concat(parts, axis=axis)
 
-    def bincount(self, position, weights, n):
-        """Return the sums of weights (None: 1) at n positions, in float64."""
+    def float64_bincount(self, position, weights, n):
+        """Return the sums of weights (None: 1) at n positions."""
         counts = self.xp.bincount(position, weights=weights, minlength=n)
         return self.xp.astype(counts, self.xp.float64)
 
@@ -154,8 +156,8 @@ class ArrayOps:
             column = xp.astype(X[:, j], dtype, copy=True)
             known = self.placed(values, dtype, X)
             position = xp.searchsorted(known, column).clip(max=len(known) - 1)
-            found = known[position] == column
-            positions[:, j] = xp.where(found, position, len(known))
+            is_known = known[position] == column
+            positions[:, j] = xp.where(is_known, position, len(known))
         return positions
 
     def bounded_amplitudes(self, X, apply, power):
@@ -167,13 +169,13 @@ class ArrayOps:
         """
         xp = self.xp
         with np.errstate(over="ignore"):
-            squares = self.row_squares(X)
+            squares = self.squared_norms(X)
         bound = 2.0 ** (math.frexp(xp.finfo(X.dtype).max)[1] // 2)
         extreme = (squares > bound) | (squares < 1 / bound)
         if not bool(xp.any(extreme)):
             return None
         block = apply(X)
-        sizes = xp.frexp(self.as_float64(self.largest_of_rows(block)))[1]
+        sizes = xp.frexp(self.as_float64(self.row_max_abs(block)))[1]
         exponents = xp.where(extreme, sizes, 0)
         # In two steps: the power of two for a subnormal row is out of range.
         half = -exponents // 2
@@ -190,10 +192,10 @@ class ArrayOps:
         range of float64; a zero row stays zero.
         """
         xp = self.xp
-        sizes = self.as_float64(self.largest_of_rows(X))
+        sizes = self.as_float64(self.row_max_abs(X))
         sizes = xp.where(sizes == 0, 1.0, sizes)
         X = self.divide_rows(self.as_float64(X), sizes)
-        norms = xp.sqrt(self.row_squares(X))
+        norms = xp.sqrt(self.squared_norms(X))
         full = xp.hypot(sizes * norms, xp.full_like(norms, math.sqrt(bias)))
         share = xp.where(full > 0, sizes / xp.where(full > 0, full, 1.0), 0.0)
         return self.scale_rows(X, share), full
@@ -240,13 +242,13 @@ class ArrayOps:
         """Return `function` of each row of values, which may be overwritten."""
         return function(values)
 
-    def row_squares(self, X):
+    def squared_norms(self, X):
         """Return the squared norms of rows in the dtype of X."""
         return (X * X).sum(axis=1)
 
-    def squared_norms(self, X):
+    def float64_squared_norms(self, X):
         """Return the squared norms of rows in float64."""
-        return self.row_squares(self.as_float64(X))
+        return self.squared_norms(self.as_float64(X))
 
     def scale_rows(self, X, factors):
         """Multiply each row by its factor."""
@@ -346,7 +348,7 @@ def _solved(algebra, factor, right, *args, **kwargs):
 class NumpyAlgebra(ArrayAlgebra):
     """LAPACK, on one thread where that takes little time."""
 
-    xp = array_namespace
+    xp = numpy_namespace
 
     def column_products(self, X, Y):
         """Return Σ_i x_ij y_ij for every column j."""
@@ -362,7 +364,10 @@ class NumpyAlgebra(ArrayAlgebra):
         """
         matrix = np.require(matrix, float, ["C", "W"])
         if not factorise_upper(matrix):
-            raise np.linalg.LinAlgError("the matrix is not positive to rounding.")
+            raise np.linalg.LinAlgError(
+                "the matrix is not positive definite in floating point; increase the "
+                "penalty."
+            )
         for start in range(0, len(matrix), _ROWS):
             block = matrix[start : start + _ROWS, : start + _ROWS]
             block[:] = np.triu(block, start)
@@ -428,7 +433,9 @@ class NumpyAlgebra(ArrayAlgebra):
         # The transpose is Fortran-ordered, so that nothing is copied.
         factor, pivots, rank, info = dpstrf(gram.T, lower=1, overwrite_a=1)
         if info < 0:
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+            raise np.linalg.LinAlgError(
+                "the Gram matrix has values that are not finite; scale the input down."
+            )
         pivots = pivots - 1
         out = np.zeros((len(gram), padded(rank)))
         for start in range(0, len(gram), _ROWS):  # avoids a third matrix
@@ -482,7 +489,7 @@ _MAPPED_ROWS = 32
 class NumpyOps(ArrayOps):
     """NumPy's primitives, and loops compiled by Numba."""
 
-    xp, special = array_namespace, scipy.special
+    xp, special = numpy_namespace, scipy.special
     algebra = NumpyAlgebra()
     duals, hadamard, skinny_gemm = duals, hadamard, skinny_gemm
     sparse = sparse_phases
@@ -496,7 +503,7 @@ class NumpyOps(ArrayOps):
     modulus_power = staticmethod(cpu.modulus_power)
     patch_products = staticmethod(pairwise.patch_products)
     row_hashes = staticmethod(pairwise.row_hashes)
-    row_squares = staticmethod(pairwise.row_squares)
+    squared_norms = staticmethod(pairwise.squared_norms)
     run_over_ranges = staticmethod(run_over_ranges)
     scaled_squared_distances = staticmethod(pairwise.scaled_squared_distances)
 
@@ -550,24 +557,24 @@ class NumpyOps(ArrayOps):
             return (sp.hstack if axis else sp.vstack)(parts, format="csr")
         return super().concatenate(parts, axis)
 
-    def row_sums(self, X):
+    def float64_row_sums(self, X):
         """Return the sums of rows in float64."""
         return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
 
-    def squared_norms(self, X):
+    def float64_squared_norms(self, X):
         if sp.issparse(X):
-            return self.row_squares(X.astype(np.float64))
+            return self.squared_norms(X.astype(np.float64))
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
-    def largest_sizes(self, values):
+    def column_max_abs(self, values):
         """Return the largest absolute value of every column."""
         if sp.issparse(values):
             return abs(values).max(axis=0).toarray().ravel()
         return np.abs(values).max(axis=0, initial=0.0)
 
-    def largest_of_rows(self, X):
+    def row_max_abs(self, X):
         """Return the largest absolute value of every row."""
-        return self.largest_sizes(X.T)
+        return self.column_max_abs(X.T)
 
     def scale_rows(self, X, factors):
         if sp.issparse(X):
@@ -620,7 +627,7 @@ class NumpyOps(ArrayOps):
         which exceeds `tolerance` at the end. `report` is called with the vector of each
         iteration, and returns whether to stop.
         """
-        options = {"gtol": tolerance, "ftol": LEAST_CHANGE, "maxcor": n_pairs}
+        options = {"gtol": tolerance, "ftol": MIN_CHANGE, "maxcor": n_pairs}
         options |= {"maxiter": max_iter, "maxfun": 2 * max_iter}
 
         def callback(intermediate_result):
@@ -628,7 +635,8 @@ class NumpyOps(ArrayOps):
                 raise StopIteration
 
         result = scipy.optimize.minimize(
-            *(function, start),
+            function,
+            start,
             jac=True,
             method="L-BFGS-B",
             callback=callback,

@@ -26,8 +26,8 @@ from threadpoolctl import ThreadpoolController
 
 # Below the first, BLAS uses one thread anyway, and setting it (35 us) would show in the
 # time; the second takes some 50 ms on one thread.
-_LEAST_OPERATIONS = 64**3 / 3
-_MOST_OPERATIONS = 1e9
+_MIN_OPERATIONS = 64**3 / 3
+_MAX_OPERATIONS = 1e9
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -50,10 +50,23 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
     versions of threadpoolctl heed only the first thread that sets a limit, as long as
     it lives, and that should stay the user's.
     """
-    short = _LEAST_OPERATIONS <= operations <= _MOST_OPERATIONS
+    short = _MIN_OPERATIONS <= operations <= _MAX_OPERATIONS
     if not short or threading.current_thread() is not threading.main_thread():
         yield
         return
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+def blas_threads() -> int:
+    """Return the number of threads that BLAS uses."""
+    controllers = _controller().select(user_api="blas").lib_controllers
+    return max((each.num_threads for each in controllers), default=1)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread. Only for the main thread: see the function above."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
@@ -80,13 +93,13 @@ def short_on_one_thread(
 
 
 # Rows that LAPACK factorises at once, and rows per panel of larger matrices.
-_MOST_ROWS = 12_000
+_MAX_ROWS = 12_000
 _PANEL = 1024
 
 
 def panel_bytes(n: int) -> int:
     """Return the memory that the factorisation needs besides an n × n matrix."""
-    return 0 if n <= _MOST_ROWS else 24 * _PANEL * n
+    return 0 if n <= _MAX_ROWS else 24 * _PANEL * n
 
 
 def factorise_upper(matrix: np.ndarray) -> bool:
@@ -95,7 +108,7 @@ def factorise_upper(matrix: np.ndarray) -> bool:
     `matrix` is C-ordered float64. Its strict lower triangle is unchanged.
     """
     n = len(matrix)
-    if n <= _MOST_ROWS:
+    if n <= _MAX_ROWS:
         # The upper triangle of a C-ordered array is LAPACK's lower one.
         return dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)[1] == 0
     for start in range(0, n, _PANEL):

@@ -15,7 +15,7 @@ from randkern.backend.counter import LAWS, fill_entries
 
 # Pixels per tile, which fits in the L1 cache.
 _TILE = 4096
-_NANOSECONDS_A_COUNT = 2.5
+_NANOSECONDS_PER_COUNT = 2.5
 _COUNTS = (np.uint8, np.uint16)
 
 
@@ -86,7 +86,7 @@ def expose(
             np.uint64(key), LAWS["normal"], *origin, *light, camera, *target, part.shape
         )
 
-    run_over_blocks(task, out.shape, _NANOSECONDS_A_COUNT * out.size, _TILE)
+    run_over_blocks(task, out.shape, _NANOSECONDS_PER_COUNT * out.size, _TILE)
 
 
 @njit(nogil=True, cache=True)

@@ -80,9 +80,9 @@ def _flat_rows(array: np.ndarray, writeable: bool) -> tuple[np.ndarray, int]:
 
 
 # Waking a thread takes some 0.1 ms, which pays from about this much work.
-_NANOSECONDS_A_THREAD = 500_000
+_NANOSECONDS_PER_THREAD = 500_000
 # More ranges than threads, so that one delayed thread does not delay all.
-_RANGES_A_THREAD = 4
+_RANGES_PER_THREAD = 4
 
 
 def run_over_ranges(
@@ -100,12 +100,12 @@ def run_over_ranges(
     if n <= 0:
         return
     n_threads = 1
-    if nanoseconds > 2 * _NANOSECONDS_A_THREAD:
+    if nanoseconds > 2 * _NANOSECONDS_PER_THREAD:
         n_threads = min(
-            numba.get_num_threads(), int(nanoseconds // _NANOSECONDS_A_THREAD)
+            numba.get_num_threads(), int(nanoseconds // _NANOSECONDS_PER_THREAD)
         )
     n_items = -(-n // multiple)
-    n_ranges = min(n_items, _RANGES_A_THREAD * n_threads)
+    n_ranges = min(n_items, _RANGES_PER_THREAD * n_threads)
     if n_threads == 1 or n_ranges == 1:
         task(0, n)
         return

@@ -49,7 +49,7 @@ _BLOCK = 4 * _LANES  # columns of one block
 _HALF_BLOCK = 2 * _LANES
 _TILE = 16 * _BLOCK  # columns generated at a time, in the L1 cache
 _HALF_TILE = _TILE // 2
-_NANOSECONDS_AN_ENTRY = 2.0
+_NANOSECONDS_PER_ENTRY = 2.0
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
@@ -248,7 +248,7 @@ def random_matrix(
     if law not in LAWS:
         raise ValueError(f"law must be one of {sorted(LAWS)}, got {law!r}.")
     if not 0 <= key < 2**64:
-        raise ValueError(f"key must lie in [0, 2**64), got {key}.")
+        raise ValueError(f"key must be between 0 and 2**64 - 1, got {key}.")
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}.")
     if row_start < 0 or col_start < 0 or col_stop > 2**34:
@@ -267,5 +267,5 @@ def random_matrix(
         origin = row_start + rows.start, col_start + columns.start
         fill_entries(key_word, LAWS[law], *origin, *output_rows(part), *part.shape)
 
-    run_over_blocks(task, out.shape, _NANOSECONDS_AN_ENTRY * out.size, _TILE)
+    run_over_blocks(task, out.shape, _NANOSECONDS_PER_ENTRY * out.size, _TILE)
     return out

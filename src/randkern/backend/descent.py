@@ -156,10 +156,10 @@ def descend(
     epochs = np.full(k, most_epochs + 1)
 
     def task(start: int, stop: int) -> None:
-        here = slice(start, stop)
+        part = slice(start, stop)
         _descend(
-            Z, rows, squares, signs[here], targets[here], upper, alpha[here],
-            weights[here], tolerance, most_epochs, np.uint64(seed + 1), epochs[here],
+            Z, rows, squares, signs[part], targets[part], upper, alpha[part],
+            weights[part], tolerance, most_epochs, np.uint64(seed + 1), epochs[part],
         )  # fmt: skip
 
     together = -(-k // get_num_threads())

@@ -57,7 +57,7 @@ _SCRATCH_BYTES = 1 << 28
 # Rows times blocks from which an item of work has several tiles.
 _MANY_ROWS = 256
 # Rough time of one stage of a transform per entry, to choose the number of threads.
-_NANOSECONDS_A_STAGE = 0.03
+_NANOSECONDS_PER_STAGE = 0.03
 
 _FAST_LIMITS = {"float32": FAST_LIMIT_F32, "float64": FAST_LIMIT_F64}
 
@@ -164,26 +164,26 @@ class StructuredRows:
         program = schedule((p // entries(X.dtype)).bit_length() - 1)
         parts = (0, program.n_vectors) if unitary else (0,)
         n_blocks = (self.row_stop - 1) // p - self.row_start // p + 1
-        rows_an_item = ROWS if n * n_blocks < _MANY_ROWS else 4 * ROWS
-        n_items = -(-n // rows_an_item) * n_blocks
+        rows_per_item = ROWS if n * n_blocks < _MANY_ROWS else 4 * ROWS
+        n_items = -(-n // rows_per_item) * n_blocks
         flat_X, pitch = input_rows(X, X.dtype)
         rows = flat_X, n, pitch, d, scale
         draws = np.uint64(self.key), self.row_start, self.row_stop, p
 
         def task(first: int, start: int, stop: int) -> None:
-            items = first + start, first + stop, rows_an_item
+            items = first + start, first + stop, rows_per_item
             bias_column = d if self.bias else None
             scratch = _scratch(parts, program.n_vectors, bias_column, X.dtype)
-            given = parts, items, kind, rows, draws, results
-            compute_features(*given, tuple(program), scratch)
+            settings = parts, items, kind, rows, draws, results
+            compute_features(*settings, tuple(program), scratch)
 
-        stages = 3 * p * p.bit_length() * rows_an_item * len(parts)
+        stages = 3 * p * p.bit_length() * rows_per_item * len(parts)
         tile_bytes = program.n_vectors * CACHE_LINE * len(parts)
         step = max(1, _SCRATCH_BYTES // tile_bytes)
         for first in range(0, n_items, step):
             count = min(step, n_items - first)
             run_over_ranges(
-                partial(task, first), count, count * stages * _NANOSECONDS_A_STAGE
+                partial(task, first), count, count * stages * _NANOSECONDS_PER_STAGE
             )
 
 

@@ -44,7 +44,7 @@ MIN_BLOCK = 64
 
 # Largest numbers of bits of the lowest group, whose panel is 2^bits consecutive vectors
 # (at most 16 KB), and of the others, and the smallest of these.
-_MOST_LOW_BITS, _MOST_HIGH_BITS, _LEAST_HIGH_BITS = 8, 7, 2
+_MAX_LOW_BITS, _MAX_HIGH_BITS, _MIN_HIGH_BITS = 8, 7, 2
 _PANEL_VECTORS = 256
 
 Step = tuple[int, int]  # lowest bit, bit above
@@ -70,10 +70,10 @@ class Schedule(NamedTuple):
 
 def _group_bits(k: int) -> tuple[int, ...]:
     """Split k bits into as few and as equal groups as possible, lowest first."""
-    if k <= _MOST_LOW_BITS:
+    if k <= _MAX_LOW_BITS:
         return (k,)
-    n_high = -(-(k - _MOST_LOW_BITS) // _MOST_HIGH_BITS)
-    low = min(_MOST_LOW_BITS, k - _LEAST_HIGH_BITS * n_high)
+    n_high = -(-(k - _MAX_LOW_BITS) // _MAX_HIGH_BITS)
+    low = min(_MAX_LOW_BITS, k - _MIN_HIGH_BITS * n_high)
     return (low, *((k - low + i) // n_high for i in range(n_high)))
 
 
@@ -280,15 +280,15 @@ def _store(parts, kind, column, stored, first, n_rows, results, projected):
     """
     begin, end = stored
     _, phases, weight, limit, outs, pitches = results
-    each = 2 if kind == PAIRS else 1
-    made = projected[2 * vectors.ROWS * CHUNK :]
+    width = 2 if kind == PAIRS else 1
+    features = projected[2 * vectors.ROWS * CHUNK :]
     for r in range(n_rows):
         x = projected[r * CHUNK : (r + 1) * CHUNK]
         y = projected[(vectors.ROWS + r) * CHUNK : (vectors.ROWS + r + 1) * CHUNK]
-        to = (first + r) * pitches[0] + each * column
-        out = made
+        to = (first + r) * pitches[0] + width * column
+        out = features
         if end - begin == CHUNK:
-            out = outs[0][to : to + each * CHUNK]
+            out = outs[0][to : to + width * CHUNK]
         if kind == PROJECT:
             vectors.copy_elements(x, begin, outs[0], to + begin, end - begin)
             if len(parts) == 2:
@@ -304,9 +304,9 @@ def _store(parts, kind, column, stored, first, n_rows, results, projected):
         else:
             _moduli(x, y, kind - MODULUS, weight, out)
         if kind != PROJECT and end - begin < CHUNK:
-            wanted = each * (end - begin)
-            start = each * begin
-            vectors.copy_elements(made, start, outs[0], to + start, wanted)
+            wanted = width * (end - begin)
+            start = width * begin
+            vectors.copy_elements(features, start, outs[0], to + start, wanted)
 
 
 @njit(inline="always")

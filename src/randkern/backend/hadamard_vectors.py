@@ -67,7 +67,7 @@ class Memory:
 
     def offsets(self, positions):
         """Return the offsets of vectors, given their positions in a tile."""
-        return [self.builder.mul(each, count(self.lanes)) for each in positions]
+        return [self.builder.mul(entry, count(self.lanes)) for entry in positions]
 
     def store_all(self, values, offsets):
         for value, offset in zip(values, offsets, strict=True):
@@ -228,9 +228,9 @@ def panel_step(
 
         def signs(multiply, position):
             at = [builder.add(position, origin) for origin in origins]
-            mask_at = [builder.add(mask_origin, each) for each in at]
+            mask_at = [builder.add(mask_origin, entry) for entry in at]
             offsets = tile.offsets(at)
-            minus = [masks.load_mask(each, tile.lanes) for each in mask_at]
+            minus = [masks.load_mask(entry, tile.lanes) for entry in mask_at]
             tile.store_all(multiply(tile, offsets, minus), offsets)
 
         # Choose the action outside the loops: inside, the compiler would hoist the
@@ -355,7 +355,7 @@ def project_rows(
         for part in range(parts.count):
             at = builder.add(args[2], builder.extract_value(args[0], part))
             offsets = tile.offsets(series(builder, at, count(1), ROWS))
-            values = [_hadamard_within(builder, tile.load(each)) for each in offsets]
+            values = [_hadamard_within(builder, tile.load(entry)) for entry in offsets]
             blocks = [shuffle(builder, value, value, lanes) for value in values]
             for r, value in enumerate(_transpose_blocks(builder, blocks)):
                 target.store(builder.fmul(norm, value), to[ROWS * part + r])

@@ -40,8 +40,8 @@ def empty_on(device: str, dtype: Any) -> Any:
         # One number, since an empty tensor does not touch a missing device.
         return torch.zeros((1, 1), dtype=dtype, device=device)[:0, :0]
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"device={device!r} cannot be used ({reason}); there are {found}."
+            f"device={device!r} cannot be used ({reason}); expected one of {devices}."
         ) from error

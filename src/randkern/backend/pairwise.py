@@ -41,7 +41,7 @@ def scaled_squared_distances(X, Y, scale, same):
         center = Y.mean(axis=0)
         X_centred = X - center
         Y_centred = X_centred if same else Y - center
-    x_norms, y_norms = row_squares(X_centred), row_squares(Y_centred)
+    x_norms, y_norms = squared_norms(X_centred), squared_norms(Y_centred)
     if not np.isfinite(max(x_norms.max(), y_norms.max())):
         return cdist(densified(X), densified(Y), "sqeuclidean")
     products = X_centred @ Y_centred.T
@@ -55,13 +55,13 @@ def scaled_squared_distances(X, Y, scale, same):
     first = rows[first]
     for start in range(0, len(first), _PAIRS):
         pairs = first[start : start + _PAIRS], second[start : start + _PAIRS]
-        squared[pairs] = row_squares(X[pairs[0]] - Y[pairs[1]])
+        squared[pairs] = squared_norms(X[pairs[0]] - Y[pairs[1]])
     if same:
         np.fill_diagonal(squared, 0.0)
     return squared
 
 
-def row_squares(X):
+def squared_norms(X):
     """Return the squared norms of rows in the dtype of X."""
     if sp.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1)).ravel()
@@ -92,8 +92,8 @@ def _patch_products(a, b, rows, columns, out):
             for j in range(len(row)):
                 row[j] = 0
             # Four at a time: rows are then read and written a fourth as often.
-            whole = size - size % 4
-            for k in range(0, whole, 4):
+            aligned = size - size % 4
+            for k in range(0, aligned, 4):
                 a0, a1 = a[v, k, i], a[v, k + 1, i]
                 a2, a3 = a[v, k + 2, i], a[v, k + 3, i]
                 b0 = b[v, k, columns[0] : columns[1]]
@@ -102,7 +102,7 @@ def _patch_products(a, b, rows, columns, out):
                 b3 = b[v, k + 3, columns[0] : columns[1]]
                 for j in range(len(row)):
                     row[j] += (a0 * b0[j] + a1 * b1[j]) + (a2 * b2[j] + a3 * b3[j])
-            for k in range(whole, size):
+            for k in range(aligned, size):
                 a0 = a[v, k, i]
                 b0 = b[v, k, columns[0] : columns[1]]
                 for j in range(len(row)):
@@ -124,8 +124,8 @@ def patch_products(
 
 _ROWS, _COLUMNS, _DIMENSIONS = 32, 128, 128  # of a tile, in the L2 cache
 _BLOCK_ROWS, _BLOCK_SIZE = 512, 2**20  # of a float64 copy, at most 8 MB
-_NANOSECONDS_A_TERM = 0.3
-_NANOSECONDS_A_PAIR = 0.5
+_NANOSECONDS_PER_TERM = 0.3
+_NANOSECONDS_PER_PAIR = 0.5
 
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
 _contracted = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
@@ -204,7 +204,7 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
     check_out(out, (n, m))
     if Y.shape[1] != d:
         raise ValueError(
-            f"X and Y must have as many columns, got {d} and {Y.shape[1]}."
+            f"X and Y must have the same number of columns, got {d} and {Y.shape[1]}."
         )
     if out.size == 0:
         return
@@ -220,7 +220,7 @@ def _run_pairwise(X: np.ndarray, Y: np.ndarray, out: np.ndarray, cauchy: bool) -
                 y = np.array(Y[columns], dtype=np.float64, order="C")
                 _pairwise(x, y, cauchy, *output_rows(out[rows, columns]))
 
-    run_over_ranges(task, n, _NANOSECONDS_A_TERM * n * m * d, _ROWS)
+    run_over_ranges(task, n, _NANOSECONDS_PER_TERM * n * m * d, _ROWS)
 
 
 def manhattan_distances(X: np.ndarray, Y: np.ndarray, out: np.ndarray) -> None:
@@ -271,5 +271,5 @@ def squared_distances(
     def task(start: int, stop: int) -> None:
         _expand(x_norms, y_norms, start, stop, share, values, stride, near)
 
-    run_over_ranges(task, n, _NANOSECONDS_A_PAIR * n * m)
+    run_over_ranges(task, n, _NANOSECONDS_PER_PAIR * n * m)
     return near

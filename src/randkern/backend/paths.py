@@ -204,7 +204,7 @@ def _sort(packed, n):
 def _merge(tables, packed, n):
     """Sort symbols and merge equal ones in place; return how many remain."""
     _sort(packed, n)
-    kept = 0
+    selected = 0
     i = 0
     while i < n:
         symbol = packed[i] >> 32
@@ -218,9 +218,9 @@ def _merge(tables, packed, n):
         if merging == CYCLE:
             exponent %= tables.modulus[symbol]
         if exponent != 0:
-            packed[kept] = (symbol << 32) + exponent + _ZERO
-            kept += 1
-    return kept
+            packed[selected] = (symbol << 32) + exponent + _ZERO
+            selected += 1
+    return selected
 
 
 @_compiled
@@ -399,6 +399,8 @@ def normals(
     These are below 2^32.
     """
     out = np.empty(len(draws))
-    as_int = [np.asarray(each, dtype=np.int64) for each in (draws, positions, offsets)]
+    as_int = [
+        np.asarray(array, dtype=np.int64) for array in (draws, positions, offsets)
+    ]
     _normals(np.uint64(key), *as_int, out)
     return out

@@ -65,10 +65,10 @@ def add_rows(
         origin = builder.mul(args[9], count(_SUMS))
         with cgutils.for_range_slice(builder, begin, end, step) as (j, _):
             at = [builder.add(start, j) for start in starts]
-            z = [_load_features(features, each, other) for each in at]
-            here = builder.add(origin, builder.sub(j, begin))
+            z = [_load_features(features, entry, other) for entry in at]
+            row_origin = builder.add(origin, builder.sub(j, begin))
             for t in range(n_targets):
-                at = builder.add(here, count(_SUMS * t))
+                at = builder.add(row_origin, count(_SUMS * t))
                 total = sums.load(at)
                 for i in range(ROWS_ADDED):
                     weight = weights[i * n_targets + t]
@@ -87,7 +87,7 @@ BLOCK_BYTES = 16 * 2**20
 # Columns of V of which eight rows stay in the L2 cache.
 _TILE = 2048
 # Tiles, over all rows of V, that stay in the L2 cache.
-_MOST_TILES = 16
+_MAX_TILES = 16
 # Columns of sums over rows: in the L1 cache with ten targets.
 _SUMS = 512
 # Rows whose products are accumulated in the dtype of the factors.
@@ -95,9 +95,9 @@ _ROWS = 128
 # Features that are read twice while in the cache.
 _CHUNK_BYTES = 2 * 2**20
 # Rows from which reading the sums pays.
-_LEAST_CHUNK = 64
+_MIN_CHUNK = 64
 # Smallest number of rows per thread.
-_LEAST_PART = 32
+_MIN_PART = 32
 _LARGEST = 32767.0
 # Columns of the other factor per step: the lengths of these tuples, which are known
 # when code is compiled.
@@ -184,20 +184,20 @@ def _multiply_tile(Z, pitch, first, last, begin, n, V, width, k, sums):
         _four_rows(Z, pitch, min(first + 4, last), last, begin, n),
     )
     # One row left over is done alone; two or three as four, some of them twice.
-    whole = k - 1 if k % 4 == 1 else k
-    for t in range(0, whole, 4):
+    paired = k - 1 if k % 4 == 1 else k
+    for t in range(0, paired, 4):
         v = _four_rows(V, width, t, k - 1, begin, n)
         for half in range(2):
             products = _four_by_four(z[half], v, kind)
             for i in range(4):
                 for s in range(min(4, k - t)):
                     sums[4 * half + i, t + s] = products[i][s]
-    if whole < k:
-        at = whole * width + begin
+    if paired < k:
+        at = paired * width + begin
         ends = _eight_by_one(z, V[at : at + n], kind)
         for half in range(2):
             for i in range(4):
-                sums[4 * half + i, whole] = ends[half][i]
+                sums[4 * half + i, paired] = ends[half][i]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -207,7 +207,7 @@ def _multiply(Z, pitch, start, stop, V, width, k, out, n_rows):
     Rows are read tile by tile, over as many columns as leave V in the cache.
     """
     sums = np.empty((8, k), V.dtype)
-    panel = _TILE * max(1, _MOST_TILES // k)
+    panel = _TILE * max(1, _MAX_TILES // k)
     for left in range(0, width, panel):
         right = min(left + panel, width)
         for first in range(start, stop, 8):
@@ -359,8 +359,8 @@ def add_gram_product(
         return
     flat, pitch = input_rows(Z, Z.dtype)
     chunk = _CHUNK_BYTES // (width * Z.itemsize) // ROWS_ADDED * ROWS_ADDED
-    chunk = min(_ROWS, max(_LEAST_CHUNK, chunk))
-    n_parts = min(numba.get_num_threads(), max(1, n // _LEAST_PART))
+    chunk = min(_ROWS, max(_MIN_CHUNK, chunk))
+    n_parts = min(numba.get_num_threads(), max(1, n // _MIN_PART))
     sums = [out] + [np.zeros_like(out) for _ in range(n_parts - 1)]
 
     def task(start: int, stop: int) -> None:

@@ -199,10 +199,10 @@ def _run(X, reads, entries, columns, span, has_waves, out):
     if out.size == 0:
         return
     n, rows_of_X, outs = len(X), input_rows(X, out.dtype), output_rows(out)
-    given = reads, entries, columns, span, has_waves
+    settings = reads, entries, columns, span, has_waves
 
     def task(start: int, stop: int) -> None:
-        _features(*rows_of_X, *given, outs, (start, stop), n)
+        _features(*rows_of_X, *settings, outs, (start, stop), n)
 
     n_terms = entries.starts[last] - entries.starts[first] + out.shape[1]
     run_over_ranges(task, n, 0.5 * n * (n_terms + len(reads)), _ROWS)

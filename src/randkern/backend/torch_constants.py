@@ -62,14 +62,14 @@ def cached(maxsize):
     """Return a decorator: ``functools.lru_cache`` of values that may be reused."""
 
     def decorate(function):
-        kept = lru_cache(maxsize)(function)
+        constants = lru_cache(maxsize)(function)
 
-        @wraps(kept)
+        @wraps(constants)
         def call(*arguments):
             if _is_traced():
                 return function(*arguments)
             with torch.inference_mode(False):
-                return kept(*arguments)
+                return constants(*arguments)
 
         return call
 
@@ -81,15 +81,15 @@ def constant(owner, name, like, make):
 
     It is copied there once and cached for the lifetime of `owner`.
     """
-    kept = _CONSTANTS.setdefault(owner, {})
-    tensor = kept.get((name, *key(like)))
+    constants = _CONSTANTS.setdefault(owner, {})
+    tensor = constants.get((name, *key(like)))
     if tensor is None:
         values = make()
         if isinstance(values, torch.Tensor):
             return values  # not constant: it may be part of a gradient
         tensor, lasts = lasting(lambda: _placed(values, like))
         if lasts:
-            kept[name, *key(like)] = tensor
+            constants[name, *key(like)] = tensor
     return tensor
 
 

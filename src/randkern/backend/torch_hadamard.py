@@ -103,7 +103,7 @@ class StructuredRows(hadamard.StructuredRows):
     def _fused(self, kind, X, weight, out, offsets, power):
         """Write features with the fused kernel; return whether there is one."""
         scale, bias = self.inverse_scale, self.bias
-        tensors = [each for each in (scale, bias) if torch.is_tensor(each)]
+        tensors = [value for value in (scale, bias) if torch.is_tensor(value)]
         kernels = kernels_for(X, out, self.norms, *tensors)
         p = block_size(X.shape[1], bias)
         if kernels is None or not kernels.takes_block(p) or out.stride(1) != 1:
@@ -117,7 +117,13 @@ class StructuredRows(hadamard.StructuredRows):
             count = -(-high // p) - first
             signs = _kept_signs(self.key, first, count, p, X.device)
             kernels.hadamard_features(
-                *(X, signs, self.norms[columns] * p**-1.5, low, high, kind, weight),
+                X,
+                signs,
+                self.norms[columns] * p**-1.5,
+                low,
+                high,
+                kind,
+                weight,
                 out[:, width * columns.start : width * columns.stop],
                 scale=scale,
                 bias=bias or 0.0,

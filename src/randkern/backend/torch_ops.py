@@ -27,7 +27,7 @@ from randkern.backend import (
     torch_sparse,
     torch_trig,
 )
-from randkern.backend.array_ops import LEAST_CHANGE, ArrayAlgebra, ArrayOps
+from randkern.backend.array_ops import MIN_CHANGE, ArrayAlgebra, ArrayOps
 from randkern.backend.pairwise import CANCELLED
 
 # Nodes of the integral of K_ν.
@@ -35,7 +35,7 @@ _NODES = 160
 # Where the integrand's logarithm is this far below its largest value, the rest is
 # negligible in float64.
 _DECAY = 38.0
-_LEAST_ARGUMENT = 1e-15
+_MIN_ARGUMENT = 1e-15
 _ANGLE_NODES = 128
 
 
@@ -46,7 +46,7 @@ def log_matern(z, nu):
     z cosh t) over all t, whose integrand is largest at sinh t = ν/z. The trapezoidal
     rule converges exponentially on the whole line.
     """
-    z = z.double().clip(min=_LEAST_ARGUMENT)
+    z = z.double().clip(min=_MIN_ARGUMENT)
     peak = torch.asinh(nu / z)
     top = nu * peak - z * torch.cosh(peak)
     first = peak - _reach(z, nu, peak, top, -1.0)
@@ -110,7 +110,10 @@ class TorchAlgebra(ArrayAlgebra):
     def lower_factor(self, matrix):
         factor, info = torch.linalg.cholesky_ex(matrix.T)
         if int(info):
-            raise np.linalg.LinAlgError("the matrix is not positive definite.")
+            raise np.linalg.LinAlgError(
+                "the matrix is not positive definite in floating point; increase the "
+                "penalty."
+            )
         return factor
 
     def factor_solve(self, factor, right):
@@ -149,8 +152,8 @@ class TorchAlgebra(ArrayAlgebra):
             return right
         values, vectors = torch.linalg.eigh(matrix)
         sizes = values.abs()
-        kept = sizes > len(values) * _EPS * sizes.max()
-        inverse = torch.where(kept, 1.0 / torch.where(kept, values, 1.0), 0.0)
+        large = sizes > len(values) * _EPS * sizes.max()
+        inverse = torch.where(large, 1.0 / torch.where(large, values, 1.0), 0.0)
         return vectors @ (inverse * (vectors.T @ right))
 
     def pivoted_factor(self, gram):
@@ -164,7 +167,9 @@ class TorchAlgebra(ArrayAlgebra):
         left = gram.diagonal().clone()
         pivots = torch.zeros(n, dtype=torch.int64, device=gram.device)
         if not bool(torch.isfinite(left).all()):
-            raise np.linalg.LinAlgError("the Gram matrix is not finite.")
+            raise np.linalg.LinAlgError(
+                "the Gram matrix has values that are not finite; scale the input down."
+            )
         least = n * _EPS * float(left.max())
         for rank in range(n):
             pivot = left.argmax()
@@ -287,13 +292,13 @@ class TorchOps(ArrayOps):
             squared = squared.clip(min=torch.finfo(squared.dtype).tiny)
         return super().matern_correlation(squared, nu)
 
-    def row_sums(self, X):
+    def float64_row_sums(self, X):
         return X.sum(dim=1, dtype=torch.float64)
 
-    def largest_sizes(self, values):
+    def column_max_abs(self, values):
         return values.abs().amax(dim=0)
 
-    def largest_of_rows(self, X):
+    def row_max_abs(self, X):
         return X.detach().abs().amax(dim=1) if X.shape[1] else X.new_zeros(len(X))
 
     def random_matrix(self, key, law, row_start, row_stop, col_start, col_stop, like):
@@ -334,7 +339,7 @@ class TorchOps(ArrayOps):
             max_iter=max_iter,
             max_eval=2 * max_iter,
             tolerance_grad=_UNIT * tolerance,
-            tolerance_change=LEAST_CHANGE,
+            tolerance_change=MIN_CHANGE,
             history_size=n_pairs,
             line_search_fn="strong_wolfe",
         )
@@ -420,11 +425,11 @@ class TorchOps(ArrayOps):
             for columns, rows in zip(
                 part.split(step, dim=1), gram.split(step), strict=True
             ):
-                rows += columns.T @ part
+                rows += torch_constants.product(columns.T, part)
 
     def patch_products(self, a, b, rows, columns):
         """Return Σ_k a[v, k, i]·b[v, k, j], in one batched product."""
-        return a[:, :, rows].transpose(1, 2) @ b[:, :, columns]
+        return torch_constants.product(a[:, :, rows].transpose(1, 2), b[:, :, columns])
 
     def run_over_ranges(self, task, n, nanoseconds):
         """Call ``task(0, n)``: PyTorch parallelises each of its steps."""

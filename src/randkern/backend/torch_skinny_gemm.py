@@ -6,6 +6,8 @@ and are not stored in 16 bits.
 
 import torch
 
+from randkern.backend.torch_constants import product
+
 # A block of features, long enough for products at full speed.
 BLOCK_BYTES = 512 * 2**20
 # Rows whose products are accumulated in the dtype of the factors.
@@ -29,19 +31,19 @@ def pack(values, Z):
 
 def multiply(Z, V):
     """Return Z V in float64, for V transposed, of shape (k, width)."""
-    return (Z @ V.T).to(torch.float64)
+    return product(Z, V.T).to(torch.float64)
 
 
 def add_transposed(Z, P, out):
     """Add Zᵀ P, transposed, to `out`, of shape (k, width), in float64."""
     for features, part in zip(Z.split(_ROWS), P.split(_ROWS), strict=True):
-        out += part.T @ features
+        out += product(part.T, features)
 
 
 def add_gram_product(Z, factors, V, out):
     """Add Zᵀ diag(factors) Z V, transposed, to `out`, of shape (k, width), float64."""
     right = V.T.contiguous()
     for features, part in zip(Z.split(_ROWS), factors.split(_ROWS), strict=True):
-        inner = features @ right
+        inner = product(features, right)
         inner *= part.to(inner.dtype)[:, None]
-        out += inner.T @ features
+        out += product(inner.T, features)

@@ -222,7 +222,10 @@ def sparse_features(X, reads, entries, first, last, out):
             part = slice(low - begin, high - begin)
             columns = slice(*(int(entries.columns[at]) - origin for at in (low, high)))
             _write(
-                *(entries, low, high, out[rows, columns]),
+                entries,
+                low,
+                high,
+                out[rows, columns],
                 None if amplitude is None else amplitude[part],
                 None if phase is None else phase[part],
             )

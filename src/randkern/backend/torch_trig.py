@@ -20,10 +20,10 @@ def _fused(phase, out, weight, amplitude, offsets=None):
     """Write features with the fused kernel; return whether there is one."""
     if amplitude is not None or isinstance(weight, torch.Tensor):
         return False
-    given = [phase, out] if offsets is None else [phase, out, offsets]
+    tensors = [phase, out] if offsets is None else [phase, out, offsets]
     if phase.ndim != 2 or phase.stride(1) != 1 or out.stride(1) != 1:
         return False
-    kernels = kernels_for(*given)
+    kernels = kernels_for(*tensors)
     if kernels is None:
         return False
     kernels.cos_sin_features(phase, weight, out, offsets)

@@ -33,11 +33,11 @@ from randkern.backend import counter, cpu
 #: Options of every kernel: the reductions are written for fused multiply-adds.
 LAUNCH = {"enable_fp_fusion": True}
 # Phases per tile.
-_MOST_PHASES = 1024
+_MAX_PHASES = 1024
 
-_S0, _S1, _S2, _S3 = (tl.constexpr(float(each)) for each in cpu.SINE_F32)
-_C0, _C1, _C2, _C3, _C4 = (tl.constexpr(float(each)) for each in cpu.COSINE_F32)
-_PI1, _PI2, _PI3 = (tl.constexpr(float(each)) for each in cpu.PI_PARTS_F32)
+_S0, _S1, _S2, _S3 = (tl.constexpr(float(value)) for value in cpu.SINE_F32)
+_C0, _C1, _C2, _C3, _C4 = (tl.constexpr(float(value)) for value in cpu.COSINE_F32)
+_PI1, _PI2, _PI3 = (tl.constexpr(float(value)) for value in cpu.PI_PARTS_F32)
 _INVERSE_PI = tl.constexpr(float(cpu.INVERSE_PI_F32))
 _INVERSE_PI_F64 = tl.constexpr(1.0 / math.pi)
 _PI_F64, _PI_REST_F64 = tl.constexpr(math.pi), tl.constexpr(1.2246467991473532e-16)
@@ -45,7 +45,7 @@ _LARGEST = tl.constexpr(2.0**53)
 _FAST_LIMIT = tl.constexpr(float(cpu.FAST_LIMIT_F32))
 _ROUND = tl.constexpr(float(cpu.ROUND_F32))
 _P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7 = (
-    tl.constexpr(float(each)) for each in counter.LOG_F32
+    tl.constexpr(float(value)) for value in counter.LOG_F32
 )
 _SQRT_HALF_BITS = tl.constexpr(int(counter.SQRT_HALF_BITS))
 _LN2 = tl.constexpr(math.log(2.0))
@@ -148,11 +148,16 @@ def cos_sin_features(phase, weight, out, offsets=None):
     n, m = phase.shape
     if n * m == 0:
         return
-    width = min(_MOST_PHASES, triton.next_power_of_2(m))
+    width = min(_MAX_PHASES, triton.next_power_of_2(m))
     with torch.cuda.device_of(phase):  # Triton launches on the current device
         _cos_sin_kernel[(n * triton.cdiv(m, width),)](
-            *(phase, phase if offsets is None else offsets.contiguous(), out),
-            *(m, phase.stride(0), out.stride(0), float(weight)),
+            phase,
+            phase if offsets is None else offsets.contiguous(),
+            out,
+            m,
+            phase.stride(0),
+            out.stride(0),
+            float(weight),
             SHIFTED=offsets is not None,
             WIDTH=width,
             **LAUNCH,
@@ -162,12 +167,12 @@ def cos_sin_features(phase, weight, out, offsets=None):
 PROJECT, PAIRS, COSINES, MODULUS = 0, 1, 2, 3
 TILE_ENTRIES = 4096
 # Smallest and largest blocks transformed in registers.
-_LEAST_BLOCK, _LARGEST_BLOCK = 64, 8192
+_MIN_BLOCK, _MAX_BLOCK = 64, 8192
 
 
 def takes_block(p):
     """Return whether transforms of p entries are done in registers."""
-    return _LEAST_BLOCK <= p <= _LARGEST_BLOCK
+    return _MIN_BLOCK <= p <= _MAX_BLOCK
 
 
 @triton.jit
@@ -317,10 +322,22 @@ def hadamard_features(
     grid = (triton.cdiv(n, R) * len(signs),)
     with torch.cuda.device_of(X):  # Triton launches on the current device
         _hadamard_kernel[grid](
-            *(X, signs, norms, norms if offsets is None else offsets, out),
-            *(n, d, len(signs), X.stride(0), out.stride(0)),
-            *(row_start, row_stop, row_start // p),
-            *(float(scale), float(bias), float(weight)),
+            X,
+            signs,
+            norms,
+            norms if offsets is None else offsets,
+            out,
+            n,
+            d,
+            len(signs),
+            X.stride(0),
+            out.stride(0),
+            row_start,
+            row_stop,
+            row_start // p,
+            float(scale),
+            float(bias),
+            float(weight),
             KIND=kind,
             HALF=power / 2,
             R=R,
@@ -338,7 +355,7 @@ TILES = {
     "tf32x3": (256, 64, 8, 2),
     "tf32": (256, 64, 8, 2),
 }
-_LEAST_ROWS = 16
+_MIN_ROWS = 16
 # GPUs whose tensor cores multiply in TF32 eight times as fast as their float32 units;
 # on others three TF32 products take longer than one in float32.
 _FAST_TF32 = {(8, 0), (9, 0), (10, 0), (10, 3)}
@@ -435,16 +452,18 @@ def _generated_kernel(
         w0, w1, w2, w3 = _philox(c0, c1, zero, zero, k0, k1)
         first_cosine, first_sine = _normals(w0, w2)
         cosine, sine = _normals(w1, w3)
-        here, column = at + first, (first + lane)[None, :]
-        total = _add_product(total, here, column, d, first_cosine, PRECISION, MASKED)
+        position, column = at + first, (first + lane)[None, :]
         total = _add_product(
-            *(total, here + 16, column + 16, d, cosine, PRECISION, MASKED)
+            total, position, column, d, first_cosine, PRECISION, MASKED
         )
         total = _add_product(
-            *(total, here + 32, column + 32, d, first_sine, PRECISION, MASKED)
+            total, position + 16, column + 16, d, cosine, PRECISION, MASKED
         )
         total = _add_product(
-            *(total, here + 48, column + 48, d, sine, PRECISION, MASKED)
+            total, position + 32, column + 32, d, first_sine, PRECISION, MASKED
+        )
+        total = _add_product(
+            total, position + 48, column + 48, d, sine, PRECISION, MASKED
         )
     to = out + rows[:, None] * out_stride + (draws - start)[None, :]
     tl.store(to, total * scale, mask=(rows < n)[:, None] & (draws < stop)[None, :])
@@ -481,12 +500,21 @@ def generated_product(X, key, start, stop, scale=1.0, precision=None):
     precision = precision or product_precision(X.device)
     rows, draws, warps, stages = TILES[precision]
     if n <= rows // 2:
-        rows, warps = max(_LEAST_ROWS, triton.next_power_of_2(n)), 4
+        rows, warps = max(_MIN_ROWS, triton.next_power_of_2(n)), 4
     grid = (triton.cdiv(n, rows) * triton.cdiv(stop - start, draws),)
     with torch.cuda.device_of(X):  # Triton launches on the current device
         _generated_kernel[grid](
-            *(X, out, n, d, start, stop, X.stride(0), out.stride(0)),
-            *(key & 0xFFFFFFFF, key >> 32, float(scale)),
+            X,
+            out,
+            n,
+            d,
+            start,
+            stop,
+            X.stride(0),
+            out.stride(0),
+            key & 0xFFFFFFFF,
+            key >> 32,
+            float(scale),
             ROWS=rows,
             DRAWS=draws,
             PRECISION=precision,
@@ -503,6 +531,6 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 def runs_on(*tensors):
     """Return whether the kernels run on these tensors, none of which is tracked."""
-    tracked = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    on_gpu = all(each.is_cuda for each in tensors) or _INTERPRETED
+    tracked = torch.is_grad_enabled() and any(value.requires_grad for value in tensors)
+    on_gpu = all(value.is_cuda for value in tensors) or _INTERPRETED
     return on_gpu and not tracked and all(e.dtype == torch.float32 for e in tensors)

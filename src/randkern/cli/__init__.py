@@ -65,9 +65,9 @@ def _build_app() -> Any:
     for module in (fit, predict, info, compare, tune):
         name = module.__name__.rpartition(".")[2]
         app.command(name)(console.guarded(module.command))
-    found = {each.name: each for each in entry_points(group="randkern.commands")}
-    for name in dict.fromkeys([*_LAB, *found]):
-        _add_command(app, name, found.get(name))
+    result = {item.name: item for item in entry_points(group="randkern.commands")}
+    for name in dict.fromkeys([*_LAB, *result]):
+        _add_command(app, name, result.get(name))
     return app
 
 

@@ -81,7 +81,7 @@ class Commands(NamingGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--debug" in args:
-            args = ["--debug", *(each for each in args if each != "--debug")]
+            args = ["--debug", *(item for item in args if item != "--debug")]
         return super().parse_args(ctx, args)
 
 
@@ -103,13 +103,13 @@ def user_messages() -> Iterator[None]:
     ValueError, OSError, ImportError and MemoryError, with which the library refuses
     what it is asked to do, are errors of the user; any other exception is a bug.
     """
-    told: set[str] = set()
+    messages: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         line = f"randkern: warning: {_one_line(message)}"
-        if line not in told:  # the models of a search repeat the same warnings
+        if line not in messages:  # the models of a search repeat the same warnings
             typer.echo(line, err=True)
-        told.add(line)
+        messages.add(line)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

@@ -1,7 +1,8 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ _LEAST = 10
 # refit, which does not search for a kernel; the rest is for reading and the report.
 # They do not depend on a clock: the same data and seed give the same model. Fits of
 # less than a second would be cut short for nothing.
-_JUDGED_SHARES, _REFIT_SHARE, _LEAST_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
+_JUDGED_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
 
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
@@ -46,13 +47,17 @@ def command(
         Path | None,
         typer.Option(help="Rows that judge the model; by default a fifth of the data."),
     ] = None,
+    groups: options.Groups = None,
+    time: options.Time = None,
     categorical: options.Categorical = None,
     numeric: options.Numeric = None,
+    text: options.Text = None,
     drop: options.Drop = None,
     decimal: options.Decimal = ".",
     thousands: options.Thousands = None,
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
+    log_target: options.LogTarget = False,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool, typer.Option(help="Fit all rows once the model has been judged.")
@@ -68,36 +73,40 @@ def command(
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
     _check_extras()
-    from ..report import contents, fitted_rows, panels, render
+    from ..reporting import contents, fitted_rows, panels, render
     from ..study.measure import Measurement
-    from ..tabular import TabularClassifier, TabularRegressor
+    from ..study.splitting import Splitting
 
     console = output()
     form = options.table_format(
-        categorical, numeric, drop, decimal, thousands, dayfirst, strip
+        categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    table = load(data, target, task, test=test, form=form)
-    split = _split(table, seed)
+    table = load(data, target, task, None, test, form, groups, time, read_texts=True)
+    splitting = Splitting.of(table.groups, table.time)
+    split, known, held_out = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
     files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
-    summary = _summary(table)
+    summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
-    kind = {"classification": TabularClassifier, "regression": TabularRegressor}
-    model = kind[table.task](time_limit=time_limit, random_state=seed)
-    model.table_schema_ = table.schema
+    model = _model(table, time_limit, seed, log_target)
     with Measurement() as judging:
-        _fit(model, _JUDGED_SHARES[refit], split[0], split[2], "fitting")
+        _fit(model, _JUDGED_SHARES[refit], split[0], split[2], known, "fitting")
     files.write_model(model)  # whatever happens to the rest
-    judged = _judge(model, table.task, split, judging)
+    judged = _judge(model, table.task, split, held_out, judging)
     n = len(split[2])
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
     console.print(_leaderboard(model))
     console.print(_scores(judged))
+    if judged.verdict:
+        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
     page = contents(judged, summary, title, panels(judged, target))
     arguments = {
         "data": data,
         "target": target,
         "task": table.task,
+        "groups": groups,
+        "time": time,
+        "log_target": log_target,
         "format": asdict(form),
         "time_limit": time_limit,
         "refit": refit,
@@ -107,14 +116,7 @@ def command(
     files.write_model(model)  # which now has stored its importances
     files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
     if refit:
-        # Refit the kernels that were evaluated, without a new search.
-        model.set_params(warm_start=True)
-        X, y = table.X_train, table.y_train
-        _fit(model, _REFIT_SHARE, X, y, "fitting all rows")
-        model.set_params(warm_start=False)
-        n = len(y)
-        fitted = fitted_rows(model, n) or f"fitted to all {n:,} rows"
-        _ = model.feature_importances_  # stored, for randkern info
+        fitted = _refit(model, table, splitting)
         files.write_model(model)
         files.write_report(
             render(page, files.said(fitted)), results | {"model": fitted}
@@ -123,14 +125,46 @@ def command(
     console.print(f"wrote {files}", soft_wrap=True)
 
 
-def _summary(table: Any) -> Any:
+def _summary(table: Any, groups: str | None, time: str | None) -> Any:
     """Describe a table; warn of signs that held-out rows mislead."""
-    from ..report import summarise
+    from ..reporting import summarise
 
-    summary = summarise(table.X_train, table.y_train, table.task, table.schema)
+    dependence = "group" if groups else "time" if time else None
+    summary = summarise(
+        table.X_train, table.y_train, table.task, table.schema, dependence
+    )
     for leak in summary.leaks:
         warnings.warn(leak, UserWarning, stacklevel=1)
     return summary
+
+
+def _model(table: Any, time_limit: float, seed: int, log_target: bool) -> Any:
+    """Return the model to fit to a table."""
+    from ..tabular import TabularClassifier, TabularRegressor
+
+    kind = {"classification": TabularClassifier, "regression": TabularRegressor}
+    texts = [] if table.schema is None else table.schema.free_texts
+    texts = [name for name in texts if name in table.X_train.columns]
+    model = kind[table.task](time_limit, text_columns=texts, random_state=seed)
+    if log_target:
+        model.set_params(target_transform=_log_transform(table))
+    model.table_schema_ = table.schema
+    return model
+
+
+def _log_transform(table: Any) -> str:
+    """Return the logarithm that suits a target; raise if none does."""
+    if table.task != "regression":
+        raise ValueError(
+            "--log-target is for quantities, but the target is a class; leave it out, "
+            "or say --task regression"
+        )
+    least = float(table.y_train.min())
+    if least < 0:
+        raise ValueError(
+            f"--log-target takes targets of 0 or more, got {least:g}; leave it out"
+        )
+    return "log" if least > 0 else "log1p"
 
 
 def _check_extras() -> None:
@@ -185,10 +219,19 @@ class _Files:
         write_results({**results, "model_bytes": n_bytes}, self.results)
 
 
-def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
-    """Return training and test rows and targets."""
-    from ..study.preparation import split_rows
+@dataclass(frozen=True)
+class _HeldOut:
+    """Which rows are held out, and the clusters in which their errors are alike."""
 
+    described: str = ""
+    clusters: Any = None
+
+
+def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
+    """Return training and test rows and targets.
+
+    Also how the training rows are divided, and which rows the test rows are.
+    """
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
         raise ValueError(
@@ -196,20 +239,24 @@ def _split(table: Any, seed: int) -> tuple[Any, Any, Any, Any]:
             "model and to judge it"
         )
     if table.X_test is not None:
-        return X, table.X_test, y, table.y_test
+        return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
     size = min(max(int(_SHARE * len(y)), 1), _MOST)
-    train, test, _ = split_rows(y, table.task, size, seed)
-    return X.iloc[train], X.iloc[test], y[train], y[test]
+    train, test, described = splitting.held_out(y, table.task, size, seed)
+    rows = X.iloc[train], X.iloc[test], y[train], y[test]
+    held_out = _HeldOut()
+    if not splitting.is_random:
+        held_out = _HeldOut(described, splitting.take(test).clusters())
+    return rows, splitting.take(train), held_out
 
 
-def _fit(model: Any, share: float, X: Any, y: Any, doing: str) -> None:
+def _fit(model: Any, share: float, X: Any, y: Any, splitting: Any, doing: str) -> None:
     """Fit a model in a share of its time limit, which warnings name as a whole."""
     limit = model.time_limit
-    model.set_params(time_limit=max(share * limit, _LEAST_SECONDS))
+    model.set_params(time_limit=max(share * limit, _MIN_SECONDS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
         with trial_progress(model, doing):
-            model.fit(X, y)
+            model.fit(X, y, groups=splitting.groups, time=splitting.time)
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
         warnings.warn(
@@ -221,20 +268,34 @@ def _fit(model: Any, share: float, X: Any, y: Any, doing: str) -> None:
         )
 
 
-def _judge(model: Any, task: str, split: Any, fit: Any) -> Any:
+def _refit(model: Any, table: Any, splitting: Any) -> str:
+    """Fit the kernels that were evaluated to all rows; say to how many."""
+    from ..reporting import fitted_rows
+
+    X, y = table.X_train, table.y_train
+    model.set_params(warm_start=True)  # without a new search
+    _fit(model, _REFIT_SHARE, X, y, splitting, "fitting all rows")
+    model.set_params(warm_start=False)
+    _ = model.feature_importances_  # stored, for randkern info
+    return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
+
+
+def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
     """Evaluate a fitted model and others on test rows."""
-    from ..report import Judged, baselines, evaluate
+    from ..reporting import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task).items()
+    others = baselines(X, y, task, model.text_columns).items()
+    scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return Judged(
         model,
         (X, y),
         (X_test, y_test),
-        evaluate(model, X_test, y_test),
-        {name: evaluate(other, X_test, y_test) for name, other in others},
+        scores(model),
+        {name: scores(other) for name, other in others},
         fit.seconds,
         fit.peak_bytes,
+        held_out.described,
     )
 
 
@@ -253,16 +314,19 @@ def _leaderboard(model: Any) -> Table:
     for trial in trials.head(_SHOWN).to_dict("records"):
         table.add_row(
             *(trial[name] for name in ("kernel", "numbers", "metric")),
-            *(f"{trial['rows']:,}", f"{trial['error']:.4f}", f"{trial['seconds']:.1f}"),
+            f"{trial['rows']:,}",
+            f"{trial['error']:.4f}",
+            f"{trial['seconds']:.1f}",
         )
     return table
 
 
 def _scores(judged: Any) -> Table:
-    from ..report.page import score_rows
+    from ..reporting.page import score_rows
 
     n = len(judged.evaluation.predictions)
-    table = titled_table(f"on {n:,} rows held out (± one standard error)")
+    rows = judged.held_out or f"{n:,} rows held out"
+    table = titled_table(f"on {rows} (± one standard error)")
     table.add_column("")
     for name in ("this model", *judged.others):
         table.add_column(name, justify="right")

@@ -7,8 +7,8 @@ import typer
 
 from .console import output
 
-_MOST_NAMES = 20
-_MOST_COLUMNS = 30
+_MAX_NAMES = 20
+_MAX_COLUMNS = 30
 
 
 def command(
@@ -36,11 +36,11 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     if names is not None and schema is not None:
         yield from _columns_as_read(names, schema)
     else:
-        shown = "" if names is None else ": " + ", ".join(map(str, names[:_MOST_NAMES]))
-        more = ", ..." if names is not None and len(names) > _MOST_NAMES else ""
+        shown = "" if names is None else ": " + ", ".join(map(str, names[:_MAX_NAMES]))
+        more = ", ..." if names is not None and len(names) > _MAX_NAMES else ""
         yield f"{n_columns:,} columns{shown}{more}"
     if hasattr(fitted, "classes_"):
-        labels = [str(label) for label in fitted.classes_[:_MOST_NAMES]]
+        labels = [str(label) for label in fitted.classes_[:_MAX_NAMES]]
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
     explain = getattr(getattr(fitted, "model_", None), "explain", None)
     if explain is not None:
@@ -63,13 +63,13 @@ def _columns_as_read(names: Any, schema: Any) -> Any:
         f"{len(names):,} columns, as they were read (another randkern fit may take "
         "--categorical, --numeric or --drop):"
     )
-    width = max(len(name) for name in names[:_MOST_COLUMNS])
-    for name in names[:_MOST_COLUMNS]:
+    width = max(len(name) for name in names[:_MAX_COLUMNS])
+    for name in names[:_MAX_COLUMNS]:
         said = schema.kinds[name]
         if share := schema.missing_shares.get(name, 0.0):
             said += f", {share:.1%} missing" if share >= 0.001 else ", <0.1% missing"
         if texts := schema.placeholders(name):
             said += f" (also {texts})"
         yield f"  {name:{width}}  {said}"
-    if len(names) > _MOST_COLUMNS:
-        yield f"  and {len(names) - _MOST_COLUMNS:,} more"
+    if len(names) > _MAX_COLUMNS:
+        yield f"  and {len(names) - _MAX_COLUMNS:,} more"

@@ -47,6 +47,10 @@ Numeric = Annotated[
     typer.Option(help="Columns that hold numbers; texts there are missing values."),
 ]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns to leave out.")]
+Text = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns of free text, whose words are read."),
+]
 Decimal = Annotated[str, typer.Option(help="Decimal sign: . or a comma.")]
 Thousands = Annotated[
     str | None, typer.Option(help="What separates thousands, such as , in 1,234.")
@@ -62,6 +66,28 @@ Strip = Annotated[
     bool,
     typer.Option(
         "--strip", help="Remove spaces around names of columns and around texts."
+    ),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that names groups of rows, such as patients: whole groups are "
+        "held out, and it is not a feature."
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of dates or numbers in the order of time: the last rows are held "
+        "out, and predicted from earlier ones."
+    ),
+]
+LogTarget = Annotated[
+    bool,
+    typer.Option(
+        "--log-target",
+        help="Fit the logarithm of the target, such as a price (of 1 + the target if "
+        "some are 0); predictions and scores are of the target itself.",
     ),
 ]
 Save = Annotated[
@@ -110,6 +136,7 @@ def table_format(
     thousands: str | None,
     dayfirst: bool | None,
     strip: bool,
+    text: list[str] | None = None,
 ) -> "TableFormat":
     """Return how the options say to read a table."""
     from ..datasets import TableFormat
@@ -122,6 +149,7 @@ def table_format(
         thousands,
         dayfirst,
         strip,
+        _names(text),
     )
 
 
@@ -136,8 +164,8 @@ def parse_sizes(text: str, option: str = "--n-components") -> list[int]:
     for part in parts:
         if not part.isdecimal() or int(part) < 1:
             raise ValueError(
-                f"{option} takes positive whole numbers separated by commas, "
-                f"got {part!r}; for instance 100,1000"
+                f"{option} must be positive integers separated by commas, such as "
+                f"100,1000, got {part!r}"
             )
     return [int(part) for part in parts]
 

@@ -64,7 +64,7 @@ def _check_out(out: str) -> None:
     if out == "-":
         return
     if path.is_dir():
-        raise ValueError(f"--out {out} is a folder; name a file in it")
+        raise ValueError(f"--out {out} is a folder, expected a file; name a file in it")
     if not out.lower().endswith(_SUFFIXES):
         raise ValueError(f"--out takes a .csv or .parquet file, or -, got {out!r}")
     if not path.parent.is_dir():

@@ -19,14 +19,18 @@ def load(
     data_dir: Path | None = None,
     test: Path | None = None,
     form: Any = None,
+    groups: str | None = None,
+    time: str | None = None,
+    read_texts: bool = False,
 ) -> Any:
     """Load a data set by name, from a file, or from standard input if it is ``-``.
 
-    Columns of free text are dropped; `test` is a file with the test rows, and `form`
-    says how to read files.
+    Columns of free text are dropped, unless they are to be read; `test` is a file with
+    the test rows, and `form` says how to read files; `groups` or `time` names the
+    column by which rows are held out.
     """
     from ..datasets import load_dataset
-    from ..datasets.frames import test_rows, without_free_texts
+    from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
         raise ValueError("standard input is read once: name a file for --test")
@@ -34,7 +38,8 @@ def load(
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
         )
-        table = without_free_texts(table)
+        table = with_dependent_rows(table, groups, time)
+        table = without_free_texts(table, read=read_texts)
     if test is None:
         return table
     if target is None:

@@ -20,6 +20,8 @@ def command(
     target: options.Target = None,
     task: options.Task = None,
     test: options.Test = None,
+    groups: options.Groups = None,
+    time: options.Time = None,
     categorical: options.Categorical = None,
     numeric: options.Numeric = None,
     drop: options.Drop = None,
@@ -99,7 +101,7 @@ def command(
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
     )
-    source = Source(data, target, task, data_dir, test, form)
+    source = Source(data, target, task, data_dir, test, form, groups, time)
     run(measure, source, save, out, _print)
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import cell, is_missing, is_time, rows_of_text
+from randkern._cells import cell, is_missing, rows_of_text
+from randkern._tables import is_time
 
 _TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 # A text column with more distinct values, most of them in a single row, is free text,
 # not categories.
-_MOST_CATEGORIES = 200
+_MAX_CATEGORIES = 200
 _ROWS_PER_CATEGORY = 2
+# Words of a typical free text.
+_MIN_WORDS = 3
 # If all of more than this many categories are numbers except for one text, in at most
 # this share of the rows, the column is numeric with a placeholder such as "?"; several
 # such texts are codes such as "V57".
@@ -76,11 +79,25 @@ def _in_utc(column: Any) -> Any:
     without = offsets.isna() & column.notna()
     if without.any():
         raise ValueError(
-            f"column {column.name!r} holds dates with an offset from UTC but for "
+            f"column {column.name!r} has dates with an offset from UTC, except in "
             f"{int(without.sum()):,} rows: {cell(column, np.flatnonzero(without))}; "
-            "give all of them one, or none."
+            "write all dates with an offset, or none."
         )
     return pd.to_datetime(column, utc=True)
+
+
+def is_free_text(values: np.ndarray) -> bool:
+    """Return whether most values are different texts of several words.
+
+    Missing values are None. Names, identifiers and codes have fewer words.
+    """
+    texts = [value for value in values if isinstance(value, str)]
+    n_present = sum(value is not None for value in values)
+    if len(texts) < n_present or len(set(texts)) <= max(
+        _FEW_CATEGORIES, n_present / _ROWS_PER_CATEGORY
+    ):
+        return False
+    return float(np.median([len(text.split()) for text in texts])) >= _MIN_WORDS
 
 
 def n_free_texts(name: Any, values: np.ndarray) -> int:
@@ -92,18 +109,19 @@ def n_free_texts(name: Any, values: np.ndarray) -> int:
     n = len({value for value in values if value is not None})
     if n <= _FEW_CATEGORIES:
         return 0
-    many = n > max(_MOST_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
+    many = n > max(_MAX_CATEGORIES, len(values) / _ROWS_PER_CATEGORY)
     rows = rows_of_text(values)
     if many and not len(rows):
         raise ValueError(
-            f"column {name!r} holds {n:,} different numbers as texts or categories; "
-            "convert them to numbers, or name them (as in 'id 7') if they are names."
+            f"column {name!r} has {n:,} distinct numbers, stored as strings or "
+            "categories; convert the column to numbers, or, if they are identifiers, "
+            "add a prefix (as in 'id 7')."
         )
     one = len({values[row] for row in rows}) == 1
     if len(rows) < len(values) * (0.5 if many else _FEW_TEXTS * one):
         raise ValueError(
-            f"column {name!r} holds numbers but for {len(rows):,} rows: "
-            f"{cell(values, rows)}; mend or empty it."
+            f"column {name!r} is numeric except in {len(rows):,} rows: "
+            f"{cell(values, rows)}; fix or clear these values."
         )
     return n if many else 0
 
@@ -118,13 +136,13 @@ def check_targets(y: Any) -> None:
     named = ", ".join(sorted(kind.__name__ for kind in kinds))
     if any(issubclass(kind, tuple) for kind in kinds):
         raise ValueError(
-            "y holds tuples, expected a number or a label per row; join the parts of "
-            "each into a text."
+            "y contains tuples, expected one number or label per row; join the parts "
+            "of each tuple into a string."
         )
     if 0 < sum(issubclass(kind, str) for kind in kinds) < len(kinds):
         raise ValueError(
-            f"y mixes values of the types {named}; make all of them texts, or all "
-            "numbers."
+            f"y has values of different types, {named}; convert all of them to "
+            "strings, or all to numbers."
         )
     if any(issubclass(kind, _TIMES) for kind in kinds):
         _refuse_times(named)
@@ -132,6 +150,6 @@ def check_targets(y: Any) -> None:
 
 def _refuse_times(named: str) -> None:
     raise ValueError(
-        f"y holds {named} values, expected real numbers or labels; convert them, for "
-        "instance dates to days by (dates - first) / numpy.timedelta64(1, 'D')."
+        f"y has {named} values, expected real numbers or labels; convert them, for "
+        "instance dates to days with (dates - first) / numpy.timedelta64(1, 'D')."
     )

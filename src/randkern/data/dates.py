@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from randkern._cells import cell
 from randkern._extras import import_extra
-from randkern._validation import cell, days_of, is_time
+from randkern._tables import days_of, is_time
 from randkern.exceptions import DataFileError
 
 if TYPE_CHECKING:
@@ -36,32 +37,30 @@ def dates_as_days(
     but not all, raises a DataFileError that names a row.
     """
     pandas = import_extra("pandas", "Reading dates", "data")
-    found = {}
+    converted = {}
     for name in frame.columns:
         column = frame[name]
         if name in keep or pandas.api.types.is_numeric_dtype(column.dtype):
             continue
         if is_time(column):
-            found[name] = days_of(column)
+            converted[name] = days_of(column)
         elif _are_mostly_dates(column, dayfirst):
             days = days_of_texts(name, column, dayfirst)
             if days is not None:
-                found[name] = days
-    frame = frame.copy(deep=False) if found else frame
-    for name, days in found.items():
+                converted[name] = days
+    frame = frame.copy(deep=False) if converted else frame
+    for name, days in converted.items():
         frame[name] = days
     return frame
 
 
 def _are_mostly_dates(column: "pd.Series", dayfirst: bool | None) -> bool:
-    n_present = int(column.notna().sum())
-    n_dates = sum(_is_date(str(value), dayfirst) for value in column.dropna())
-    return 0 < n_dates and n_dates >= n_present / 2
-
-
-def _is_date(text: str, dayfirst: bool | None) -> bool:
-    written = dayfirst is not None and WRITTEN_DATE.match(text) is not None
-    return written or _ISO.match(text) is not None
+    n_dates = 0
+    for value in column.dropna():
+        text = str(value)
+        written = dayfirst is not None and WRITTEN_DATE.match(text) is not None
+        n_dates += written or _ISO.match(text) is not None
+    return 0 < n_dates and n_dates >= int(column.notna().sum()) / 2
 
 
 def days_of_texts(
@@ -91,8 +90,8 @@ def days_of_texts(
         return None
     if len(odd):
         raise DataFileError(
-            f"column {name!r} holds dates but for {len(odd):,} rows: "
-            f"{cell(column, odd)}; mend or empty it"
+            f"column {name!r} has dates, except in {len(odd):,} rows: "
+            f"{cell(column, odd)}; fix or clear these values"
         )
     return days
 

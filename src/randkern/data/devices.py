@@ -11,14 +11,14 @@ import scipy.sparse as sp
 
 from randkern._validation import is_tensor
 from randkern.backend.namespace import empty_on
-from randkern.data.row_blocks import RowBlocks
+from randkern.data.blocks import RowBlocks
 
 
 def check_dense(X: Any) -> None:
     """Raise unless rows can be moved to a device."""
     if sp.issparse(X):
         raise ValueError(
-            "sparse rows are not moved to a device: pass dense ones, such as "
+            "sparse rows cannot be moved to a device; pass dense rows, such as "
             "X.toarray(), or omit DeviceBlocks."
         )
 
@@ -66,7 +66,7 @@ class DeviceRows:
     def __init__(self, parts: Iterable[Any]):
         self.parts = tuple(parts)
         if not self.parts:
-            raise ValueError("DeviceRows needs at least one part, got none.")
+            raise ValueError("DeviceRows needs at least one tensor, got an empty list.")
         for number, part in enumerate(self.parts):
             if not is_tensor(part):
                 raise TypeError(
@@ -87,7 +87,7 @@ class DeviceRows:
             if part.dtype != first.dtype:
                 raise TypeError(
                     f"part {number} of DeviceRows is {part.dtype}, the first is "
-                    f"{first.dtype}; convert them to one."
+                    f"{first.dtype}; convert them to the same dtype."
                 )
         self.devices = tuple(part.device for part in self.parts)
         self.dtype = self.parts[0].dtype
@@ -128,8 +128,8 @@ class DeviceRows:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "DeviceRows are not an array: ridge models, KernelLogistic and Gaussian "
-            "processes take them; elsewhere pass one of their parts."
+            "DeviceRows cannot be converted to an array: ridge models, KernelLogistic "
+            "and Gaussian processes accept them; elsewhere pass one of their parts."
         )
 
     def __len__(self) -> int:
@@ -198,8 +198,8 @@ class DeviceBlocks:
     def __init__(self, X: Any, device: Any = "cuda"):
         if isinstance(X, (DeviceRows, DeviceBlocks)):
             raise TypeError(
-                f"the rows are {type(X).__name__}, which already have their devices; "
-                "pass them as they are."
+                f"{type(X).__name__} already have a device; pass them without "
+                "DeviceBlocks."
             )
         if not isinstance(X, RowBlocks) and not hasattr(X, "shape"):
             raise TypeError(
@@ -214,13 +214,14 @@ class DeviceBlocks:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "DeviceBlocks are not an array: models that take RowBlocks take them in "
-            "fit and predict; elsewhere pass arrays or tensors."
+            "DeviceBlocks cannot be converted to an array: models that accept "
+            "RowBlocks accept them in fit and predict; elsewhere pass arrays or "
+            "tensors."
         )
 
     def __repr__(self) -> str:
-        given = self.rows
-        rows = given if isinstance(given, RowBlocks) else type(given).__name__
+        is_named = not isinstance(self.rows, RowBlocks)
+        rows = type(self.rows).__name__ if is_named else self.rows
         return f"DeviceBlocks({rows}, device={self.device!r})"
 
 

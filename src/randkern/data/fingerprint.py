@@ -86,8 +86,8 @@ class PassRecord:
 
         If blocks were cut elsewhere in the first pass, only all of them can tell.
         """
-        here, before = self._blocks[start], first._blocks.get(start, (None, 0))
-        if here[0] == before[0] and here[1] != before[1]:
+        current, first_block = self._blocks[start], first._blocks.get(start, (None, 0))
+        if current[0] == first_block[0] and current[1] != first_block[1]:
             raise rows_changed(where)
 
     def check_all(self, first: PassRecord, where: str) -> None:
@@ -96,11 +96,11 @@ class PassRecord:
             raise rows_changed(where)
 
 
-def rows_changed(where: str, how: str = "") -> RowsChangedError:
+def rows_changed(where: str, detail: str = "") -> RowsChangedError:
     """Return the error for rows that differ from those of the first pass."""
     return RowsChangedError(
-        f"{where} differs from the first pass of this fit{how}; every pass must give "
-        "the same rows, targets and weights in the same order: check that the data did "
-        "not change, that each pass starts anew, and that nothing is shuffled or drawn "
-        "anew. Nothing was fitted."
+        f"{where} differs from the first pass of this fit{detail}; every pass must "
+        "yield the same rows, targets and weights in the same order: check that the "
+        "data did not change, that every pass starts from the first row, and that "
+        "nothing is shuffled or drawn again. Nothing was fitted."
     )

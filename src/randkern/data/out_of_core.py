@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from randkern._cells import NotFiniteError
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
-    NotFiniteError,
     Rows,
     check_weights,
     is_device_array,
@@ -23,9 +23,9 @@ from randkern._validation import (
     validate_rows,
 )
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.data.blocks import RowBlock, RowBlocks, as_blocks, block_name
 from randkern.data.devices import DeviceBlocks, check_dense, split_device
 from randkern.data.fingerprint import PassRecord, rows_changed
-from randkern.data.row_blocks import RowBlock, RowBlocks, as_blocks, block_name
 from randkern.data.sample import RowSample
 from randkern.data.sharded import dask_blocks, is_dask
 from randkern.data.target_statistics import TargetStatistics
@@ -48,9 +48,9 @@ class StreamedRows(TrainingData):
     """Rows that are reread in every pass.
 
     `read` returns an iterator over blocks of checked rows, the same in every call: in
-    their own order and numbered for None, in a random order for a generator. `like` is
-    an array of the dtype of the rows, on their device, and `n_bytes` the memory of all
-    X.
+    their own order for None, in a random order for a generator. Blocks know the number
+    of their first row. `like` is an array of the dtype of the rows, on their device,
+    and `n_bytes` the memory of all X.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class StreamedRows(TrainingData):
         # Three copies: the blocks, the merged pool, and its batches.
         capacity = int(pool_bytes / (3 * self._row_bytes))
         capacity = max(_POOLED_BATCHES * n_rows, capacity)
-        whole = self.n_rows <= capacity
+        fits_in_pool = self.n_rows <= capacity
         pool: list[ArrayRows] = []
         n_pooled = 0
-        for block in self._pass(None if whole else generator):
+        for block in self._pass(None if fits_in_pool else generator):
             for part in block.blocks(max(1, capacity // 4)):
                 # Copies: the stream may reuse the memory for its next block.
                 pool.append(part.copied())
                 n_pooled += part.n_rows
-                if n_pooled >= capacity and not whole:
+                if n_pooled >= capacity and not fits_in_pool:
                     rows = merge(pool)
                     order = generator.permutation(n_pooled)
                     n_drawn = n_rows * max(1, n_pooled // (2 * n_rows))
@@ -109,9 +109,9 @@ class StreamedRows(TrainingData):
             yield from merge(pool).batches(n_rows, generator)
 
     def _changed(self, change: Callable[[ArrayRows], ArrayRows]) -> StreamedRows:
-        made = copy.copy(self)
-        made._changes, made._statistics = (*self._changes, change), None
-        return made
+        rows = copy.copy(self)
+        rows._changes, rows._statistics = (*self._changes, change), None
+        return rows
 
     def rescaled(self, shift: Any, scale: Any) -> StreamedRows:
         return self._changed(partial(ArrayRows.rescaled, shift=shift, scale=scale))
@@ -121,12 +121,10 @@ class StreamedRows(TrainingData):
 
     def with_targets(self, numbers: np.ndarray, targets: Any) -> StreamedRows:
         change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
-        made = self._changed(change)
-        made.n_targets += targets.shape[1]
-        return made
-
-    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
-        return self.n_rows <= int(pool_bytes / (3 * self._row_bytes))
+        rows = self._changed(change)
+        rows.n_targets += targets.shape[1]
+        rows._row_bytes += 8 * targets.shape[1]
+        return rows
 
 
 class _CheckedBlocks:
@@ -152,7 +150,7 @@ class _CheckedBlocks:
             with located(block):
                 if block.y is None:
                     raise ValueError(
-                        f"{type(self.estimator).__name__} requires y: blocks must be "
+                        f"{type(self.estimator).__name__} requires y; blocks must be "
                         "(X, y) or (X, y, sample_weight)."
                     )
                 X, weight = self._of(block, first=block.start == 0)
@@ -185,11 +183,11 @@ class _CheckedBlocks:
         X = named_rows(self.blocks, block)
         kinds = kind_of(X), kind_of(block.y)
         self._kinds = self._kinds or kinds
-        for name, here, before in zip("Xy", kinds, self._kinds, strict=True):
-            if here != before:
+        for name, kind, first_kind in zip("Xy", kinds, self._kinds, strict=True):
+            if kind != first_kind:
                 raise ValueError(
-                    f"{name} is {here}, but that of the first block is {before}; make "
-                    "all blocks alike."
+                    f"{name} is {kind}, but in the first block it is {first_kind}; use "
+                    "the same kind of array in all blocks."
                 )
         X = validate_rows(self.estimator, X, reset=first)
         if self.device is not None:
@@ -208,9 +206,9 @@ def read_stream(
     stream: Stream,
 ) -> tuple[StreamedRows, tuple[Rows, Any]]:
     """Read and check all rows once, for :func:`randkern.data.reading.read`."""
-    given, device = split_device(X)
-    made_of = dask_blocks if is_dask(given) else as_blocks
-    blocks = made_of(given, y, sample_weight)
+    source, device = split_device(X)
+    to_blocks = dask_blocks if is_dask(source) else as_blocks
+    blocks = to_blocks(source, y, sample_weight)
     checked = _CheckedBlocks(estimator, blocks, device)
     sample, generator = RowSample(), stream.child("first pass").generator()
     seen: list[Any] = []
@@ -233,14 +231,19 @@ def read_stream(
         if like is None or like.dtype.itemsize < rows.dtype.itemsize:
             like = ops_of(rows).empty((0, rows.shape[1]), rows)
     if n_rows == 0:
-        raise ValueError("the stream has no rows: found 0 samples, 1 is required.")
+        raise ValueError(
+            "the stream has no rows: found 0 samples, but at least 1 is required; "
+            "pass blocks with rows."
+        )
     n_targets = estimator._learn_from(seen)
     checked.like = like if device is None else _empty_on(device, like)
     streamed = StreamedRows(checked.read, n_rows, n_targets, checked.like, n_bytes)
     if target_bytes <= _TARGET_BYTES:
         read_targets = (
             # Rows without columns, against which targets are checked.
-            estimator._targets_of(ops_of(like).zeros((len(y), 0), like), y, weight)
+            estimator._targets_of(
+                ops_of(like).float64_zeros((len(y), 0), like), y, weight
+            )
             for y, weight in targets
         )
         streamed._statistics = TargetStatistics.of(read_targets, n_targets)
@@ -249,8 +252,8 @@ def read_stream(
 
 def moved_blocks(model: Any, X: RowBlocks | DeviceBlocks) -> Iterator[Rows]:
     """Yield the checked rows of all blocks, on the device of the computation."""
-    given, device = split_device(X)
-    blocks = as_blocks(given)
+    source, device = split_device(X)
+    blocks = as_blocks(source)
     for block in _read(blocks, "to predict", "Nothing was predicted."):
         with located(block):
             rows = validate_rows(model, named_rows(blocks, block), reset=False)
@@ -297,7 +300,9 @@ def located(block: RowBlock) -> Iterator[None]:
         raise kind(message) from error
 
 
-def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]:
+def _read(
+    blocks: Iterable[RowBlock], pass_name: str, consequence: str
+) -> Iterator[RowBlock]:
     """Yield the blocks; say in errors of files which block was read, and what follows.
 
     The error has the type of that of the reader, or its nearest built-in base.
@@ -310,11 +315,11 @@ def _read(blocks: Iterable[RowBlock], which: str, so: str) -> Iterator[RowBlock]
             return
         except OSError as error:
             kind = next(k for k in type(error).__mro__ if k.__module__ == "builtins")
-            where = f"while block {number} {which} was read, after {start:,} rows"
-            said = f"{error.strerror or error} ({where}). {so}"
+            where = f"while block {number} {pass_name} was read, after {start:,} rows"
+            message = f"{error.strerror or error} ({where}). {consequence}"
             if error.errno is None:
-                raise kind(said) from error
-            raise kind(error.errno, said, error.filename) from error
+                raise kind(message) from error
+            raise kind(error.errno, message, error.filename) from error
         yield block
         number, start = number + 1, start + block.n_rows
 

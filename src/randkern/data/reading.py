@@ -10,6 +10,7 @@ import numpy as np
 from randkern._random import Stream
 from randkern._validation import Rows, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
+from randkern.data.blocks import RowBlocks, as_blocks
 from randkern.data.devices import DeviceBlocks, DeviceRows, split_device
 from randkern.data.out_of_core import (
     copied,
@@ -18,7 +19,6 @@ from randkern.data.out_of_core import (
     named_rows,
     read_stream,
 )
-from randkern.data.row_blocks import RowBlocks, as_blocks
 from randkern.data.sample import stacked
 from randkern.data.sharded import (
     checked_shards,
@@ -57,7 +57,7 @@ def read(
     if estimator.n_components is None:
         raise ValueError(
             "the exact kernel (n_components=None) needs all rows in memory, got "
-            f"{type(X).__name__}; set n_components, or pass an array."
+            f"{type(X).__name__}; set n_components to use features, or pass an array."
         )
     read: Any = read_stream
     if in_shards and is_dask(X):
@@ -88,29 +88,29 @@ def mapped_rows(
     if are_in_memory(X):
         return function(validate_rows(model, X, reset=False))
     if isinstance(X, DeviceRows):
-        made = on_all_devices(function, checked_shards(model, X, reset=False))
+        results = on_all_devices(function, checked_shards(model, X, reset=False))
     elif isinstance(X, DeviceBlocks):
         host = np.empty(0)
-        made = [placed(function(rows), host) for rows in moved_blocks(model, X)]
+        results = [placed(function(rows), host) for rows in moved_blocks(model, X)]
     else:
-        made = [function(rows) for rows in moved_blocks(model, X)]
-    if not made:
-        raise ValueError("the stream has no rows to predict.")
-    if not isinstance(made[0], tuple):
-        return stacked([placed(each, made[0]) for each in made])
+        results = [function(rows) for rows in moved_blocks(model, X)]
+    if not results:
+        raise ValueError("the stream has no rows to predict; pass blocks with rows.")
+    if not isinstance(results[0], tuple):
+        return stacked([placed(result, results[0]) for result in results])
     return tuple(
-        stacked([placed(each, parts[0]) for each in parts])
-        for parts in zip(*made, strict=True)
+        stacked([placed(result, parts[0]) for result in parts])
+        for parts in zip(*results, strict=True)
     )
 
 
 def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     """Return targets, predictions and weights of rows of any kind."""
     if is_dask(X):
-        given = [
-            None if each is None else np.asarray(each) for each in (y, sample_weight)
-        ]
-        return given[0], np.asarray(model.predict(X)), given[1]
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight)
+        y = None if y is None else np.asarray(y)
+        return y, np.asarray(model.predict(X)), sample_weight
     if not isinstance(X, (RowBlocks, DeviceBlocks)):
         return y, model.predict(X), sample_weight
     rows, device = split_device(X)
@@ -120,7 +120,9 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
     for block in blocks:
         with located(block):
             if block.y is None:
-                raise ValueError("it has no y to compare predictions with.")
+                raise ValueError(
+                    "it has no y to compare predictions with; pass blocks (X, y)."
+                )
             part = named_rows(blocks, block)
             part = part if device is None else DeviceBlocks(part, device)
             predictions.append(model.predict(part))
@@ -128,10 +130,12 @@ def predicted_rows(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any,
         targets.append(copied(block.y))
         weights.append(copied(block.sample_weight))
     if not targets:
-        raise ValueError("the stream has no rows to compare.")
-    given = [stacked(targets), None if weights[0] is None else stacked(weights)]
-    found = stacked(predictions)
-    if device is not None or not is_tensor(found):
-        given = [None if each is None else ops_of(each).to_host(each) for each in given]
-        found = ops_of(found).to_host(found)
-    return given[0], found, given[1]
+        raise ValueError("the stream has no rows to score; pass blocks with rows.")
+    y = stacked(targets)
+    sample_weight = None if weights[0] is None else stacked(weights)
+    predicted = stacked(predictions)
+    if device is not None or not is_tensor(predicted):
+        y, predicted = ops_of(y).to_host(y), ops_of(predicted).to_host(predicted)
+        if sample_weight is not None:
+            sample_weight = ops_of(sample_weight).to_host(sample_weight)
+    return y, predicted, sample_weight

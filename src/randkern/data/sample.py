@@ -12,7 +12,7 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 
 _SAMPLE_BYTES = 16 * 10**6
-_LEAST_SAMPLE = 1000
+_MIN_SAMPLE = 1000
 
 
 def stacked(blocks: Sequence[Any]) -> Any:
@@ -24,7 +24,7 @@ def stacked(blocks: Sequence[Any]) -> Any:
 
 def sample_size(row_bytes: int) -> int:
     """Return the number of rows of a sample."""
-    return max(_LEAST_SAMPLE, _SAMPLE_BYTES // max(row_bytes, 1))
+    return max(_MIN_SAMPLE, _SAMPLE_BYTES // max(row_bytes, 1))
 
 
 class RowSample:
@@ -45,10 +45,10 @@ class RowSample:
         keys = ops.float64_like(generator.random(X.shape[0]), X)
         if not self._size:
             self._size = sample_size(X.shape[1] * X.dtype.itemsize)
-        kept = keys >= 0 if weight is None else weight > 0
+        eligible = keys >= 0 if weight is None else weight > 0
         if self._keys is not None and len(self._keys) >= self._size:
-            kept &= keys < self._keys.max()
-        numbers = ops.flatnonzero(kept)
+            eligible &= keys < self._keys.max()
+        numbers = ops.flatnonzero(eligible)
         numbers = numbers[_smallest(keys[numbers], self._size)]
         # A copy: the stream may reuse the memory for its next block.
         weight = None if weight is None else weight[numbers]
@@ -74,24 +74,28 @@ class RowSample:
             self._trim()
 
     def _trim(self) -> None:
-        kept = _smallest(self._keys, self._size)
+        smallest = _smallest(self._keys, self._size)
         parts, start = [], 0
         for X in self._X:
-            parts.append(X[kept[start : start + X.shape[0]]])
+            parts.append(X[smallest[start : start + X.shape[0]]])
             start += X.shape[0]
         weight = None
         if self._weights[0] is not None:
-            weight = stacked(self._weights)[kept]
+            weight = stacked(self._weights)[smallest]
         self._X = [stacked(parts)]
-        self._weights, self._keys = [weight], self._keys[kept]
+        self._weights, self._keys = [weight], self._keys[smallest]
 
     def rows(self) -> tuple[Rows, np.ndarray | None]:
         """Return the sampled rows and their weights."""
         if self._keys is None:
-            raise ValueError("X has no rows: found 0 samples, 1 is required.")
+            raise ValueError(
+                "X has no rows: found 0 samples, but at least 1 is required."
+            )
         self._trim()
         if len(self._keys) == 0:
-            raise ValueError("every sample_weight is zero: no row is left to fit.")
+            raise ValueError(
+                "every sample_weight is zero; at least one row needs a positive weight."
+            )
         return self._X[0], self._weights[0]
 
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array
 
 from randkern._extras import import_extra
+from randkern._fitting import forget
 from randkern._memory import (
     may_stay_on_devices,
     may_stay_with_workers,
@@ -31,9 +31,6 @@ from randkern._memory import (
 )
 from randkern._random import Stream
 from randkern._validation import (
-    FLOATS,
-    Rows,
-    canonical,
     check_given,
     check_weights,
     is_dask_collection,
@@ -43,9 +40,9 @@ from randkern._validation import (
 )
 from randkern.backend.compiled_loops import on_one_thread
 from randkern.backend.namespace import empty_on, ops_of
+from randkern.data.blocks import RowBlocks
 from randkern.data.devices import DeviceBlocks, DeviceRows, check_dense, split_device
 from randkern.data.fingerprint import fingerprint_of, rows_changed
-from randkern.data.row_blocks import RowBlocks
 from randkern.data.sample import RowSample, sample_size
 from randkern.data.training_data import (
     ArrayRows,
@@ -128,12 +125,12 @@ class _PartitionCall:
             return self.empty
         rows = X if self.device is None else DeviceBlocks(X, self.device)
         try:
-            made = self.method(rows, **self.arguments)
+            result = self.method(rows, **self.arguments)
         except ValueError as error:
             raise ValueError(f"partition {number} of X: {error}") from error
-        if isinstance(made, tuple):
-            made = np.hstack([part.reshape(X.shape[0], -1) for part in made])
-        return made
+        if isinstance(result, tuple):
+            result = np.hstack([part.reshape(X.shape[0], -1) for part in result])
+        return result
 
     def with_index(self, values: np.ndarray, X: Any) -> Any:
         """Return values as a series or dataframe with the index of the dataframe X."""
@@ -143,9 +140,9 @@ class _PartitionCall:
         return pandas.DataFrame(values, index=X.index, columns=list(self.names))
 
 
-def column_of(made: Any, columns: int | list[int]) -> Any:
+def column_of(result: Any, columns: int | list[int]) -> Any:
     """Return a column, or several, of a result of `lazily` with numbers as names."""
-    return made[columns] if hasattr(made, "divisions") else made[:, columns]
+    return result[columns] if hasattr(result, "divisions") else result[:, columns]
 
 
 def with_whole_rows(X: Any) -> Any:
@@ -203,14 +200,15 @@ def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
 def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     """Return delayed tuples (X, y, weight) of the partitions of X."""
     da = import_extra("dask.array", READING_DASK, "dask")
-    given = [each for each in (X, y, sample_weight) if each is not None]
-    if all(is_dask(each) and not isinstance(each, da.Array) for each in given):
+    inputs = [part for part in (X, y, sample_weight) if part is not None]
+    if all(is_dask(part) and not isinstance(part, da.Array) for part in inputs):
         return _packed_frames(X, y, sample_weight)
     if isinstance(X, da.Array):
         X = with_whole_rows(X)
     blocks = _delayed_parts(X)
-    columns = [_matching_parts(each, X, len(blocks)) for each in (y, sample_weight)]
-    return list(map(delayed(_packed), blocks, *columns))
+    targets = _matching_parts(y, X, len(blocks))
+    weights = _matching_parts(sample_weight, X, len(blocks))
+    return list(map(delayed(_packed), blocks, targets, weights))
 
 
 def _packed_frames(X: Any, y: Any, sample_weight: Any) -> list[Any]:
@@ -228,8 +226,8 @@ def _packed_frames(X: Any, y: Any, sample_weight: Any) -> list[Any]:
         known = X.known_divisions and column.known_divisions
         if known and X.divisions != column.divisions:
             raise ValueError(
-                "the partitions of X and of y or sample_weight divide their indices "
-                "at different places; pass y.repartition(divisions=X.divisions)."
+                "X and y or sample_weight have different divisions; pass "
+                "y.repartition(divisions=X.divisions)."
             )
     packed = frames.map_partitions(
         _packed,
@@ -255,7 +253,7 @@ def _check_as_many(n_parts: int, n_others: int) -> None:
     if n_others != n_parts:
         raise ValueError(
             f"X has {n_parts} partitions, but y or sample_weight has {n_others}; "
-            "repartition them alike, or take both from one dataframe, as in "
+            "repartition them to match, or take both from one dataframe, as in "
             "model.fit(ddf[columns], ddf[target])."
         )
 
@@ -269,8 +267,8 @@ def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
     if not is_dask(column):
         if not known:
             raise TypeError(
-                "y and sample_weight must be Dask collections where X is a Dask "
-                "dataframe or has chunks of unknown size."
+                "y and sample_weight must be Dask collections if X is a Dask dataframe "
+                "or has chunks of unknown size."
             )
         column = np.asarray(column)
         column = da.from_array(column, chunks=(X.chunks[0], *column.shape[1:]))
@@ -278,10 +276,10 @@ def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
         if column.shape[0] != X.shape[0]:
             raise ValueError(
                 f"X has {X.shape[0]} rows, but y or sample_weight has "
-                f"{column.shape[0]}."
+                f"{column.shape[0]}; they must be equal."
             )
-        whole = {1: -1} if column.ndim == 2 else {}
-        column = column.rechunk({0: X.chunks[0]} | whole)
+        all_columns = {1: -1} if column.ndim == 2 else {}
+        column = column.rechunk({0: X.chunks[0]} | all_columns)
     parts = _delayed_parts(column)
     _check_as_many(n_parts, len(parts))
     return parts
@@ -292,28 +290,22 @@ def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
 
 
 def set_columns(estimator: Any, X: Any) -> None:
-    """Set n_features_in_ and feature_names_in_, as validation does."""
+    """Set n_features_in_ and feature_names_in_, as validation does.
+
+    Dataframes must hold numbers: partitions would number their categories differently.
+    """
+    kinds = {getattr(dtype, "kind", "O") for dtype in getattr(X, "dtypes", [])}
+    if kinds - set("buif"):
+        raise ValueError(
+            "a Dask dataframe must have numeric columns only; encode its "
+            "categories first."
+        )
     estimator.table_encoder_ = None
     estimator.n_features_in_ = int(X.shape[1])
-    estimator.__dict__.pop("feature_names_in_", None)
+    forget(estimator, "feature_names_in_")
     names = list(getattr(X, "columns", []))
     if names and all(isinstance(name, str) for name in names):
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
-
-
-def checked_partition(X: Any, width: int) -> Rows:
-    """Return the rows of a partition as floats."""
-    if hasattr(X, "to_numpy") and not hasattr(X, "tocsr"):
-        kinds = {getattr(dtype, "kind", "O") for dtype in X.dtypes}
-        if kinds - set("buif"):
-            raise ValueError(
-                "a Dask dataframe must hold numbers only; encode its categories first."
-            )
-        X = X.to_numpy()
-    X = canonical(check_array(X, accept_sparse="csr", dtype=list(FLOATS), order="C"))
-    if X.shape[1] != width:
-        raise ValueError(f"a partition has {X.shape[1]} columns, expected {width}.")
-    return X
 
 
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -345,7 +337,7 @@ class Shards(TrainingData):
         return merge([placed(rows, self.like) for rows in taken])
 
     def rescaled(self, shift: Any, scale: Any) -> Any:
-        return self.each(ArrayRows.rescaled, shift, scale)
+        return self.map(ArrayRows.rescaled, shift, scale)
 
 
 class DeviceShards(Shards):
@@ -363,12 +355,12 @@ class DeviceShards(Shards):
     def _made(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
         return on_all_devices(lambda shard: function(shard, *args), self.shards)
 
-    def each(self, function: Callable[..., Any], *args: Any) -> DeviceShards:
+    def map(self, function: Callable[..., Any], *args: Any) -> DeviceShards:
         return DeviceShards(self._made(function, args))
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
-        made = (placed(each, self.like) for each in self._made(function, args))
-        return functools.reduce(added, made)
+        values = (placed(value, self.like) for value in self._made(function, args))
+        return functools.reduce(added, values)
 
     def cache_share(self, n_bytes: int) -> int:
         devices = [shard.like.device for shard in self.shards]
@@ -397,11 +389,11 @@ class DaskShards(Shards):
         # Functions and arguments that are applied to partitions.
         self._steps: tuple[_Step, ...] = ()
 
-    def each(self, function: Callable[..., Any], *args: Any) -> DaskShards:
-        made = copy.copy(self)
-        made._steps = (*self._steps, (function, args))
-        made._statistics = None
-        return made
+    def map(self, function: Callable[..., Any], *args: Any) -> DaskShards:
+        shards = copy.copy(self)
+        shards._steps = (*self._steps, (function, args))
+        shards._statistics = None
+        return shards
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
         dask = import_extra("dask", READING_DASK, "dask")
@@ -416,9 +408,9 @@ class DaskShards(Shards):
         dask = import_extra("dask", READING_DASK, "dask")
         call = delayed(_changed)
         tasks = [
-            call(part, ((ArrayRows.take, (here,)), *self._steps))
-            for part, here in zip(self.partitions, numbers, strict=True)
-            if len(here)
+            call(part, ((ArrayRows.take, (chosen,)), *self._steps))
+            for part, chosen in zip(self.partitions, numbers, strict=True)
+            if len(chosen)
         ]
         return dask.compute(*tasks)
 
@@ -440,17 +432,17 @@ def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
     """Apply functions to a partition; return arrays on the host."""
     (device, keep), steps, function, args = shared
 
-    def made() -> Any:
-        here = rows if device is None else rows.on(device, keep)
-        made = _changed(here, _unpickled(steps))
-        return placed(function(made, *args), np.empty(0))
+    def created() -> Any:
+        current = rows if device is None else rows.on(device, keep)
+        created = _changed(current, _unpickled(steps))
+        return placed(function(created, *args), np.empty(0))
 
-    return on_one_thread(made)
+    return on_one_thread(created)
 
 
 def _changed(made: Any, steps: tuple[_Step, ...]) -> Any:
-    for change, given in steps:
-        made = change(made, *given)
+    for change, settings in steps:
+        made = change(made, *settings)
     return made
 
 
@@ -471,7 +463,7 @@ def _total(values: Sequence[Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FirstPass:
     """The results of the first pass over some partitions."""
 
     # Of every partition; all other fields are of those with rows.
@@ -483,27 +475,27 @@ class _Look:
     sample: RowSample
 
     @classmethod
-    def merged(cls, looks: Sequence[_Look]) -> _Look:
+    def merged(cls, passes: Sequence[_FirstPass]) -> _FirstPass:
         """Return the results of all partitions, in their order."""
         return cls(
-            tuple(n for look in looks for n in look.lengths),
-            sum(look.n_bytes for look in looks),
-            frozenset().union(*(look.dtypes for look in looks)),
-            [seen for look in looks for seen in look.seen],
-            tuple(value for look in looks for value in look.fingerprints),
-            RowSample.merged(look.sample for look in looks),
+            tuple(n for part in passes for n in part.lengths),
+            sum(part.n_bytes for part in passes),
+            frozenset().union(*(part.dtypes for part in passes)),
+            [seen for part in passes for seen in part.seen],
+            tuple(value for part in passes for value in part.fingerprints),
+            RowSample.merged(part.sample for part in passes),
         )
 
 
-def _first_look(
+def _first_pass(
     block: Any, estimator: Any, stream: Stream, number: int, device: str | None
-) -> _Look:
+) -> _FirstPass:
     X, y, weight = block
     sample, seen, fingerprint = RowSample(), [], 0
     if X.shape[0] == 0 and (y is None or len(y) == 0):
-        return _Look((0,), 0, frozenset(), [], (), sample)
+        return _FirstPass((0,), 0, frozenset(), [], (), sample)
     try:
-        X = checked_partition(X, estimator.n_features_in_)
+        X = validate_rows(estimator, X, reset=False)
         if device is not None:
             check_dense(X)
             empty_on(device, X.dtype)  # raises, listing this worker's devices
@@ -511,7 +503,10 @@ def _first_look(
         if y is not None:
             y = np.asarray(y)
             if len(y) != X.shape[0]:
-                raise ValueError(f"it has {X.shape[0]} rows and {len(y)} targets")
+                raise ValueError(
+                    f"it has {X.shape[0]} rows, but {len(y)} targets; they must be "
+                    "equal."
+                )
             seen = [estimator._seen_in(X, y, weight)]
             fingerprint = fingerprint_of(X, y, weight, 0)
     except ValueError as error:
@@ -520,7 +515,7 @@ def _first_look(
     # Targets are float64.
     n_bytes = stored_bytes(X) + 8 * X.shape[0]
     dtypes = frozenset([X.dtype])
-    return _Look((X.shape[0],), n_bytes, dtypes, seen, (fingerprint,), sample)
+    return _FirstPass((X.shape[0],), n_bytes, dtypes, seen, (fingerprint,), sample)
 
 
 def _checked_rows(
@@ -528,7 +523,7 @@ def _checked_rows(
 ) -> ArrayRows:
     """Return the rows of a partition, which must be those of the first pass."""
     X, y, weight = block
-    X, y = checked_partition(X, estimator.n_features_in_), np.asarray(y)
+    X, y = validate_rows(estimator, X, reset=False), np.asarray(y)
     weight = check_weights(weight, X, of_block=True)
     if fingerprint_of(X, y, weight, 0) != fingerprint:
         raise rows_changed("a partition of X, computed again,")
@@ -539,14 +534,14 @@ def _checked_rows(
 # -- reading -----------------------------------------------------------------------
 
 
-def _looked_at(
+def _read_once(
     estimator: Any,
     X: Any,
     y: Any,
     sample_weight: Any,
     stream: Stream,
     device: str | None = None,
-) -> tuple[list[Any], _Look]:
+) -> tuple[list[Any], _FirstPass]:
     """Return the partitions of a collection, and the results of a first pass.
 
     Sets the attributes of validation on the estimator.
@@ -557,10 +552,10 @@ def _looked_at(
     call = delayed(on_one_thread)
     sampler = stream.child("first pass")
     tasks = [
-        call(_first_look, block, worker, sampler.child(i), i, device)
+        call(_first_pass, block, worker, sampler.child(i), i, device)
         for i, block in enumerate(blocks)
     ]
-    return blocks, reduced_by_tree(_Look.merged, tasks).compute()
+    return blocks, reduced_by_tree(_FirstPass.merged, tasks).compute()
 
 
 def sampled_dask(
@@ -571,7 +566,7 @@ def sampled_dask(
     Workers draw it from their partitions and merge the draws. Sets the attributes of
     validation on the estimator.
     """
-    return _looked_at(estimator, X, None, sample_weight, stream)[1].sample.rows()
+    return _read_once(estimator, X, None, sample_weight, stream)[1].sample.rows()
 
 
 def read_dask(
@@ -581,29 +576,31 @@ def read_dask(
     check_given(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
     X, device = split_device(X)
-    blocks, found = _looked_at(estimator, X, y, sample_weight, stream, device)
-    filled = [(block, n) for block, n in zip(blocks, found.lengths, strict=True) if n]
+    blocks, first_pass = _read_once(estimator, X, y, sample_weight, stream, device)
+    filled = [
+        (block, n) for block, n in zip(blocks, first_pass.lengths, strict=True) if n
+    ]
     if not filled:
-        raise ValueError("X has no rows: found 0 samples, 1 is required.")
-    n_targets = estimator._learn_from(found.seen)
-    dtype = np.result_type(*found.dtypes)
+        raise ValueError("X has no rows: found 0 samples, but at least 1 is required.")
+    n_targets = estimator._learn_from(first_pass.seen)
+    dtype = np.result_type(*first_pass.dtypes)
     call, worker = delayed(on_one_thread), for_workers(estimator)
     rows = tuple(
         call(_checked_rows, block, worker, dtype, fingerprint)
-        for (block, _), fingerprint in zip(filled, found.fingerprints, strict=True)
+        for (block, _), fingerprint in zip(filled, first_pass.fingerprints, strict=True)
     )
     workers, limit = _workers(), estimator.memory_limit
     if workers:
-        memory = sum(each["memory_limit"] or 0 for each in workers)
+        memory = sum(info["memory_limit"] or 0 for info in workers)
     else:
         memory = resolve_memory_limit(limit)
-    if may_stay_with_workers(found.n_bytes, memory):
+    if may_stay_with_workers(first_pass.n_bytes, memory):
         rows = dask.persist(*rows)
     lengths = [n for _, n in filled]
-    keep = may_stay_on_devices(found.n_bytes, limit, len(workers))
+    keep = may_stay_on_devices(first_pass.n_bytes, limit, len(workers))
     like = np.empty((0, estimator.n_features_in_), dtype)
     shards = DaskShards(rows, lengths, n_targets, like, device, keep)
-    return shards, found.sample.rows()
+    return shards, first_pass.sample.rows()
 
 
 def _workers() -> list[dict[str, Any]]:
@@ -626,13 +623,13 @@ def read_devices(
     # One column with all rows, against which targets and weights are checked.
     outline = shards[0][:1, :1].expand(len(X), 1)
     Y, weight = estimator._read_targets(outline, y, sample_weight)
-    made, start = [], 0
+    placed_shards, start = [], 0
     for shard in shards:
-        here = slice(start, start + len(shard))
-        rows = ArrayRows(shard, Y[here], None if weight is None else weight[here])
-        made.append(rows.at(shard))
-        start = here.stop
-    parted = DeviceShards(made)
+        part = slice(start, start + len(shard))
+        rows = ArrayRows(shard, Y[part], None if weight is None else weight[part])
+        placed_shards.append(rows.at(shard))
+        start = part.stop
+    parted = DeviceShards(placed_shards)
     return parted, sampled_shards(parted, stream)
 
 
@@ -654,9 +651,9 @@ def checked_shards(estimator: Any, X: DeviceRows, *, reset: bool) -> list[Any]:
     """Return the parts of rows on devices, checked for the estimator."""
     if not is_device_array(X.parts[0]):
         raise TypeError(
-            "DeviceRows are computed on where they lie: set the environment variable "
-            "SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and call "
-            "under sklearn.config_context(array_api_dispatch=True)."
+            "DeviceRows need the array API: set the environment variable "
+            "SCIPY_ARRAY_API=1 before SciPy or scikit-learn is imported, and use "
+            "sklearn.config_context(array_api_dispatch=True)."
         )
     return [
         validate_rows(estimator, part, reset=reset and part is X.parts[0])

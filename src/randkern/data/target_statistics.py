@@ -102,7 +102,7 @@ class TargetStatistics:
     @classmethod
     def _of_block(cls, Y: Any, weight: Any) -> TargetStatistics:
         ops = ops_of(Y)
-        used = ops.ones(len(Y), Y)
+        used = ops.float64_ones(len(Y), Y)
         if weight is not None:
             # Targets of rows of weight 0 are ignored, also in the scale.
             used = ops.as_float64(weight > 0)
@@ -116,7 +116,7 @@ class TargetStatistics:
             moments,
             even,
             float((weight**_SMALL_POWER).sum()),
-            ops.to_host(ops.largest_sizes(Y)),
+            ops.to_host(ops.column_max_abs(Y)),
         )
 
     def merged(self, other: TargetStatistics) -> TargetStatistics:

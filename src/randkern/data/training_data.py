@@ -48,7 +48,7 @@ class TrainingData:
     like : array
         An array of the dtype of the rows, on the device of their sums.
     in_memory : bool
-        Whether all rows are a single array of this process: see :meth:`whole`.
+        Whether all rows are a single array of this process: see :meth:`as_arrays`.
     in_one_place : bool
         Whether this process reads the rows itself, so that it can shuffle them.
     """
@@ -65,9 +65,11 @@ class TrainingData:
         """The dtype of the rows."""
         return self.like.dtype
 
-    def whole(self) -> ArrayRows:
+    def as_arrays(self) -> ArrayRows:
         """Return the rows as arrays, for data in memory."""
-        raise ValueError(f"{type(self).__name__} are not in memory.")
+        raise ValueError(
+            f"{type(self).__name__} are not in memory; use `blocks` or `reduce`."
+        )
 
     def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
         """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
@@ -83,7 +85,7 @@ class TrainingData:
         """Return the sum of ``function(rows, *args)``, computed in place."""
         return function(self, *args)
 
-    def each(self, function: Callable[..., Any], *args: Any) -> Any:
+    def map(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return ``function(rows, *args)``, or its values per shard, for reductions."""
         return function(self, *args)
 
@@ -93,17 +95,17 @@ class TrainingData:
 
     def take(self, numbers: Any) -> ArrayRows:
         """Return the rows of these ascending numbers."""
-        found = []
+        parts = []
         for block in self.blocks(self.n_rows):
             low, high = np.searchsorted(numbers, (block.rows.start, block.rows.stop))
             if low < high:
-                found.append(block.take(numbers[low:high] - block.start))
-        return merge(found)
+                parts.append(block.take(numbers[low:high] - block.start))
+        return merge(parts)
 
     def targets(self) -> tuple[Any, Any]:
         """Return the targets of all rows, (n, k), and their weights, (n,)."""
-        found = [block.targets() for block in self.blocks(self.n_rows)]
-        Y, weight = zip(*found, strict=True)
+        parts = [block.targets() for block in self.blocks(self.n_rows)]
+        Y, weight = zip(*parts, strict=True)
         return stacked(Y), stacked(weight)
 
     def survey(self) -> TargetStatistics:
@@ -123,10 +125,6 @@ class TrainingData:
     def with_targets(self, numbers: np.ndarray, targets: Any) -> TrainingData:
         """Return the rows with further targets (m, s) at these numbers, 0 elsewhere."""
         raise NotImplementedError
-
-    def are_numbered_in_batches(self, pool_bytes: int) -> bool:
-        """Return whether batches are made of rows read in their own order."""
-        return True
 
     def near_zero(self) -> tuple[TrainingData, tuple[float, ...]]:
         """Return the rows with targets near 0, and the numbers subtracted from them.
@@ -167,7 +165,7 @@ class ArrayRows(TrainingData):
         """The numbers of the rows."""
         return slice(self.start, self.start + self.n_rows)
 
-    def whole(self) -> ArrayRows:
+    def as_arrays(self) -> ArrayRows:
         return self
 
     def _made(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:
@@ -231,7 +229,7 @@ class ArrayRows(TrainingData):
         return self._made(lambda array: take(array, numbers))
 
     def targets(self) -> tuple[Any, Any]:
-        ones = ops_of(self.Y).ones
+        ones = ops_of(self.Y).float64_ones
         weight = self.weight
         return self.Y, ones(self.n_rows, self.Y) if weight is None else weight
 
@@ -250,7 +248,7 @@ class ArrayRows(TrainingData):
 
     def with_targets(self, numbers: np.ndarray, targets: Any) -> ArrayRows:
         ops = ops_of(self.Y)
-        further = ops.zeros((self.n_rows, targets.shape[1]), self.Y)
+        further = ops.float64_zeros((self.n_rows, targets.shape[1]), self.Y)
         low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
         further[numbers[low:high] - self.start] = ops.float64_like(
             targets[low:high], self.Y
@@ -276,20 +274,20 @@ def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
     )
 
 
-def placed(made: Any, like: Any) -> Any:
+def placed(value: Any, like: Any) -> Any:
     """Return rows, tensors, or collections of these, on the device of `like`."""
-    if isinstance(made, ArrayRows):
-        return made.at(like)
-    if isinstance(made, tuple):
-        return tuple(placed(each, like) for each in made)
-    if dataclasses.is_dataclass(made) and not isinstance(made, type):
-        fields = {field.name for field in dataclasses.fields(made)}
-        parts = {name: placed(getattr(made, name), like) for name in fields}
-        return dataclasses.replace(made, **parts)
-    if not is_tensor(made):  # numbers on the host stay there
-        return made
-    ops = ops_of(made)
-    return ops.float64_like(made, like) if is_tensor(like) else ops.to_host(made)
+    if isinstance(value, ArrayRows):
+        return value.at(like)
+    if isinstance(value, tuple):
+        return tuple(placed(part, like) for part in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name for field in dataclasses.fields(value)}
+        parts = {name: placed(getattr(value, name), like) for name in fields}
+        return dataclasses.replace(value, **parts)
+    if not is_tensor(value):  # numbers on the host stay there
+        return value
+    ops = ops_of(value)
+    return ops.float64_like(value, like) if is_tensor(like) else ops.to_host(value)
 
 
 def added(total: Any, value: Any) -> Any:
@@ -320,7 +318,10 @@ class ArraySource:
     def __init__(self, X: Any, y: Any, sample_weight: Any, block_rows: int | None):
         X = _sliceable("X", X)
         if len(X.shape) != 2:
-            raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+            raise ValueError(
+                f"X must have two dimensions, got shape {X.shape}; pass "
+                "X.reshape(-1, 1) for a single column."
+            )
         self.parts = [X]
         for name, part in (("y", y), ("sample_weight", sample_weight)):
             if part is not None:
@@ -381,8 +382,8 @@ def _sliceable(name: str, part: Any) -> Any:
     form = getattr(part, "format", None)
     if hasattr(part, "nnz") and form != "csr":
         raise ValueError(
-            f"{name} is a sparse matrix in {form} format, whose rows cannot be "
-            f"sliced quickly; pass {name}.tocsr()."
+            f"{name} is a sparse matrix in {form} format, expected CSR, whose rows can "
+            f"be sliced; pass {name}.tocsr()."
         )
     return part
 

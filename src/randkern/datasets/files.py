@@ -54,11 +54,11 @@ def open_data(path: Path) -> Iterator[BinaryIO]:
         raise FileNotFoundError(f"{path} {kind}; check the path")
     with path.open("rb") as raw:
         head = raw.peek(8)
-        found = [how for start, how in _COMPRESSED.items() if head.startswith(start)]
-        if not found:
+        result = [how for start, how in _COMPRESSED.items() if head.startswith(start)]
+        if not result:
             yield raw
             return
-        ((unpacked, name),) = found
+        ((unpacked, name),) = result
         try:
             with unpacked(raw) as stream:
                 yield cast(BinaryIO, stream)

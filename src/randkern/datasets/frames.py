@@ -1,24 +1,17 @@
 """Turns dataframes into a `Dataset`: target, task, and types of columns."""
 
 import difflib
-import warnings
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from randkern._cells import cell, check_not_infinite, rows_of_text
 from randkern._extras import import_extra
-from randkern._validation import (
-    cell,
-    check_not_infinite,
-    is_numeric,
-    is_time,
-    no_numbers,
-    objects_of,
-    rows_of_text,
-)
-from randkern.data.columns import n_free_texts, with_known_types
+from randkern._tables import is_numeric, is_time, no_numbers, objects_of
+from randkern._warnings import warn
+from randkern.data.columns import is_free_text, n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import (
@@ -38,7 +31,7 @@ _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
 # Different whole numbers that are classes: at most so many, each in some rows, unless
 # there are only a few.
-_MOST_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
+_MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
 
 def dataset_from_frame(
@@ -101,16 +94,20 @@ def _told_columns(X: "pd.DataFrame") -> str:
     return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
 
 
-def without_free_texts(table: Dataset) -> Dataset:
+def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     """Drop string columns whose values hardly repeat, with a warning.
 
-    Raises a ValueError if no column is left, or if one is numeric except for a few
-    strings.
+    Those of free text stay if they are `read`. Raises a ValueError if no column is
+    left, or if one is numeric except for a few strings.
     """
     X: Any = table.X_train
     if not hasattr(X, "columns"):
         return table
+    texts = [] if table.schema is None else table.schema.free_texts
     dropped = {
+        name: X[name].nunique() for name in X.columns if name in texts and not read
+    }
+    dropped |= {
         name: n
         for name in X.columns
         if X[name].dtype == "category"
@@ -119,19 +116,64 @@ def without_free_texts(table: Dataset) -> Dataset:
     if not dropped:
         return table
     told = ", ".join(f"{name!r} ({n:,} different)" for name, n in dropped.items())
-    advice = "put what they say into columns of numbers or of few categories"
+    advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name}: all columns hold texts that hardly repeat: {told}; {advice}"
+            f"{table.name} has only columns of strings that hardly repeat: {told}; "
+            f"{advice}"
         )
-    told = f"left out, as texts that hardly repeat: {told}; {advice}"
-    warnings.warn(told, UserWarning, stacklevel=2)
+    message = f"left out columns of strings that hardly repeat: {told}; {advice}"
+    warn(message, UserWarning)
     left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(
         table,
         X_train=left,
         X_test=None if test is None else test.drop(columns=list(dropped)),
+        feature_names=tuple(left.columns),
+        description=table.description.replace(_told_columns(X), _told_columns(left)),
+    )
+
+
+def with_dependent_rows(
+    table: Dataset, groups: str | None, time: str | None
+) -> Dataset:
+    """Return a table that knows the groups of its rows, or their times, by a column.
+
+    The column of groups is not a feature then; that of times remains one.
+    """
+    if groups is None and time is None:
+        return table
+    if groups is not None and time is not None:
+        raise ValueError(
+            "--groups and --time were both given: name the groups if the model is to "
+            "predict rows of new groups, the time if it is to predict later rows"
+        )
+    name, X = str(groups or time), cast(Any, table.X_train)
+    if not hasattr(X, "columns"):
+        raise ValueError(f"{table.name} has no column {name!r}: it is not a table")
+    _check_column(name, [str(column) for column in X.columns], table.name)
+    column = X[name]
+    if n_missing := int(column.isna().sum()):
+        raise ValueError(
+            f"column {name!r} is missing in {n_missing:,} of {len(X):,} rows; remove "
+            "these rows, or fill in their groups or times"
+        )
+    if time is not None:
+        if not is_numeric(column):
+            raise ValueError(
+                f"column {name!r} holds {no_numbers(column)}, expected numbers or "
+                "dates, which tell earlier rows from later ones"
+            )
+        return replace(table, time=column.to_numpy(dtype=float))
+    if X.shape[1] == 1:
+        raise ValueError(f"{table.name}: no column is left beside {name!r}")
+    test, left = cast(Any, table.X_test), X.drop(columns=[name])
+    return replace(
+        table,
+        groups=column.to_numpy(),
+        X_train=left,
+        X_test=test if test is None else test.drop(columns=[name]),
         feature_names=tuple(left.columns),
         description=table.description.replace(_told_columns(X), _told_columns(left)),
     )
@@ -152,8 +194,8 @@ def test_rows(table: Dataset, frame: "pd.DataFrame", target: str, name: str) -> 
         train = table.X_train[column]
         if is_numeric(train) and not is_numeric(X[column]):
             raise ValueError(
-                f"column {column!r} holds numbers in {table.name}, but in {name} "
-                f"{no_numbers(X[column])}; mend or empty it"
+                f"column {column!r} is numeric in {table.name}, but in {name} "
+                f"{no_numbers(X[column])}; fix or clear this value"
             )
     y = _target_values(frame[target], name, table.schema.form, table.task)
     if table.task == "regression":
@@ -177,7 +219,7 @@ def infer_task(y: np.ndarray) -> Task:
         return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         return "regression"
-    most = min(_MOST_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
+    most = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
     return "regression" if n_distinct > most else "classification"
 
 
@@ -189,12 +231,17 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         raise ValueError(
             f"{source}: which column is to be predicted? Give target=, one of {shown}"
         )
-    if target not in columns:
-        close = difflib.get_close_matches(target, columns, n=1)
+    _check_column(target, columns, source)
+
+
+def _check_column(name: str, columns: list[str], source: str) -> None:
+    if name not in columns:
+        shown = ", ".join(map(repr, columns[:50]))
+        if len(columns) > 50:
+            shown += f", and {len(columns) - 50:,} more"
+        close = difflib.get_close_matches(name, columns, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"{source}: no column {target!r}{hint}; the columns are {shown}"
-        )
+        raise ValueError(f"{source}: no column {name!r}{hint}; the columns are {shown}")
 
 
 def _target_values(
@@ -285,12 +332,14 @@ def _real_targets(y: np.ndarray, target: str, source: str) -> np.ndarray:
 def _typed_features(
     frame: "pd.DataFrame", source: str, form: TableFormat
 ) -> "tuple[pd.DataFrame, TableSchema]":
-    """Return numbers, booleans and categories, and how they are read.
+    """Return numbers, booleans, categories and free texts, and how they are read.
 
-    Strings become categories, or dates or numbers if they are such.
+    Strings become categories, or dates or numbers if they are such; only columns of
+    free text stay strings.
     """
     pandas = import_extra("pandas", "Reading a table", "data")
-    days = dates_as_days(frame, form.categorical, dayfirst=form.dayfirst)
+    kept = (*form.categorical, *form.text)
+    days = dates_as_days(frame, kept, dayfirst=form.dayfirst)
     schema = TableSchema({}, form)
     columns: dict[str, Any] = {}
     refused = []
@@ -300,8 +349,14 @@ def _typed_features(
         is_date = is_date and frame[name].dtype.kind != "m"  # a duration is a number
         if text in form.categorical:
             column = as_texts(column).astype("category")
-        elif not is_numeric(column):
+        elif text not in form.text and not is_numeric(column):
             column = _read_texts(text, column, schema)
+        is_text = column.dtype.kind == "O" and column.dtype.name != "category"
+        if text in form.text or (is_text and is_free_text(objects_of(column))):
+            columns[text] = as_texts(column)
+            schema.kinds[text] = "text"
+            schema.missing_shares[text] = float(column.isna().mean())
+            continue
         typed = _typed(column)
         if typed is None:
             # The rows that hold lists or similar, or the first row if none do.

@@ -1,10 +1,13 @@
-"""Loads data sets by name or path, from scikit-learn, openml.org or files."""
+"""Loads data sets by name or path, from scikit-learn, openml.org or files.
+
+Loaders of files that are no tables are in other packages, and are found through entry
+points of the group ``randkern.datasets``.
+"""
 
 import difflib
 import os
-from collections.abc import Callable
-from functools import partial
 from http.client import HTTPException
+from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.error import URLError
 
@@ -12,7 +15,6 @@ import numpy as np
 from sklearn import datasets as sklearn_datasets
 
 from randkern._extras import import_extra
-from randkern.datasets import cifar, mnist
 from randkern.datasets.frames import dataset_from_frame
 from randkern.datasets.record import Dataset, Task
 from randkern.datasets.schema import TableFormat
@@ -118,20 +120,8 @@ def fetch_openml(
 
 _DATA_VARIABLE = "RANDKERN_DATA"
 _OPENML_PREFIX = "openml:"
-_SAMPLE = "fashion-mnist-sample"
-
-
-# Each returns None if its files are not in the given folder.
-_FILE_LOADERS: dict[str, Callable[[Path], Dataset | None]] = {
-    "mnist": partial(mnist.load_mnist, family="mnist"),
-    "fashion-mnist": partial(mnist.load_mnist, family="fashion-mnist"),
-    _SAMPLE: partial(mnist.load_mnist, family="fashion-mnist"),
-    "cifar10": cifar.load_cifar10,
-}
-_LOOKED_FOR = {
-    **{name: f"{mnist.TRAIN_IMAGES}[.gz]" for name in _FILE_LOADERS},
-    "cifar10": cifar.LOOKED_FOR,
-}
+# Functions of a folder that return the data set in its files.
+_FILE_LOADERS = {entry.name: entry for entry in entry_points(group="randkern.datasets")}
 
 DATASET_NAMES = (*BUNDLED_NAMES, *_FILE_LOADERS)
 
@@ -254,19 +244,7 @@ def load_dataset(
 def _load_files(name: str, place: Path | None) -> Dataset:
     if place is None:
         raise ValueError(
-            f"{name!r} is not bundled: give data_dir=, the folder that holds its files "
-            f"({_LOOKED_FOR[name]}), or set the environment variable {_DATA_VARIABLE}"
+            f"{name!r} is not bundled: give data_dir=, the folder that holds its "
+            f"files, or set the environment variable {_DATA_VARIABLE}"
         )
-    if not place.exists():
-        raise FileNotFoundError(f"the data folder {place} does not exist")
-    for folder in (place, place / name):
-        data = _FILE_LOADERS[name](folder)
-        if data is not None:
-            return data
-    hint = ""
-    if name == "fashion-mnist" and (place / _SAMPLE).is_dir():
-        hint = f"; there is a sample of it: load it as {_SAMPLE!r}"
-    raise FileNotFoundError(
-        f"no files of {name!r} in {place} or {place / name}: looked for "
-        f"{_LOOKED_FOR[name]}{hint}"
-    )
+    return _FILE_LOADERS[name].load()(place)

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from numbers import Real
@@ -10,12 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from randkern._validation import (
-    cell,
-    days_of,
-    is_numeric,
-    is_time,
-)
+from randkern._cells import cell
+from randkern._tables import days_of, is_numeric, is_time
+from randkern._warnings import warn
 from randkern.data.columns import with_known_types
 from randkern.data.dates import WRITTEN_DATE, days_of_texts
 from randkern.exceptions import DataFileError
@@ -23,14 +19,37 @@ from randkern.exceptions import DataFileError
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
+Kind: TypeAlias = Literal["number", "boolean", "category", "date", "text"]
 
 # Texts that stand for missing numbers, beside those that pandas reads so (an empty
 # field, NA, NaN, None, null, n/a, ...), in lower case.
 _PLACEHOLDERS = frozenset(
-    "? - -- --- . .. ... * n.a. n.a na nil none missing unknown unk "
-    "#value! #ref! #div/0! #num! #name?".split()
-) | {"not available", "not applicable"}
+    {
+        "?",
+        "-",
+        "--",
+        "---",
+        ".",
+        "..",
+        "...",
+        "*",
+        "n.a.",
+        "n.a",
+        "na",
+        "nil",
+        "none",
+        "missing",
+        "unknown",
+        "unk",
+        "not available",
+        "not applicable",
+        "#value!",
+        "#ref!",
+        "#div/0!",
+        "#num!",
+        "#name?",
+    }
+)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Other formats: of numbers whose thousands are separated (which a decimal comma may
 # resemble), of numbers with a decimal comma, and of dates; and what to say.
@@ -60,7 +79,7 @@ _FORMATS = (
     ),
 )
 _THOUSANDS_SIGNS = (",", ".", " ", "'", "’", "_")
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,8 @@ class TableFormat:
         Without it they are refused; dates such as ``2026-04-03`` are always read.
     strip : bool, default=False
         Remove spaces around names of columns and around texts.
+    text : tuple of str
+        Columns of free text, whose words are read.
 
     Examples
     --------
@@ -105,6 +126,7 @@ class TableFormat:
     thousands: str | None = None
     dayfirst: bool | None = None
     strip: bool = False
+    text: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -119,17 +141,17 @@ class TableFormat:
                 f"decimal and thousands are both {self.decimal!r}; pass another "
                 "decimal, too"
             )
-        names = [*self.categorical, *self.numeric, *self.drop]
+        names = [*self.categorical, *self.numeric, *self.drop, *self.text]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(
-                f"{', '.join(twice)}: named more than once in categorical, numeric and "
-                "drop"
+                f"{', '.join(twice)}: named more than once in categorical, numeric, "
+                "drop and text"
             )
 
     def check_names(self, columns: Collection[str], source: str) -> None:
         """Raise for a column that the table does not have."""
-        for name in (*self.categorical, *self.numeric, *self.drop):
+        for name in (*self.categorical, *self.numeric, *self.drop, *self.text):
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, n=1)
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -142,7 +164,7 @@ class TableSchema:
 
     Attributes
     ----------
-    kinds : dict of str to {"number", "boolean", "category", "date"}
+    kinds : dict of str to {"number", "boolean", "category", "date", "text"}
     form : TableFormat
     missing : dict of str to tuple of str
         Texts of columns of numbers that were read as missing values.
@@ -158,7 +180,13 @@ class TableSchema:
     @property
     def texts(self) -> list[str]:
         """The columns that are read as texts."""
-        return [name for name, kind in self.kinds.items() if kind == "category"]
+        texts = ("category", "text")
+        return [name for name, kind in self.kinds.items() if kind in texts]
+
+    @property
+    def free_texts(self) -> list[str]:
+        """The columns of free text, whose words are read."""
+        return [name for name, kind in self.kinds.items() if kind == "text"]
 
     @property
     def dates(self) -> list[str]:
@@ -168,8 +196,8 @@ class TableSchema:
     def placeholders(self, name: str) -> str:
         """Return the texts of a column that were read as missing, such as ``'?'``."""
         texts = self.missing.get(name, ())
-        shown = ", ".join(map(repr, texts[:_MOST_SHOWN]))
-        return shown + ", ..." * (len(texts) > _MOST_SHOWN)
+        shown = ", ".join(map(repr, texts[:_MAX_SHOWN]))
+        return shown + ", ..." * (len(texts) > _MAX_SHOWN)
 
     def apply(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         """Return a table with its columns as at the fit.
@@ -183,7 +211,7 @@ class TableSchema:
             if name not in frame.columns:
                 continue
             column = frame[name]
-            if kind == "category":
+            if kind in ("category", "text"):
                 typed[name] = as_texts(column)
             elif kind == "date":
                 typed[name] = self._days(name, column)
@@ -198,8 +226,8 @@ class TableSchema:
             return days_of(column)
         if column.notna().any() and is_numeric(column):
             raise DataFileError(
-                f"column {name!r} held dates when the model was fitted, but numbers "
-                "here; write them as 2026-11-22"
+                f"column {name!r} had dates when the model was fitted, but has numbers "
+                "now; write dates as 2026-11-22"
             )
         return days_of_texts(name, column, self.form.dayfirst, most=False)
 
@@ -218,11 +246,10 @@ class TableSchema:
         if any(not is_placeholder(text) for text in unknown):
             return column
         if unknown:
-            warnings.warn(
-                f"column {name!r}: {', '.join(map(repr, unknown[:_MOST_SHOWN]))} is "
+            warn(
+                f"column {name!r}: {', '.join(map(repr, unknown[:_MAX_SHOWN]))} is "
                 "read as a missing number",
                 UserWarning,
-                stacklevel=3,
             )
         return numbers
 
@@ -270,16 +297,15 @@ def numbers_with_placeholders(
     if not asked and (len(odd) >= n_numbers or not all(map(is_placeholder, different))):
         return None
     if different:
-        shown = ", ".join(map(repr, different[:_MOST_SHOWN]))
-        more = f" and {len(different) - _MOST_SHOWN} other texts" * (
-            len(different) > _MOST_SHOWN
+        shown = ", ".join(map(repr, different[:_MAX_SHOWN]))
+        more = f" and {len(different) - _MAX_SHOWN} other texts" * (
+            len(different) > _MAX_SHOWN
         )
         advice = "" if asked else f"; --categorical {name} reads it as categories"
-        warnings.warn(
+        warn(
             f"column {name!r} holds numbers, and {shown}{more} in {len(odd):,} rows, "
             f"which is read as missing{advice}",
             UserWarning,
-            stacklevel=4,
         )
     return numbers, different
 

@@ -4,14 +4,14 @@ import codecs
 import csv
 import io
 import json
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from randkern._extras import import_extra
-from randkern._validation import is_time
+from randkern._tables import is_time
+from randkern._warnings import warn
 from randkern.datasets.files import guess_content, open_data
 from randkern.datasets.schema import TableFormat, as_texts
 from randkern.exceptions import DataFileError
@@ -101,7 +101,7 @@ def read_table(
         )
     kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
     form = form or TableFormat()
-    texts = {*texts, *form.categorical}
+    texts = {*texts, *form.categorical, *form.text}
     if kind in _SEPARATORS:
         frame = _read_text(path, _SEPARATORS[kind], form, texts)
     elif kind in _JSON_LINES:
@@ -179,14 +179,15 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
                 f"{separator!r} must be quoted)"
             )
     if not n_rows:
-        raise DataFileError(f"{path}: no rows below the column names")
+        raise DataFileError(
+            f"{path} has column names, but no rows; add rows below them"
+        )
     text.detach()
     if unnamed:
-        warnings.warn(
+        warn(
             f"{path}: column {', '.join(unnamed)} has no name and is kept as a "
             f"feature; drop it if it is an index that was written with the table",
             UserWarning,
-            stacklevel=2,
         )
 
 
@@ -195,7 +196,7 @@ def _check_unique(path: Path, names: Iterable[str], advice: str) -> None:
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise DataFileError(
-            f"{path}: column names there more than once: {', '.join(twice)}; {advice}"
+            f"{path} has duplicate column names: {', '.join(twice)}; {advice}"
         )
 
 

@@ -30,17 +30,12 @@ def random_subsets(
     for start in range(0, n_rows, chunk_rows):
         length = min(chunk_rows, n_rows - start)
         after = n_rows - start - length
-        taken = left if after == 0 else _hypergeometric(generator, left, length, after)
+        taken = left
+        if after:  # how many of the `left` rows of a subset lie in this chunk
+            taken = generator.hypergeometric(left, length + after - left, length)
         ranks = generator.random((n_subsets, length)).argsort(axis=1).argsort(axis=1)
         yield ranks < taken[:, None]
         left = left - taken
-
-
-def _hypergeometric(
-    generator: np.random.Generator, left: np.ndarray, length: int, after: int
-) -> np.ndarray:
-    """Return how many of the `left` rows of a subset lie in the next chunk."""
-    return generator.hypergeometric(left, length + after - left, length)
 
 
 def check_level(level: Any) -> float:

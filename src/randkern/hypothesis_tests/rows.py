@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from randkern._extras import import_extra
 from randkern._random import Stream
-from randkern._validation import check_readable, is_dask_collection, is_table
+from randkern._sklearn import num_samples, safe_indexing
+from randkern._tables import is_table
+from randkern._validation import check_readable, is_dask_collection
 from randkern.data import RowBlocks, row_blocks
 from randkern.features import NystromFeatures, RandomFeatures
 from randkern.kernels import Gaussian, Kernel
@@ -47,10 +47,11 @@ class Sample:
                 X = np.asarray(X)
                 X = X[:, None] if X.ndim == 1 else X
         self.X = X
-        self.n_rows = sum(_num_samples(part) for part in self.parts())
+        self.n_rows = sum(num_samples(part) for part in self.parts())
         if self.n_rows < least_rows:
             raise ValueError(
-                f"{name} has {self.n_rows} rows, expected at least {least_rows}."
+                f"{name} has {self.n_rows} rows, expected at least {least_rows}; pass "
+                "more rows."
             )
 
     def parts(self) -> Iterator[Any]:
@@ -67,15 +68,15 @@ class Sample:
     def subset(self, n_rows: int) -> Any:
         """Return at most `n_rows` rows of the first part, evenly spaced."""
         first = next(self.parts())
-        n = _num_samples(first)
-        return _safe_indexing(first, np.linspace(0, n - 1, min(n, n_rows)).astype(int))
+        n = num_samples(first)
+        return safe_indexing(first, np.linspace(0, n - 1, min(n, n_rows)).astype(int))
 
     def features(self, transformer: Features) -> Iterator[np.ndarray]:
         """Yield features in chunks of `CHUNK_ROWS`; the last may be shorter."""
         return chunks(
-            np.asarray(transformer.transform(_safe_indexing(part, rows)), dtype=float)
+            np.asarray(transformer.transform(safe_indexing(part, rows)), dtype=float)
             for part in self.parts()
-            for rows in row_blocks(_num_samples(part), CHUNK_ROWS)
+            for rows in row_blocks(num_samples(part), CHUNK_ROWS)
         )
 
 
@@ -121,7 +122,7 @@ def features_for(
             )
         rows = _stacked([sample.X for sample in samples])
         exact = NystromFeatures(
-            kernel, _num_samples(rows), landmarks=rows, random_state=seed
+            kernel, num_samples(rows), landmarks=rows, random_state=seed
         )
         return exact.fit(rows)
     rows = _stacked([sample.subset(_RESOLVED_ROWS) for sample in samples])

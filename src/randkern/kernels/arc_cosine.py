@@ -58,7 +58,7 @@ class ArcCosine(Leaf):
         return 2 * _values(self._select(X), self._select(Y), False, 2 * self.order)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        norms = ops_of(X).squared_norms(X)
+        norms = ops_of(X).float64_squared_norms(X)
         # J_n(0)/π is 1·3·…·(2n − 1).
         return norms**self.order * (norms > 0) * (3.0 if self.order == 2 else 1.0)
 
@@ -80,7 +80,7 @@ def _values(X: Rows, Y: Rows, same: bool, n: int) -> np.ndarray:
     ops = ops_of(X)
     X, x_norms = ops.unit_rows(X, 0.0)
     Y, y_norms = (X, x_norms) if same else ops.unit_rows(Y, 0.0)
-    cosine = densify(X @ Y.T).clip(-1.0, 1.0)
+    cosine = densify(ops.precise_product(X, Y.T)).clip(-1.0, 1.0)
     if same:
         ops.fill_diagonal(cosine, 1.0)
     # (1 − c)(1 + c) keeps its digits near ±1, unlike 1 − c².
@@ -114,6 +114,6 @@ class RectifiedPower(Nonlinearity):
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> np.ndarray:
         n = self.power
         half_moment = 2 ** (n / 2 - 1) * gamma((n + 1) / 2) / math.sqrt(math.pi)
-        norms = inputs.squared_norms(X)
+        norms = inputs.float64_squared_norms(X)
         # At x = 0 a step is 0 for every draw.
         return math.sqrt(2) * half_moment * norms ** (n / 2) * (norms > 0)

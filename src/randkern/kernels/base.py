@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import numbers
@@ -15,17 +16,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from randkern._random import Stream, root_stream
+from randkern._tables import TableEncoder, column_names, is_table
 from randkern._validation import (
     Rows,
-    TableEncoder,
     check_choice,
     check_components,
     check_kernel_rows,
     check_positive,
     check_weights,
-    column_names,
     densify,
-    is_table,
 )
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -69,7 +68,7 @@ class Term:
 
     def diag(self, X: Rows) -> np.ndarray:
         """Return the diagonal of this term in float64."""
-        out = self.weight * ops_of(X).ones(X.shape[0], X)
+        out = self.weight * ops_of(X).float64_ones(X.shape[0], X)
         for leaf in self.leaves:
             out *= leaf._diag(X)
         return out
@@ -87,7 +86,7 @@ class Term:
             return leaf.can_center
         return all(leaf.nonlinearity.can_center for leaf in self.leaves)
 
-    def most_columns(self, n_features: int) -> int | None:
+    def exact_width(self, n_features: int) -> int | None:
         """Return the width at which its features are exact, None if they never are."""
         (leaf, *others) = self.leaves
         return None if others else leaf.exact_width(n_features)
@@ -123,9 +122,9 @@ def check_finite_diagonal(diagonal: np.ndarray, dtype: np.dtype) -> None:
     largest = ops.largest(diagonal)
     if not largest <= float(ops.xp.finfo(dtype).max):
         raise ValueError(
-            f"k(x, x) reaches {largest:.3g}, beyond {dtype}; scale the input down "
-            "(for instance with sklearn.preprocessing.StandardScaler or "
-            "MaxAbsScaler) or use float64."
+            f"k(x, x) is up to {largest:.3g}, which overflows {dtype}; scale the input "
+            "down (for instance with sklearn.preprocessing.StandardScaler or "
+            "MaxAbsScaler), or use float64."
         )
 
 
@@ -140,7 +139,7 @@ def mean_diagonals(
 
 
 def _is_one_row(X: Any) -> bool:
-    """Tell whether these are the numbers of a row; dataframes are not converted."""
+    """Return whether X is a single row; dataframes are not converted."""
     return not is_table(X) and np.ndim(X) == 1
 
 
@@ -249,11 +248,21 @@ class Kernel(BaseEstimator):
         kernel, X, Y = self._checked(X, Y, tensors=False)
         X = X.astype(np.float64)
         Y = X if Y is None else Y.astype(np.float64)
-        terms = kernel.terms()
+        return kernel._feature_variance(X, Y, n_components, fourier)
+
+    def _feature_variance(
+        self,
+        X: Rows,
+        Y: Rows,
+        n_components: int | Sequence[int],
+        fourier: Literal["pair", "offset"],
+    ) -> np.ndarray:
+        """Return the variance of features for checked float64 rows."""
+        terms = self.terms()
         widths = allot(
             n_components,
             mean_diagonals(terms, X, None),
-            [term.most_columns(X.shape[1]) for term in terms],
+            [term.exact_width(X.shape[1]) for term in terms],
         )
         total = np.zeros((X.shape[0], Y.shape[0]))
         for term, width in zip(terms, widths, strict=True):
@@ -271,11 +280,14 @@ class Kernel(BaseEstimator):
 
     def _parts(self) -> list[Kernel]:
         """Return the kernels of which this one is composed."""
-        found = [getattr(self, name) for name in self.parts]
-        for name, part in zip(self.parts, found, strict=True):
+        parts = [getattr(self, name) for name in self.parts]
+        for name, part in zip(self.parts, parts, strict=True):
             if not isinstance(part, Kernel):
-                raise ValueError(f"{name} must be a kernel, got {part!r}.")
-        return found
+                raise ValueError(
+                    f"{name} of {type(self).__name__} must be a kernel, got {part!r}; "
+                    "pass for instance randkern.Gaussian()."
+                )
+        return parts
 
     @abstractmethod
     def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> np.ndarray:
@@ -325,8 +337,8 @@ class Kernel(BaseEstimator):
     ) -> Kernel:
         """Return the resolved kernel for checked rows."""
         if sample_weight is not None and (sample_weight == 0).any():
-            kept = ops_of(X).flatnonzero(sample_weight)
-            X, sample_weight = X[kept], sample_weight[kept]
+            weighted = ops_of(X).flatnonzero(sample_weight)
+            X, sample_weight = X[weighted], sample_weight[weighted]
         resolved = clone(self._bind(names))
         for index, leaf in enumerate(resolved.leaves()):
             leaf._check_columns(X.shape[1])
@@ -342,6 +354,15 @@ class Kernel(BaseEstimator):
         # `sum([k1, k2])` starts from 0.
         is_zero = isinstance(other, numbers.Real) and other == 0
         return self if is_zero else NotImplemented
+
+    def _formula(self) -> str:
+        """Return the kernel as text, with the operators that compose it."""
+        with np.printoptions(precision=4, threshold=6):
+            return repr(self)
+
+    def _html_repr(self) -> str:
+        formula = html.escape(self._formula())
+        return f"<p><code>k(x, y) = {formula}</code></p>{super()._html_repr()}"
 
     def __mul__(self, other: Any) -> Kernel:
         if isinstance(other, Kernel):
@@ -395,6 +416,9 @@ class Sum(_Binary):
 
     join = staticmethod(operator.iadd)
 
+    def _formula(self) -> str:
+        return f"{self.k1._formula()} + {self.k2._formula()}"
+
     def terms(self) -> list[Term]:
         first, second = self._parts()
         return first.terms() + second.terms()
@@ -402,6 +426,12 @@ class Sum(_Binary):
     def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         yield from self.k1._slopes(X, Y, M)
         yield from self.k2._slopes(X, Y, M)
+
+
+def _as_factor(kernel: Kernel) -> str:
+    """Return a kernel as text within a product."""
+    formula = kernel._formula()
+    return f"({formula})" if isinstance(kernel, Sum) else formula
 
 
 class Product(_Binary):
@@ -425,6 +455,9 @@ class Product(_Binary):
     """
 
     join = staticmethod(operator.imul)
+
+    def _formula(self) -> str:
+        return f"{_as_factor(self.k1)} · {_as_factor(self.k2)}"
 
     def terms(self) -> list[Term]:
         first, second = self._parts()
@@ -465,6 +498,9 @@ class Scaled(Kernel):
     def __init__(self, kernel: Kernel, scale: float = 1.0):
         self.kernel = kernel
         self.scale = scale
+
+    def _formula(self) -> str:
+        return f"{self.scale:.4g} · {_as_factor(self.kernel)}"
 
     def terms(self) -> list[Term]:
         scale = check_positive("scale", self.scale)
@@ -524,7 +560,7 @@ class Leaf(Kernel):
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         """Return the diagonal in float64 for selected rows: 1, unless overridden."""
-        return ops_of(X).ones(X.shape[0], X)
+        return ops_of(X).float64_ones(X.shape[0], X)
 
     def inputs(self, n_features: int) -> InputMap:
         """Return how rows reach the random projection: unscaled by default."""
@@ -631,17 +667,22 @@ class Leaf(Kernel):
             return
         if names is None:
             raise ValueError(
-                f"{self} names columns, but the input has no column names; pass a "
-                "dataframe, or number the columns."
+                f"{self} selects columns by name, but the input has no column names; "
+                "pass a dataframe, or select columns by number."
             )
         if missing := [column for column in named if column not in names]:
-            raise ValueError(f"{self}: no column {missing[0]!r} among {names}.")
+            raise ValueError(
+                f"{self} reads the column {missing[0]!r}, but the columns of the input "
+                f"are {names}."
+            )
         columns = [self.columns] if isinstance(self.columns, str) else self.columns
         self.columns = [names.index(c) if isinstance(c, str) else c for c in columns]
 
     def _check_columns(self, n_features: int) -> None:
         if self.columns is not None and len(self._selected(n_features)) == 0:
-            raise ValueError(f"{self} selects no column.")
+            raise ValueError(
+                f"{self} selects no columns; use columns=None for all of them."
+            )
 
     def _selected(self, n_features: int) -> tuple[int, ...]:
         """Return the positions of the columns that this kernel reads."""
@@ -660,7 +701,7 @@ class Leaf(Kernel):
         if np.any(columns >= n_features) or np.any(columns < -n_features):
             raise ValueError(
                 f"{self} reads column {columns[np.abs(columns).argmax()]}, but the "
-                f"input has {n_features} columns."
+                f"input has {n_features} columns, numbered from 0."
             )
         return tuple(int(column) % n_features for column in columns)
 

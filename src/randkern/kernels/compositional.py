@@ -113,8 +113,8 @@ class Compositional(Leaf):
         recipe = FullyConnected() if self.skeleton is None else self.skeleton
         if not isinstance(recipe, FullyConnected):
             raise ValueError(
-                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; make one "
-                "by randkern.skeletons.fully_connected or .convolutional."
+                f"skeleton must be a Skeleton or None, got {self.skeleton!r}; create "
+                "one with randkern.skeletons.fully_connected or .convolutional."
             )
         if n_columns is None:
             raise UnresolvedKernelError(
@@ -138,8 +138,8 @@ class Compositional(Leaf):
             )
         if self.deduplicate is True and not _repeats(skeleton):
             raise ValueError(
-                "deduplicate=True, but no two features are equal where every input is "
-                "of a continuous law; use deduplicate='auto'."
+                "deduplicate=True has no effect: no two features are equal if all "
+                "inputs have continuous laws; use deduplicate='auto'."
             )
 
     def _columns_of_numbers(self, n_features: int) -> tuple[int, ...]:
@@ -192,7 +192,10 @@ class Compositional(Leaf):
         if not self._weighs_columns(n_columns, draws.fourier):
             return None
         return SkeletonColumns(
-            *(draws.stream(), n_columns, width, Law()),
+            draws.stream(),
+            n_columns,
+            width,
+            Law(),
             skeleton=self._skeleton(),
             merged=self._merges(),
             analytic=self.constant == "analytic",

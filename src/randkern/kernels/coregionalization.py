@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, TableEncoder, densify
+from randkern._tables import TableEncoder
+from randkern._validation import Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
@@ -66,8 +67,8 @@ class Coregionalization(Leaf):
         super()._check_leaf(n_features)
         if (width := len(self._selected(n_features))) != 1:
             raise ValueError(
-                f"Coregionalization reads one column, the number of the output, got "
-                f"{width}: name it by columns=[...]."
+                f"Coregionalization reads a single column, the number of the output, "
+                f"got {width} columns; select it with columns=[...]."
             )
         loadings, variances = (np.asarray(a) for a in (self.loadings, self.variances))
         if loadings.ndim != 2 or 0 in loadings.shape or not _are_finite(loadings):
@@ -88,9 +89,8 @@ class Coregionalization(Leaf):
         if n_categories not in (None, n_outputs):
             raise ValueError(
                 f"Coregionalization has {n_outputs} outputs, but the column "
-                f"{encoder.names[column]!r} holds {n_categories} categories, so that "
-                "which is which is unknown: have rows of every output, or number them "
-                f"0, ..., {n_outputs - 1}."
+                f"{encoder.names[column]!r} has {n_categories} categories; fit on rows "
+                f"of every output, or number the outputs 0, ..., {n_outputs - 1}."
             )
 
     @property
@@ -118,7 +118,7 @@ class Coregionalization(Leaf):
         return C / (C + 2) * (norms + 2 * self._gram(X, Y) ** 2)
 
     def _diag_selected(self, X: Rows) -> Any:
-        return ops_of(X).squared_norms(self._one_hot(X) @ self._factor_like(X))
+        return ops_of(X).float64_squared_norms(self._one_hot(X) @ self._factor_like(X))
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> Any:
         L = self._factor_like(X)
@@ -181,8 +181,9 @@ class Loaded(Projection):
 def _check_codes(codes: Any, n_outputs: int) -> None:
     if ops_of(codes).largest_code(codes) >= n_outputs:
         raise ValueError(
-            f"Coregionalization has {n_outputs} outputs: the column that it reads must "
-            f"hold 0, ..., {n_outputs - 1}, or as many categories, all in the fit."
+            f"Coregionalization has {n_outputs} outputs: its column must contain only "
+            f"0, ..., {n_outputs - 1}, or {n_outputs} categories that are all present "
+            "in the rows of the fit."
         )
 
 

@@ -29,7 +29,7 @@ class TakesKernel(BaseEstimator):
         return default_kernel()
 
     @property
-    def _given_kernel(self) -> Kernel:
+    def _kernel_or_default(self) -> Kernel:
         """The kernel, or its default."""
         return self._default_kernel() if self.kernel is None else self.kernel
 

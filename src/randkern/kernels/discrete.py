@@ -91,10 +91,10 @@ class Linear(Leaf):
         return d / (d + 2) * (norms + 2 * self._gram(X, Y) ** 2)
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
-        return ops_of(X).squared_norms(X) + self.bias
+        return ops_of(X).float64_squared_norms(X) + self.bias
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return densify(X @ Y.T) + self.bias
+        return densify(ops_of(X).precise_product(X, Y.T)) + self.bias
 
 
 class Categorical(Leaf):
@@ -157,15 +157,16 @@ class Categorical(Leaf):
             for values in arrays
         ):
             raise ValueError(
-                "categories must be 'auto', or hold one strictly increasing array of "
-                f"numbers for each of the {width} columns, got {self.categories!r}."
+                "categories must be 'auto' or a list of strictly increasing arrays of "
+                f"numbers, one for each of the {width} columns, got "
+                f"{self.categories!r}."
             )
 
     def _sorted_categories(self) -> tuple[np.ndarray, ...]:
         if isinstance(self.categories, str):
             raise UnresolvedKernelError(
-                "Categorical takes its categories from data: call kernel.resolve(X) "
-                "first (models do it in fit)."
+                "the categories of Categorical are not known yet: call "
+                "kernel.resolve(X) first (models do so in fit)."
             )
         return tuple(np.asarray(values) for values in self.categories)
 
@@ -193,7 +194,7 @@ class Categorical(Leaf):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         X, Y = densify(X), densify(Y)
-        total = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
+        total = ops_of(X).float64_zeros((X.shape[0], Y.shape[0]), X)
         for j in range(X.shape[1]):
             total += X[:, j, None] == Y[None, :, j]
         return total / X.shape[1]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, TableEncoder
+from randkern._tables import TableEncoder
+from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Kernel, Term, mean_diagonals
 from randkern.kernels.default import default_kernel
@@ -54,8 +55,8 @@ def fit_plan(
     """
     terms = kernel.terms()
     if sample_weight is not None and (sample_weight == 0).any():
-        kept = ops_of(X).flatnonzero(sample_weight)
-        X, sample_weight = X[kept], sample_weight[kept]
+        weighted = ops_of(X).flatnonzero(sample_weight)
+        X, sample_weight = X[weighted], sample_weight[weighted]
     diagonals = mean_diagonals(terms, X, sample_weight)
     return draw_plan(kernel, n_components, X.shape[1], diagonals, stream, **options)
 
@@ -78,17 +79,19 @@ def draw_plan(
     terms = kernel.terms()
     if centered and not any(term.can_center for term in terms):
         raise ValueError(
-            f"centered=True subtracts the mean of features, which no term of {kernel} "
-            "has; use centered=False."
+            f"centered=True needs features of known mean, such as optical ones, which "
+            f"no term of {kernel} has; use centered=False."
         )
-    most = [term.most_columns(n_features) for term in terms]
+    widths = allot(
+        n_components, diagonals, [term.exact_width(n_features) for term in terms]
+    )
     groups: list[Group] = []
     start = 0
-    for index, width in enumerate(allot(n_components, diagonals, most)):
+    for index, (term, width) in enumerate(zip(terms, widths, strict=True)):
         draws = FactorDraws(stream.child("term", index), projection, fourier)
-        columns = start, start + width
-        groups += _term_groups(terms[index], n_features, *columns, draws, centered)
-        start += width
+        stop = start + width
+        groups += _term_groups(term, n_features, start, stop, draws, centered)
+        start = stop
     return Plan(tuple(groups), n_features)
 
 

@@ -57,7 +57,7 @@ class TermVariance:
 def allot(
     n_components: int | Sequence[int],
     diagonals: np.ndarray,
-    most: Sequence[int | None],
+    exact_widths: Sequence[int | None],
 ) -> list[int]:
     """Return the number of columns of every term of a kernel.
 
@@ -67,15 +67,15 @@ def allot(
     exact, its number in `most` (None: no number does); the surplus goes to the other
     terms. A sequence holds the numbers themselves.
     """
-    n_terms = len(most)
+    n_terms = len(exact_widths)
     if not isinstance(n_components, (int, Integral)):
-        return _checked_widths(n_components, most)
+        return _checked_widths(n_components, exact_widths)
     if n_components < n_terms:
         raise ValueError(
             f"n_components={n_components} is fewer than the {n_terms} terms of the "
             f"kernel; use at least {n_terms}."
         )
-    caps = np.array([n_components if cap is None else cap for cap in most])
+    caps = np.array([n_components if cap is None else cap for cap in exact_widths])
     if caps.sum() < n_components:
         raise ValueError(
             f"the kernel has exactly {caps.sum()} features, got "
@@ -112,19 +112,21 @@ def allot(
     return [int(width) for width in widths]
 
 
-def _checked_widths(widths: Sequence[int], most: Sequence[int | None]) -> list[int]:
+def _checked_widths(
+    widths: Sequence[int], exact_widths: Sequence[int | None]
+) -> list[int]:
     """Return the numbers of columns that the user chose for the terms."""
-    if len(widths) != len(most):
+    if len(widths) != len(exact_widths):
         raise ValueError(
-            f"n_components has {len(widths)} numbers, but the kernel has {len(most)} "
-            "terms; pass one number per term (products of sums are expanded), or one "
-            "number for all."
+            f"n_components has {len(widths)} entries, but the kernel has "
+            f"{len(exact_widths)} terms; pass one number per term (products of sums "
+            "are expanded), or their total."
         )
-    for index, (width, cap) in enumerate(zip(widths, most, strict=True)):
+    for index, (width, cap) in enumerate(zip(widths, exact_widths, strict=True)):
         if cap is not None and width > cap:
             raise ValueError(
                 f"term {index} of the kernel has exactly {cap} features, got "
-                f"n_components={list(widths)}; use at most {cap} there."
+                f"n_components={list(widths)}; use at most {cap} for this term."
             )
     return list(widths)
 
@@ -215,8 +217,14 @@ class DrawSlopes:
         group = self.group
         if single.start == single.stop:
             return slopes
-        same = group.weight, group.output, group.offsets
-        turned = _Turned(group.factors, 0, group.width, *same)
+        turned = _Turned(
+            group.factors,
+            0,
+            group.width,
+            group.weight,
+            group.output,
+            group.offsets,
+        )
         sines = evaluate(Plan((turned,), self.X.shape[1]), self.X, single)
         return ops_of(Z).hstack([slopes, G[:, single] * sines])
 
@@ -228,14 +236,17 @@ class DrawSlopes:
         sums = products[:, even] + products[:, odd]
         return ops_of(self.Z).hstack([sums, products[:, single]])
 
-    def _columns(self, *known: Output) -> tuple[slice, slice, slice]:
+    def _columns(self, *outputs: Output) -> tuple[slice, slice, slice]:
         """Return the columns of cosines in pairs, of their sines, and of single draws.
 
-        Raise if the output of the group is not in `known`.
+        Raise if the output of the group is not one of `outputs`.
         """
         width, output = self.group.width, self.group.output
-        if output not in known:
-            raise ValueError(f"no derivative is known of columns {output!r}.")
+        if output not in outputs:
+            raise ValueError(
+                f"the derivatives of {output!r} columns are not implemented; use a "
+                "kernel whose features are cosines, or centered=False."
+            )
         stop = 2 * (width // 2) if output == "pair" else 0
         return slice(0, stop, 2), slice(1, stop, 2), slice(stop, width)
 
@@ -248,9 +259,9 @@ def column_slopes(factor: Factor, X: Rows, slopes: np.ndarray) -> np.ndarray:
     # Entries of ω are projections of unit vectors: a block of them at a time.
     for columns in row_blocks(d, rows_within(_UNIT_BYTES, 8 * d, at_least=16)):
         width = columns.stop - columns.start
-        basis = ops.zeros((width, d), X)
+        basis = ops.float64_zeros((width, d), X)
         basis[:, columns] = ops.algebra.identity(width, X)
-        block = ops.zeros(width, X)
+        block = ops.float64_zeros(width, X)
         for draws in row_blocks(slopes.shape[1], _DRAWS):
             rows = factor.projection.project(basis, draws.start, draws.stop)
             products = slopes[:, draws] @ rows.T

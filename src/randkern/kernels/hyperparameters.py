@@ -10,7 +10,6 @@ weights.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from sklearn.base import clone
 
 from randkern._random import Stream
 from randkern._validation import Rows, densify
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.exceptions import ColumnScaleWarning, UnresolvedKernelError
@@ -34,8 +34,8 @@ _MEDIAN_ROWS = 1000
 _BLOCK = 4096
 # Columns that vary less than others by this factor have no effect under a common
 # lengthscale.
-_WILD = 1e3
-_NAMED = 4
+_MAX_SPREAD = 1e3
+_MAX_NAMES = 4
 
 
 def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
@@ -64,7 +64,8 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
         return float(array)
     if array.shape != (width,):
         raise ValueError(
-            f"lengthscale has {array.size} entries, but {owner} reads {width} columns."
+            f"lengthscale has {array.size} entries, but {owner} reads {width} columns; "
+            "pass one entry per column, or a single number."
         )
     return array
 
@@ -72,11 +73,11 @@ def check_lengthscale(value: Any, width: int, owner: Any) -> float | np.ndarray:
 def check_inverse(lengthscale: float | np.ndarray, X: Rows) -> None:
     """Raise if the inverse of a lengthscale overflows in the dtype of the rows."""
     dtype = np.dtype(f"f{X.dtype.itemsize}")
-    least = float(np.min(lengthscale))
-    if least * float(np.finfo(dtype).max) < 1:
+    smallest = float(np.min(lengthscale))
+    if smallest * float(np.finfo(dtype).max) < 1:
         raise ValueError(
-            f"the lengthscale {least:.3g} has no inverse in {dtype}: the rows of X are "
-            "too small; scale the input up (for instance with "
+            f"the inverse of the lengthscale {smallest:.3g} overflows {dtype}, as the "
+            "entries of X are too small; scale the input up (for instance with "
             "sklearn.preprocessing.MaxAbsScaler)."
         )
 
@@ -95,10 +96,10 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
     has_zeros = sp.issparse(X) and len(values) < n * d
     if largest == 0.0 or (not has_zeros and values.min() == values.max()):
         return 0.0
-    weight = ops.ones(n, X) if sample_weight is None else sample_weight
+    weight = ops.float64_ones(n, X) if sample_weight is None else sample_weight
     total = float(weight.sum()) * d
     blocks = list(row_blocks(n, _BLOCK))
-    sums = [float(weight[rows] @ ops.row_sums(X[rows])) for rows in blocks]
+    sums = [float(weight[rows] @ ops.float64_row_sums(X[rows])) for rows in blocks]
     mean = sum(sums) / largest / total
     squares = 0.0
     for rows in blocks:
@@ -108,7 +109,9 @@ def standard_deviation(X: Rows, sample_weight: np.ndarray | None) -> float:
             block.data = (block.data / largest - mean) ** 2
             row_sums = np.asarray(block.sum(axis=1)).ravel() + zeros * mean**2
         else:
-            row_sums = ops.squared_norms(ops.as_float64(X[rows]) / largest - mean)
+            row_sums = ops.float64_squared_norms(
+                ops.as_float64(X[rows]) / largest - mean
+            )
         squares += float(weight[rows] @ row_sums)
     return largest * float(np.sqrt(squares / total))
 
@@ -131,32 +134,32 @@ def warn_of_scales(X: Rows, names: list[str]) -> None:
     deviation = reach * ops.xp.std((sample - low) / (reach + 1e-300), axis=0)
     # Columns that vary only by rounding errors are constant.
     varying = reach > 64 * ops.precision(X.dtype) * ops.xp.maximum(-low, high)
-    unseen = varying & (_WILD * reach < ops.largest(reach))
-    unseen = unseen & (_WILD * deviation < ops.largest(deviation))
+    unseen = varying & (_MAX_SPREAD * reach < ops.largest(reach))
+    unseen = unseen & (_MAX_SPREAD * deviation < ops.largest(deviation))
     if not bool(unseen.any()):
         return
     deviation = largest * ops.to_host(deviation)
     varying, unseen = ops.to_host(varying), ops.to_host(unseen)
     order = [j for j in deviation.argsort() if varying[j]]
-    few = [names[j] for j in order if unseen[j]]
-    seen = _WILD * deviation > deviation.max()
+    small = [names[j] for j in order if unseen[j]]
+    seen = _MAX_SPREAD * deviation > deviation.max()
     large = [names[j] for j in order[::-1] if seen[j]]
     spread = f"{deviation[order[0]]:.2g} to {deviation[order[-1]]:.2g}"
-    warnings.warn(
-        f"columns of X have standard deviations from {spread}: a kernel with one "
-        f"lengthscale sees {_listed(large)}, but not {_listed(few)}. Scale them first, "
-        "for instance by make_pipeline(sklearn.preprocessing.StandardScaler(), model), "
-        "or give the kernel a lengthscale per column.",
+    warn(
+        f"the columns of X have standard deviations from {spread}: a kernel with a "
+        f"single lengthscale depends on {_listed(large)}, but hardly on "
+        f"{_listed(small)}. Scale the columns first, for instance with "
+        "make_pipeline(sklearn.preprocessing.StandardScaler(), model), or pass a "
+        "lengthscale per column.",
         ColumnScaleWarning,
-        stacklevel=2,
     )
 
 
 def _listed(names: list[str]) -> str:
     """Return the first few names."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     plural = "columns" if len(names) > 1 else "column"
-    return f"{plural} {', '.join(map(repr, names[:_NAMED]))}{more}"
+    return f"{plural} {', '.join(map(repr, names[:_MAX_NAMES]))}{more}"
 
 
 def median_distance(
@@ -219,17 +222,27 @@ class Hyperparameters:
         # A clone: an object used in two places gets separate numbers in each.
         self.kernel = clone(kernel)
         self._slices: dict[tuple[Kernel, str], slice] = {}
-        self.names: list[str] = []
-        self.signed_names: set[str] = set()
+        self.size = 0
+        for _, owner, attribute in _learnable(self.kernel, ""):
+            start = self.size
+            self.size += np.size(getattr(owner, attribute))
+            self._slices[owner, attribute] = slice(start, self.size)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self._named()]
+
+    @property
+    def signed_names(self) -> set[str]:
+        return {name for name, is_signed in self._named() if is_signed}
+
+    def _named(self) -> Iterator[tuple[str, bool]]:
+        """Yield the name of each number, and whether it is signed."""
         for path, owner, attribute in _learnable(self.kernel, ""):
             shape = np.shape(getattr(owner, attribute))
-            names = [path + str(list(at) if shape else "") for at in np.ndindex(shape)]
-            if attribute in owner.signed:
-                self.signed_names.update(names)
-            start = len(self.names)
-            self._slices[owner, attribute] = slice(start, start + len(names))
-            self.names += names
-        self.size = len(self.names)
+            for at in np.ndindex(shape):
+                name = path + str(list(at) if shape else "")
+                yield name, attribute in owner.signed
 
     @property
     def theta(self) -> np.ndarray:
@@ -246,9 +259,9 @@ class Hyperparameters:
     def at(self, theta: np.ndarray) -> Hyperparameters:
         """Return the hyperparameters of a copy of the kernel with these numbers."""
         other = Hyperparameters(self.kernel)
-        for (owner, attribute), here in other._slices.items():
+        for (owner, attribute), entries in other._slices.items():
             old = getattr(owner, attribute)
-            new = theta[here].reshape(np.shape(old))
+            new = theta[entries].reshape(np.shape(old))
             is_signed = attribute in owner.signed
             new = np.sinh(new) if is_signed else np.sign(old) * np.exp(new)
             setattr(owner, attribute, new if np.ndim(old) else float(new))
@@ -275,8 +288,8 @@ class Hyperparameters:
     def add_slopes(self, slopes: Slopes, out: np.ndarray) -> None:
         """Add derivatives in the numbers of parts of the kernel to those in θ."""
         for owner, attribute, value in slopes:
-            here = self._slices[owner, attribute]
-            out[here] += np.ravel(ops_of(value).to_host(value))
+            entries = self._slices[owner, attribute]
+            out[entries] += np.ravel(ops_of(value).to_host(value))
 
 
 def _learnable(kernel: Kernel, path: str) -> Iterator[tuple[str, Kernel, str]]:

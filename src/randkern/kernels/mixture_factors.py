@@ -22,9 +22,9 @@ class _Part(Leaf):
 
     def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
         for name, value in self._feature_gradient(factors, slopes).items():
-            whole = np.zeros(np.shape(getattr(self.mixture, name)))
-            whole[self.row] = value
-            yield self.mixture, name, whole
+            gradient = np.zeros(np.shape(getattr(self.mixture, name)))
+            gradient[self.row] = value
+            yield self.mixture, name, gradient
 
 
 class Envelope(_Part, Gaussian):

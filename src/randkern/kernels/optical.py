@@ -77,7 +77,7 @@ class Optical(Leaf):
         ops = ops_of(X)
         X, x_norms = ops.unit_rows(X, self.bias)
         Y, y_norms = (X, x_norms) if same else ops.unit_rows(Y, self.bias)
-        cosine = densify(X @ Y.T)
+        cosine = densify(ops.precise_product(X, Y.T))
         if self.bias:
             root = math.sqrt(self.bias)
             cosine += (root / x_norms)[:, None] * (root / y_norms)

@@ -26,7 +26,7 @@ class Harmonics(Stored):
     def project(self, X: Rows, start: int, stop: int) -> tuple[Any, Any]:
         k, modulus = (part[start:stop] for part in self.matrices(X))
         ones = ops_of(X).asarray(np.ones((X.shape[0], 1)), X)
-        return ones * modulus, densify(X @ k.T)
+        return ones * modulus, densify(ops_of(X).precise_product(X, k.T))
 
     def draw(self) -> tuple[np.ndarray, ...]:
         generator = self.stream.child("harmonics").generator()
@@ -41,9 +41,11 @@ class Harmonics(Stored):
     def log_slopes(self) -> np.ndarray:
         """Return the derivative of the logarithm of each modulus in log ℓ."""
         k = abs(self.draw()[0])
-        here, above = ive(k, self.kappa), ive(k + 1, self.kappa)
+        bessel, bessel_next = ive(k, self.kappa), ive(k + 1, self.kappa)
         # A draw of vanishing probability has the modulus 0.
-        ratio = np.divide(above, here, out=np.zeros_like(here), where=here > 0)
+        ratio = np.divide(
+            bessel_next, bessel, out=np.zeros_like(bessel), where=bessel > 0
+        )
         return self.kappa * (1.0 - ratio - k / self.kappa).sum(axis=1)
 
 

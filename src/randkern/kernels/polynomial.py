@@ -103,7 +103,9 @@ class Polynomial(Leaf):
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return (ops_of(X).squared_norms(X) + self.bias) ** int(self.degree)
+            return (ops_of(X).float64_squared_norms(X) + self.bias) ** int(self.degree)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return (densify(X @ Y.T) + self.bias) ** int(self.degree)
+        return (densify(ops_of(X).precise_product(X, Y.T)) + self.bias) ** int(
+            self.degree
+        )

@@ -23,7 +23,7 @@ class ShiftedExponential(Nonlinearity):
 
     def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
         ops = ops_of(block)
-        shift = ops.asarray(ops.squared_norms(block) / 2, block)
+        shift = ops.asarray(ops.float64_squared_norms(block) / 2, block)
         return ops.xp.exp(projected - shift[:, None]), None
 
     def mean_amplitude(self, inputs: InputMap, X: Rows) -> float:
@@ -113,8 +113,8 @@ class Softmax(Leaf):
 
     def _diag_selected(self, X: Rows) -> np.ndarray:
         with np.errstate(over="ignore"):
-            exponents = ops_of(X).squared_norms(X) / self.scale**2
-            return ops_of(X).xp.exp(exponents)
+            return ops_of(X).xp.exp(ops_of(X).float64_squared_norms(X) / self.scale**2)
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
-        return ops_of(X).xp.exp(densify(X @ Y.T) / self.scale**2)
+        dots = densify(ops_of(X).precise_product(X, Y.T))
+        return ops_of(X).xp.exp(dots / self.scale**2)

@@ -16,12 +16,12 @@ from randkern.kernels.stationary import Stationary
 from randkern.projections import Law, Stored
 
 _ESTIMATE_DRAWS = 2**16
-_DRAWS_A_BLOCK = 2**11
+_DRAWS_PER_BLOCK = 2**11
 _DIFFERENCE_BYTES = 2**26
 
 
 class Spectral(Stationary):
-    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω with a given sampler.
+    """The stationary kernel E[cos ω·(x − y)/ℓ] of frequencies ω drawn by a sampler.
 
     Parameters
     ----------
@@ -73,14 +73,17 @@ class Spectral(Stationary):
     def _check_leaf(self, n_features: int) -> None:
         super()._check_leaf(n_features)
         for name, optional in (("sampler", False), ("value", True)):
-            given = getattr(self, name)
-            if not (callable(given) or (optional and given is None)):
-                raise ValueError(f"{name} must be a function, got {given!r}.")
+            function = getattr(self, name)
+            if not (callable(function) or (optional and function is None)):
+                kinds = "callable or None" if optional else "callable"
+                raise ValueError(f"{name} must be {kinds}, got {function!r}.")
 
     def projection(self, draws: FactorDraws, n_draws: int, width: int) -> Sampled:
-        given = draws.stream(width), n_draws, width, Law()
+        stream = draws.stream(width)
         signed = draws.needs_signs()  # the sampler's frequencies may be one-sided
-        return Sampled(*given, sampler=self.sampler, signed=signed)
+        return Sampled(
+            stream, n_draws, width, Law(), sampler=self.sampler, signed=signed
+        )
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         ops, scale, like = ops_of(X), self._inverse_scale(X), X
@@ -89,7 +92,7 @@ class Spectral(Stationary):
             generator = np.random.default_rng(0)
             rows = np.asarray(self.sampler(_ESTIMATE_DRAWS, X.shape[1], generator))
             out = np.zeros((len(X), len(Y)))
-            for draws in row_blocks(_ESTIMATE_DRAWS, _DRAWS_A_BLOCK):
+            for draws in row_blocks(_ESTIMATE_DRAWS, _DRAWS_PER_BLOCK):
                 a, b = X @ rows[draws].T, Y @ rows[draws].T
                 out += np.cos(a) @ np.cos(b).T + np.sin(a) @ np.sin(b).T
             return ops.float64_like(out / _ESTIMATE_DRAWS, like)

@@ -74,7 +74,7 @@ class SpectralMixture(Leaf):
             if values.shape != shape or not in_range.all():
                 raise ValueError(
                     f"{name} must be {'finite' if name == 'means' else 'positive'} "
-                    f"numbers of shape {shape}, got {values!r}."
+                    f"numbers in an array of shape {shape}, got {values!r}."
                 )
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> Any:
@@ -83,7 +83,7 @@ class SpectralMixture(Leaf):
 
     def _diag_selected(self, X: Rows) -> Any:
         total = sum(term.weight for term in self.terms())
-        return total * ops_of(X).ones(X.shape[0], X)
+        return total * ops_of(X).float64_ones(X.shape[0], X)
 
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         out = {name: np.zeros(np.shape(getattr(self, name))) for name in self.learnable}

@@ -64,7 +64,8 @@ class Stationary(Leaf):
     def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
         if self.lengthscale is None:
             raise ValueError(
-                f"{self} has no lengthscale; give a number, or one of {list(RULES)}."
+                f"lengthscale of {self} must be a positive number, a vector of them, "
+                f"or one of {list(RULES)}, got None."
             )
         selected = self._selected(X.shape[1])
         X = self._select(X)
@@ -129,7 +130,10 @@ class Stationary(Leaf):
 
     def _slope(self, squared: np.ndarray) -> np.ndarray:
         """Return −2 f'(s) for K = f(s), s the squared distance (may be overwritten)."""
-        raise NotImplementedError(f"{type(self).__name__} has no gradient.")
+        raise NotImplementedError(
+            f"the derivative of {type(self).__name__} in its lengthscale is not "
+            "implemented; use optimizer=None."
+        )
 
     def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
         # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
@@ -199,7 +203,7 @@ class Laplacian(Stationary):
 
     def _distances(self, X: Rows, Y: Rows, scale: Any, same: bool) -> Any:
         ops = ops_of(X)
-        distances = ops.zeros((X.shape[0], Y.shape[0]), X)
+        distances = ops.float64_zeros((X.shape[0], Y.shape[0]), X)
         ops.manhattan_distances(densify(X) * scale, densify(Y) * scale, distances)
         return distances
 
@@ -236,7 +240,7 @@ class Cauchy(Stationary):
 
     def _tile(self, X: Rows, Y: Rows, same: bool) -> np.ndarray:
         scale = self._inverse_scale(X)
-        out = ops_of(X).zeros((X.shape[0], Y.shape[0]), X)
+        out = ops_of(X).float64_zeros((X.shape[0], Y.shape[0]), X)
         ops_of(X).cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
         return out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -14,13 +13,14 @@ from sklearn.base import (
     TransformerMixin,
     clone,
 )
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
-from randkern._validation import MOST_COMPONENTS, check_positive
+from randkern._sklearn import Interval, StrOptions
+from randkern._validation import MAX_COMPONENTS, check_positive
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import mapped_rows, read
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -34,7 +34,7 @@ from randkern.models.memory import dual_bytes
 
 # Full metrics are tried for at most this many columns, and at least this many rows per
 # column.
-_MOST_FULL = 500
+_MAX_FULL = 500
 _ROWS_PER_COLUMN = 5
 
 
@@ -129,7 +129,7 @@ class MetricLearner(
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
-        "n_components": [Interval(Integral, 1, MOST_COMPONENTS, closed="both"), None],
+        "n_components": [Interval(Integral, 1, MAX_COMPONENTS, closed="both"), None],
         "metric": [StrOptions({"auto", "diagonal", "full"})],
         "n_iterations": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
@@ -196,19 +196,19 @@ class MetricLearner(
             split_rows(sample, stream) if varies else [],
         )
         kinds = self._kinds(rows.n_rows, self.n_features_in_)
-        found = search.best(kinds, self._labelled, self.n_iterations)
-        self.history_ = [] if found is None else found.history
-        if found is None or not found.learned:
+        result = search.best(kinds, self._labelled, self.n_iterations)
+        self.history_ = [] if result is None else result.history
+        if result is None or not result.learned:
             return self._keep_identity(sample.X, variances, search)
         search = replace(search, n_components=exact_rows, splits=())
-        root = search.replay(rows, found)
-        self.n_iter_ = len(found.path) - 1
-        self.metric_ = "full" if found.full else "diagonal"
+        root = search.replay(rows, result)
+        self.n_iter_ = len(result.path) - 1
+        self.metric_ = "full" if result.full else "diagonal"
         if self.n_iter_ == 0:
             self.metric_ = "identity"
-        self.alpha_ = search.penalty(found.path[-1].alpha)
+        self.alpha_ = search.penalty(result.path[-1].alpha)
         self.kernel_ = kernel
-        importances = search.importances(sample, root, found)
+        importances = search.importances(sample, root, result)
         return self._keep(root * mapped.scale, importances, rows.like)
 
     def _check_dense(self, like: Any) -> None:
@@ -217,12 +217,13 @@ class MetricLearner(
         if encoder is not None:
             names = ", ".join(repr(encoder.names[j]) for j in encoder.encoded)
             raise ValueError(
-                f"MetricLearner learns scales of numbers, but {names} hold "
-                "categories; encode them first, for instance by OneHotEncoder."
+                f"MetricLearner expects numeric columns, but {names} are categories; "
+                "encode them first, for instance with OneHotEncoder."
             )
         if sp.issparse(like):
             raise TypeError(
-                "MetricLearner takes dense rows, got a sparse matrix; pass X.toarray()."
+                "MetricLearner expects dense rows, got a sparse matrix; pass "
+                "X.toarray()."
             )
 
     def _check_size(self, rows: TrainingData) -> None:
@@ -230,8 +231,8 @@ class MetricLearner(
         n = rows.n_rows
         if n < 2:
             raise ValueError(
-                "MetricLearner needs rows to learn from and rows to judge by, got "
-                f"n_samples = {n}; expected at least 2 rows."
+                "MetricLearner needs training rows and validation rows, got n_samples "
+                f"= {n}; expected at least 2 rows."
             )
         if self.n_components is None or self.n_components >= n:
             # The best fits of two steps are in memory at the same time.
@@ -243,12 +244,11 @@ class MetricLearner(
     def _keep_identity(
         self, sample: Any, variances: np.ndarray, search: Search
     ) -> MetricLearner:
-        warnings.warn(
+        warn(
             "no kernel predicted the targets clearly better than their mean on rows "
             "held out: MetricLearner keeps the columns as they are. More rows, or "
             "other columns, may help.",
             NoSignalWarning,
-            stacklevel=4,  # the call of fit
         )
         self.metric_, self.n_iter_ = "identity", 0
         self.alpha_ = search.penalty(len(ALPHAS) - 1)
@@ -270,7 +270,7 @@ class MetricLearner(
         if self.metric != "auto":
             return [self.metric == "full"]
         return (
-            [False, True] if 1 < d <= min(_MOST_FULL, n / _ROWS_PER_COLUMN) else [False]
+            [False, True] if 1 < d <= min(_MAX_FULL, n / _ROWS_PER_COLUMN) else [False]
         )
 
     def _resolved(self, rows: ArrayRows, stream: Stream) -> Any:

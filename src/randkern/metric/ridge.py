@@ -8,7 +8,6 @@ standardised and transformed block by block, in place.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._warnings import ignoring
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.data.target_statistics import TargetStatistics
@@ -119,9 +119,9 @@ def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool
         statistics = rows.survey()
     squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
     deviation = np.sqrt(squares / statistics.weight_sum)
-    each = np.where((deviation > 0) & (not labelled), deviation, 1.0)
-    total = math.sqrt(((deviation / each) ** 2).sum())
-    return rows.rescaled(statistics.target_mean, each * (total or 1.0)), total > 0
+    scales = np.where((deviation > 0) & (not labelled), deviation, 1.0)
+    total = math.sqrt(((deviation / scales) ** 2).sum())
+    return rows.rescaled(statistics.target_mean, scales * (total or 1.0)), total > 0
 
 
 # -- ridge regression on transformed rows, and its gradients ----------------------
@@ -138,7 +138,7 @@ class GradientRidge:
 
     @cached_property
     def _fitted(self) -> ArrayRows:
-        return self.mapped(self.rows.whole())
+        return self.mapped(self.rows.as_arrays())
 
     @cached_property
     def _equations(self) -> NormalEquations:
@@ -151,9 +151,8 @@ class GradientRidge:
 
     def solve(self, alpha: float) -> tuple[Any, Any]:
         """Return weights, (D, k) or (n, k), and intercepts."""
-        with warnings.catch_warnings():
+        with ignoring(IllConditionedWarning):
             # The grid includes penalties that are too small for some kernels.
-            warnings.simplefilter("ignore", IllConditionedWarning)
             if self.plan is None:
                 gram, (Y, weight) = self._gram, self._fitted.targets()
                 none = np.zeros(0, dtype=int)  # no row is left out
@@ -180,7 +179,7 @@ class GradientRidge:
         rows = self.rows.take(numbers)
         weight = rows.targets()[1]
         ops, d = ops_of(rows.X), rows.X.shape[1]
-        total = ops.zeros((d, d) if full else (d,), rows.X)
+        total = ops.float64_zeros((d, d) if full else (d,), rows.X)
         for part, block in self.parts(rows):
             root = (weight[part] ** 0.5)[:, None]
             for gradient in self.gradients(weights, block):
@@ -226,7 +225,7 @@ def mean_products(
 ) -> np.ndarray:
     """Return the mean over rows of products of two fits' gradients, per column."""
     weight = rows.targets()[1]
-    total = ops_of(rows.X).zeros(rows.X.shape[1], rows.X)
+    total = ops_of(rows.X).float64_zeros(rows.X.shape[1], rows.X)
     for part, block in first[0].parts(rows):
         pairs = (ridge.gradients(weights, block) for ridge, weights in (first, second))
         for one, other in zip(*pairs, strict=True):
@@ -239,7 +238,7 @@ def usable_rows(rows: TrainingData, exact_rows: int) -> TrainingData:
     if not rows.in_memory:
         few = rows.n_rows <= exact_rows
         return rows.take(np.arange(rows.n_rows)) if few else rows
-    weight = rows.whole().weight
+    weight = rows.as_arrays().weight
     if weight is None or bool((weight > 0).all()):
         return rows
     return rows.take(ops_of(weight).flatnonzero(weight))

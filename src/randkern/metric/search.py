@@ -34,10 +34,10 @@ _FIRST_SPREADS = (4, 6, 8)
 _POWERS = (0.5, 1.0, 2.0)
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
-_MOST_SEARCHED = 10_000
-_MOST_DIFFERENTIATED = 20_000
+_MAX_SEARCHED = 10_000
+_MAX_DIFFERENTIATED = 20_000
 # Up to this many rows, all folds are held out in turn; above, only one.
-_MOST_FOLDED = 1000
+_MAX_FOLDED = 1000
 _FOLDS = 5
 # Steps of both kinds of metric before only the better one continues, and steps without
 # a gain before it stops.
@@ -45,8 +45,8 @@ _COMPARED = 2
 _PATIENCE = 2
 # Standard errors by which a fit (the best of many) must be better than the mean of the
 # targets, and by which a step must be better than standardised columns.
-_LEAST_SIGNAL = 3.0
-_LEAST_GAIN = 1.0
+_MIN_SIGNAL = 3.0
+_MIN_GAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     full: bool  # or diagonal
@@ -138,11 +138,11 @@ def _has_signal(losses: np.ndarray, constant: np.ndarray) -> bool:
     With heavy-tailed squared losses no difference of means may be significant: if half
     of the variance is explained, it is enough that most rows improve.
     """
-    if _gain(losses, constant) > _LEAST_SIGNAL:
+    if _gain(losses, constant) > _MIN_SIGNAL:
         return True
     share = float((losses < constant).mean())
     signs = (2 * share - 1) * math.sqrt(len(losses))
-    return signs > _LEAST_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
+    return signs > _MIN_SIGNAL and float(losses.mean()) < 0.5 * float(constant.mean())
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,9 @@ class Search:
     def gradients(self, ridge: GradientRidge, weights: Any, full: bool) -> np.ndarray:
         """Return G of a fit in the standardised columns, or its diagonal."""
         numbers = np.arange(ridge.rows.n_rows)
-        if len(numbers) > _MOST_DIFFERENTIATED:
+        if len(numbers) > _MAX_DIFFERENTIATED:
             generator = self.stream.child("gradients").generator()
-            drawn = generator.choice(len(numbers), _MOST_DIFFERENTIATED, replace=False)
+            drawn = generator.choice(len(numbers), _MAX_DIFFERENTIATED, replace=False)
             numbers = np.sort(drawn)
         return ridge.outer_products(weights, numbers, full)
 
@@ -229,16 +229,16 @@ class Search:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
             outer = [self.gradients(*fit, full) for fit in source.fits]
             for power in _POWERS:
-                found = self.trial([_root(G, power) for G in outer], spread, alpha)
-                if best is None or found.error < best.error:
-                    best = replace(found, source=number, power=power)
+                result = self.trial([_root(G, power) for G in outer], spread, alpha)
+                if best is None or result.error < best.error:
+                    best = replace(result, source=number, power=power)
 
         def at(spread: int) -> _Trial:
             if spread == best.spread:
                 return best
             roots = [ridge.mapped.root for ridge, _ in best.fits]
-            found = self.trial(roots, spread, best.alpha)
-            return replace(found, source=best.source, power=best.power)
+            result = self.trial(roots, spread, best.alpha)
+            return replace(result, source=best.source, power=best.power)
 
         return _descend(at, best.spread, len(_SPREADS))
 
@@ -247,21 +247,21 @@ class Search:
         """The same search with the squares of the targets as targets."""
         return replace(self, standardised=replace(self.standardised, squared=True))
 
-    def replay(self, rows: TrainingData, found: Found) -> np.ndarray:
+    def replay(self, rows: TrainingData, result: SearchResult) -> np.ndarray:
         """Return the metric of the same steps on all rows."""
-        metric, last = self.standardised.root, found.path[0]
-        for trial in found.path[1:]:
+        metric, last = self.standardised.root, result.path[0]
+        for trial in result.path[1:]:
             search, like = self, last
-            if trial.source and found.squares is not None:
-                search, like = self.of_squares, found.squares
+            if trial.source and result.squares is not None:
+                search, like = self.of_squares, result.squares
             ridge = search.ridge(rows, metric, like.spread)
             weights, _ = ridge.solve(self.penalty(like.alpha))
-            metric = _root(self.gradients(ridge, weights, found.full), trial.power)
+            metric = _root(self.gradients(ridge, weights, result.full), trial.power)
             last = trial
         return self.ridge(rows, metric, last.spread).mapped.root
 
     def importances(
-        self, rows: ArrayRows, root: np.ndarray, found: Found
+        self, rows: ArrayRows, root: np.ndarray, result: SearchResult
     ) -> np.ndarray:
         """Return the mean squares of gradients along standardised columns.
 
@@ -273,12 +273,12 @@ class Search:
         fits = []
         for number, half in enumerate(np.array_split(order, 2)):
             ridge = self.fit(rows.take(np.sort(half)), mapped, f"half {number}")
-            fits.append((ridge, ridge.solve(self.penalty(found.path[-1].alpha))[0]))
+            fits.append((ridge, ridge.solve(self.penalty(result.path[-1].alpha))[0]))
         return mean_products(fits[0], fits[1], rows).clip(0.0) * (mapped.scale > 0)
 
     def best(
         self, kinds: Sequence[bool], labelled: bool, n_iterations: int
-    ) -> Found | None:
+    ) -> SearchResult | None:
         """Return the steps of the better kind of metric, None if nothing was learned.
 
         `kinds` are the kinds to try: True is full, False diagonal.
@@ -298,11 +298,11 @@ class Search:
         self.advance(path, squares, full, n_iterations - n_first)
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
         history = [trial.error / float(constant.mean()) for trial in path]
-        kept = int(np.argmin(history))
-        if _gain(path[kept].losses, path[0].losses) < _LEAST_GAIN:
-            kept = 0
-        learned = _has_signal(path[kept].losses, constant)
-        return Found(full, path[: kept + 1], squares, history, learned)
+        n_steps_taken = int(np.argmin(history))
+        if _gain(path[n_steps_taken].losses, path[0].losses) < _MIN_GAIN:
+            n_steps_taken = 0
+        learned = _has_signal(path[n_steps_taken].losses, constant)
+        return SearchResult(full, path[: n_steps_taken + 1], squares, history, learned)
 
     def advance(
         self, path: list[_Trial], squares: _Trial | None, full: bool, n_steps: int
@@ -324,15 +324,15 @@ class Search:
 def searched_rows(rows: TrainingData, stream: Stream) -> ArrayRows:
     """Return the rows for the search, without those of weight 0."""
     numbers = np.arange(rows.n_rows)
-    if rows.n_rows > _MOST_SEARCHED:
+    if rows.n_rows > _MAX_SEARCHED:
         generator = stream.child("searched").generator()
-        numbers = np.sort(generator.choice(rows.n_rows, _MOST_SEARCHED, replace=False))
+        numbers = np.sort(generator.choice(rows.n_rows, _MAX_SEARCHED, replace=False))
     sample = rows.take(numbers)
     if sample.weight is None or bool((sample.weight > 0).all()):
         return sample
     if not bool((sample.weight > 0).any()):
         raise ValueError(
-            "no sampled row has a weight above zero: leave out rows without weight."
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
         )
     return sample.take(ops_of(sample.weight).flatnonzero(sample.weight))
 
@@ -350,6 +350,6 @@ def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
     for train, held in folds.split(X, groups=groups):
         inverse = np.unique(groups[held], return_inverse=True)[1]
         splits.append(_Split(rows.take(train), rows.take(held), inverse))
-        if groups.max() >= _MOST_FOLDED:
+        if groups.max() >= _MAX_FOLDED:
             break
     return splits

@@ -3,6 +3,7 @@
 from randkern.models.gaussian_process import GaussianProcessRegressor
 from randkern.models.gaussian_process_classifier import GaussianProcessClassifier
 from randkern.models.logistic import KernelLogistic
+from randkern.models.quantile import KernelQuantileRegressor
 from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.ridge_cv import KernelRidgeClassifierCV, KernelRidgeRegressorCV
 from randkern.models.svc import KernelSVC
@@ -12,6 +13,7 @@ __all__ = [
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "KernelLogistic",
+    "KernelQuantileRegressor",
     "KernelRidgeClassifier",
     "KernelRidgeClassifierCV",
     "KernelRidgeRegressor",

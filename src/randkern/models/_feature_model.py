@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from randkern._fitting import forget
 from randkern._random import Stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_components,
     check_count,
@@ -26,15 +27,17 @@ from randkern.data.training_data import TrainingData, placed
 from randkern.kernels import Kernel
 from randkern.kernels.default import TakesKernel
 from randkern.kernels.draw import fit_plan, resolve_kernel
+from randkern.kernels.factor_draws import Fourier
 from randkern.landmarks import landmark_plan, needs_float64
 from randkern.models.callbacks import CallbackSupportMixin
+from randkern.models.feature_error import warn_of_feature_error
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import feature_block_rows, float64_block_rows, memory_for
 from randkern.plan import Plan, evaluate
 from randkern.projections import PROJECTIONS
 
 # The exact kernel is factorised up to this size: n³/3 operations against about n²·50·k.
-MOST_EXACT_ROWS = 20_000
+MAX_EXACT_ROWS = 20_000
 
 
 def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
@@ -43,16 +46,16 @@ def predict_by_features(plan: Plan, weights: np.ndarray, X: Rows) -> np.ndarray:
     # dividing weights by the largest of each target brings them into its range.
     ops = ops_of(X)
     weights, plan = plan.solve(weights, transposed=True), plan.raw
-    size = ops_of(weights).largest_sizes(weights)
+    size = ops_of(weights).column_max_abs(weights)
     size = size + (size == 0)
     precise = needs_float64(plan)
     like = ops.as_float64(X[:0]) if precise else X
     coef = ops.asarray(weights / size, like)
-    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
+    out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
     for rows in row_blocks(X.shape[0], feature_block_rows(plan, like.dtype.itemsize)):
         block = ops.as_float64(X[rows]) if precise else X[rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            out[rows] = evaluate(plan, block) @ coef
+            out[rows] = ops.precise_product(evaluate(plan, block), coef)
     return out * ops.float64_like(size, out)
 
 
@@ -63,8 +66,8 @@ def predict_by_rows(
     n_fit = X_fit.shape[0]
     # Kernels that are too large to be factorised are evaluated in the dtype of X.
     ops = ops_of(X)
-    precise = X.dtype.itemsize == 8 or n_fit <= MOST_EXACT_ROWS
-    out = ops.zeros((X.shape[0], *weights.shape[1:]), X)
+    precise = X.dtype.itemsize == 8 or n_fit <= MAX_EXACT_ROWS
+    out = ops.float64_zeros((X.shape[0], *weights.shape[1:]), X)
     for rows in row_blocks(X.shape[0], float64_block_rows(n_fit, at_least=64)):
         part = ops.as_float64(X[rows]) if precise else X[rows]
         gram = kernel._gram(part, X_fit, precise=precise)
@@ -78,7 +81,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",  # resolve_kernel says what to pass
         "n_components": [
-            Interval(Integral, 1, MOST_COMPONENTS, closed="both"),
+            Interval(Integral, 1, MAX_COMPONENTS, closed="both"),
             "array-like",
             None,
         ],
@@ -108,12 +111,18 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     def _plan(self) -> Plan:
         """The plan of the random features."""
         if self.plan_ is None:
-            raise AttributeError("there is no plan: the exact kernel was fitted")
+            raise AttributeError(
+                "a model of the exact kernel (n_components=None) has no plan_; set "
+                "n_components to fit features."
+            )
         return self.plan_
 
     # Whether fits on features need only sums over rows and a sample of them, so that
     # shards may be summed in place.
     _needs_sums_alone: ClassVar[bool] = False
+
+    # Whether fits change the kernel after drawing the first features.
+    _chooses_kernel: bool = False
 
     def _memory_for(self, rows: TrainingData) -> int:
         """Return the bytes that a fit may take on the device of these rows."""
@@ -134,18 +143,33 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
     ) -> None:
         """Resolve the kernel on X and draw its features."""
         names = getattr(self, "feature_names_in_", None)
-        kernel = self._given_kernel if kernel is None else kernel
+        kernel = self._kernel_or_default if kernel is None else kernel
         self.kernel_ = resolve_kernel(
             kernel, X, sample_weight, stream, names, self.table_encoder_
         )
         self._draw_features(X, sample_weight, stream)
+        if not self._chooses_kernel:
+            self._check_features(X, sample_weight, stream)
+
+    def _check_features(
+        self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
+    ) -> None:
+        """Warn if random features are too few for the kernel on rows like X."""
+        if self.plan_ is not None and self.features == "random":
+            warn_of_feature_error(
+                self.kernel_,
+                X,
+                sample_weight,
+                check_components(self.n_components),
+                cast(Fourier, self.fourier),
+                stream.child("feature error"),
+            )
 
     def _draw_features(
         self, X: Rows, sample_weight: np.ndarray | None, stream: Stream
     ) -> None:
         """Draw the features of the resolved kernel; delete what an earlier fit kept."""
-        for name in ("coef_", "dual_coef_", "X_fit_", "cells_"):
-            self.__dict__.pop(name, None)
+        forget(self, "coef_", "dual_coef_", "X_fit_", "cells_")
         self.plan_ = None
         if self.n_components is None or self.features == "local":
             return
@@ -184,7 +208,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         if self.plan_ is not None:
             plan = self.plan_.with_constant if constant else self.plan_
             return FeatureMatrix(rows, plan, cache_bytes, precise)
-        X = rows.whole().X
+        X = rows.as_arrays().X
         return GramFactor(self.kernel_, X, *rows.targets(), constant=constant)
 
     @property
@@ -203,11 +227,13 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         """Return fitted values, (n,) or (n, k), of rows of any kind."""
         check_is_fitted(self)
         moved = isinstance(X, (DeviceBlocks, DeviceRows))
-        made = mapped_rows(
+        values = mapped_rows(
             self._values, X, lambda rows: self._values_of(rows, moved), self._n_outputs
         )
         # For shards, on the device of the model, not of the first shard.
-        return placed(made, self._model_weights) if isinstance(X, DeviceRows) else made
+        return (
+            placed(values, self._model_weights) if isinstance(X, DeviceRows) else values
+        )
 
     @property
     def _model_weights(self) -> Any:
@@ -235,7 +261,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         out += ops.float64_like(self.intercept_, out)
         if not ops.is_finite(out):
             raise ValueError(
-                "predictions overflow: rows of X lie too far beyond those of the fit "
+                "predictions overflow: rows of X are too far from those of the fit "
                 "for this kernel; scale the input down."
             )
         return out
@@ -249,11 +275,11 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
 
 def check_same_device(X: Rows, weights: Any) -> None:
     """Raise unless rows and the weights of the model are on the same device."""
-    here, there = place_of(X), place_of(weights)
-    if here != there:
+    expected, actual = place_of(weights), place_of(X)
+    if expected != actual:
         raise ValueError(
-            f"the model was fitted on {there}, but got X on {here}; pass X as it was "
-            "passed to fit."
+            f"the model was fitted on {expected}, but got X on {actual}; pass X as it "
+            "was passed to fit."
         )
 
 
@@ -261,12 +287,12 @@ def has_components(estimator: FeatureModel) -> bool:
     """Return whether rows can be added later: the exact kernel stores every row."""
     if estimator.n_components is None:
         raise AttributeError(
-            "partial_fit needs random features, but n_components=None is the exact "
-            "kernel, which keeps every row; set n_components, or use fit."
+            "partial_fit needs random features, got the exact kernel "
+            "(n_components=None), which stores all rows; set n_components, or use fit."
         )
     if estimator.features == "local":
         raise AttributeError(
-            "partial_fit needs random features, but features='local' solves for the "
-            "rows of each cell at once; use fit."
+            "partial_fit needs random features, got features='local'; use "
+            "features='random', or fit."
         )
     return True

@@ -14,7 +14,6 @@ subtracted from the determinant. Targets of several outputs are independent.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import scipy.optimize
 
 from randkern._random import Stream
 from randkern._validation import Rows
+from randkern._warnings import ignoring, warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory
@@ -54,11 +54,11 @@ _SINGLE_RANGE = (1e-12, 1e12)
 _SAMPLED_ROWS = 100
 # If columns are further from 0 than this, in standard deviations, estimates of traces
 # vary with the squares of the offsets, and single precision loses digits.
-_MOST_OFFSET = 10.0
+_MAX_OFFSET = 10.0
 # Number of random vectors for estimating traces during optimisation, if there are at
 # least this many times as many features.
 _N_PROBES = 128
-_LEAST_ESTIMATED = 4
+_MIN_ESTIMATED = 4
 
 
 def size_of(weight: Any, precisions: bool) -> np.ndarray:
@@ -109,7 +109,10 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
             f"got {model.features!r} and {model.likelihood!r}."
         )
     if sample_weight is not None and model.weights == "counts":
-        raise ValueError("correction='fitc' takes weights='precision' only.")
+        raise ValueError(
+            "correction='fitc' needs weights='precision', got weights='counts'; use "
+            "correction='dtc'."
+        )
     if not are_in_memory(X):
         raise ValueError(
             "correction='fitc' needs all rows in memory, as arrays, not "
@@ -127,7 +130,7 @@ def fitc_rows(rows: ArrayRows, kernel: Kernel, plan: Plan, noise: float) -> Arra
     weight = ops.copy(weight)
     for part in row_blocks(rows.n_rows, float64_block_rows(plan.n_components)):
         X = ops.as_float64(rows.X[part])
-        left = kernel._diag(X) - ops.squared_norms(evaluate(plan, X))
+        left = kernel._diag(X) - ops.float64_squared_norms(evaluate(plan, X))
         weight[part] /= 1.0 + weight[part] * left.clip(0.0) / noise
     return ArrayRows(rows.X, rows.Y, weight)
 
@@ -281,7 +284,7 @@ class RowPosterior:
         right = root[:, None] * Y - below.T @ before
         size = size_of(weight, precisions)
         corner, _, more = _normal(own - below.T @ below, right, size, noise)
-        above = ops.zeros(below.shape, below)
+        above = ops.float64_zeros(below.shape, below)
         factor = ops.concatenate(
             [ops.hstack([self.factor, above]), ops.hstack([below.T, corner])]
         )
@@ -425,12 +428,14 @@ class LikelihoodOfRows(ABC):
         low: np.ndarray,
         high: np.ndarray,
         theta: np.ndarray,
-    ) -> np.ndarray:
-        """Return θ with the best scale, along a direction, and noise, if cheap to find.
+    ) -> tuple[np.ndarray, float]:
+        """Return θ with the best scale, along a direction, and noise; and the value.
 
-        `direction` multiplies the kernel by e.
+        `direction` multiplies the kernel by e. Here, where they are not cheap to find,
+        θ is returned.
         """
-        return theta
+        value, _ = self(theta, False)
+        return theta, value
 
     @property
     def operations(self) -> float:
@@ -510,7 +515,7 @@ class Evidence(LikelihoodOfRows):
         low: np.ndarray,
         high: np.ndarray,
         theta: np.ndarray,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, float]:
         theta = theta.clip(low, high)
         moves = direction != 0
         scales = (0.0, 0.0)
@@ -518,10 +523,13 @@ class Evidence(LikelihoodOfRows):
             ends = np.array([low, high])[:, moves] - theta[moves]
             ends = np.sort(ends / direction[moves], axis=0)
             scales = (float(ends[0].max()), float(ends[1].min()))
-        best = self._spectrum(theta).best(scales, (float(low[-1]), float(high[-1])))
+        spectrum = self._spectrum(theta)
+        best = spectrum.best(scales, (float(low[-1]), float(high[-1])))
         moved = theta + best[0] * direction
         moved[-1] = best[1]
-        return moved.clip(low, high)
+        constant = self._size[0] * math.log(2 * math.pi) - self._size[1]
+        value = -spectrum.negative(best)[0] - 0.5 * spectrum.n_targets * constant
+        return moved.clip(low, high), float(value)
 
     def _spectrum(self, theta: np.ndarray) -> Spectrum:
         hyper, rows = self.hyper.at(theta[:-1]), self.rows
@@ -530,9 +538,8 @@ class Evidence(LikelihoodOfRows):
             K, _ = self._covariance(hyper)
             return Spectrum.of_rows(K, rows.Y, self._weight, size)
         plan = with_kernel(self.plan, self.hyper.kernel, hyper.kernel)
-        single = self._is_single(hyper.kernel, math.exp(theta[-1]))
-        unit = rows.survey().weight_unit
-        statistics, squares, _ = posterior_sums(rows, plan, unit, single=single)
+        # In double precision: the best noise may be small.
+        statistics, squares, _ = posterior_sums(rows, plan, rows.survey().weight_unit)
         return Spectrum.of_features(statistics, squares, size)
 
     @property
@@ -540,7 +547,7 @@ class Evidence(LikelihoodOfRows):
         if self.precise or self.plan is None or not self._are_centred:
             return False
         D = self.plan.n_components
-        return _LEAST_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
+        return _MIN_ESTIMATED * _N_PROBES <= D <= self.rows.n_rows
 
     def _by_features(
         self, hyper: Hyperparameters, plan: Plan, noise: float, gradient: bool
@@ -608,7 +615,7 @@ def _are_centred(X: Rows) -> bool:
     offset = ops.to_host(ops.xp.mean(X, axis=0))
     spread = ops.to_host(ops.xp.std(X, axis=0))
     spread = np.where(spread == 0, np.median(spread), spread)
-    return bool((abs(offset) <= _MOST_OFFSET * spread).all())
+    return bool((abs(offset) <= _MAX_OFFSET * spread).all())
 
 
 def _signs(n: int, stream: Stream) -> np.ndarray:
@@ -650,16 +657,14 @@ def _solved(
     The matrix is overwritten. Warns in terms of the noise if digits are lost.
     """
     solver = Cholesky()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)
+    with ignoring(IllConditionedWarning):
         state = solver.init(matrix, shift, scale)
         solution = solver.solve(state, right)
     if solution.outcome is not Outcome.SUCCESS:
-        warnings.warn(
+        warn(
             f"noise = {noise:.3g} is below the rounding errors of the covariance, so "
             "that the likelihood and the standard deviations are uncertain: increase "
             "noise, or subtract the mean of the targets (normalize_y=True).",
             IllConditionedWarning,
-            stacklevel=2,
         )
     return solution.value, state.lower_factor()

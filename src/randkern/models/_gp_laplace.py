@@ -26,7 +26,6 @@ E_c = (K + D_c⁻¹)⁻¹
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -36,7 +35,7 @@ from scipy.special import expit, gammaln, roots_hermitenorm
 from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
-from randkern._validation import check_choice
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -177,14 +176,11 @@ class StudentT(Likelihood):
 
 def likelihood_of(
     name: str, rows: TrainingData, noise: float, counted: bool, normalized: bool
-) -> Likelihood | None:
-    """Return the likelihood of this name for the rows; None for the Gaussian one.
+) -> StudentT | Poisson:
+    """Return the likelihood of this name for the rows.
 
     `counted` says whether weights count rows, `normalized` whether targets were scaled.
     """
-    check_choice("likelihood", name, ("gaussian", "student-t", "poisson"))
-    if name == "gaussian":
-        return None
     if rows.n_targets > 1:
         raise ValueError(
             f"likelihood={name!r} takes one target, got {rows.n_targets}: fit a model "
@@ -205,8 +201,9 @@ def likelihood_of(
     n_negative = rows.reduce(_n_negative)
     if n_negative or not mean > 0:
         raise ValueError(
-            "likelihood='poisson' takes counts, not all of them 0; got "
-            f"{n_negative} negative targets, of mean {mean:.3g}."
+            "likelihood='poisson' expects counts that are not all 0, got "
+            f"{n_negative} negative targets and the mean {mean:.3g}; use "
+            "likelihood='gaussian'."
         )
     return Poisson(math.log(mean))
 
@@ -216,14 +213,14 @@ def _n_negative(rows: TrainingData) -> int:
 
 
 _ROWS = 1024
-_LEAST_CURVATURE = 1e-200
+_MIN_CURVATURE = 1e-200
 # Newton's method stops if the predicted gain of a step is less than this share of the
 # objective, or than the precision of the features.
 DECREMENT = 1e-14
 # A larger share is worth a warning.
 _SHORT = 1e-6
-_MOST_STEPS = 200
-_MOST_HALVINGS = 20
+_MAX_STEPS = 200
+_MAX_HALVINGS = 20
 
 
 class Problem(ABC):
@@ -252,11 +249,11 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
     at = start
     problem.go_to(at)
     step, promise = problem.step()
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if promise <= tolerance * max(1.0, abs(problem.value)):
             break
         length, before = 1.0, problem.value
-        for _ in range(_MOST_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             problem.go_to(at + length * step)
             if problem.value > before:
                 break
@@ -267,11 +264,10 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
         at = at + length * step
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
-        warnings.warn(
+        warn(
             "Newton's method stopped short of the mode of the posterior (a step still "
             f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     return at
 
@@ -285,13 +281,13 @@ class LaplacePosterior(WeightPosterior):
     ) -> LaplacePosterior:
         """Return the posterior given a column of targets, by Newton's method."""
         ops = ops_of(features.like)
-        start = ops.zeros(D, features.like)
+        start = ops.float64_zeros(D, features.like)
         if features.cached is not None and features.n_rows < D:
             # Finding the mode in values of the rows is cheaper.
             (block,) = features.blocks(features.n_rows)
             Z = ops.as_float64(block.values[:, :D])
             rows = _RowProblem(Z @ Z.T, likelihood, block.Y[:, target], block.weight)
-            start = Z.T @ newton(rows, ops.zeros(len(Z), Z), DECREMENT)
+            start = Z.T @ newton(rows, ops.float64_zeros(len(Z), Z), DECREMENT)
         problem = _FeatureProblem(features, likelihood, target)
         tolerance = max(DECREMENT, ops.precision(features.dtype))
         try:
@@ -358,7 +354,11 @@ def _sums(
     """Return Σ log p, its gradient in the weights, and ZᵀWZ, W being `curvature`."""
     D, like = len(at), features.like
     ops, weights = ops_of(like), features.padded(at[None])
-    total, slopes, gram = 0.0, ops.zeros(weights.shape, like), ops.zeros((D, D), like)
+    total, slopes, gram = (
+        0.0,
+        ops.float64_zeros(weights.shape, like),
+        ops.float64_zeros((D, D), like),
+    )
     for block in features.blocks():
         Z, y = block.values, block.Y[:, target]
         terms = _weighted_terms(likelihood, products(Z, weights)[:, 0], y, block.weight)
@@ -404,7 +404,7 @@ class LaplaceEvidence(LikelihoodOfRows):
             problems = [_ClassProblem(K, Y, weight)]
         else:
             problems = [_RowProblem(K, likelihood, y, weight) for y in Y.T]
-        total, slopes = 0.0, ops_of(K).zeros(K.shape, K)
+        total, slopes = 0.0, ops_of(K).float64_zeros(K.shape, K)
         for i, problem in enumerate(problems):
             start = problem.better_of(self._modes[i], 0 * self._modes[i])
             self._modes[i] = newton(problem, start, DECREMENT)
@@ -442,7 +442,7 @@ class _RowProblem(Problem):
         return step, float((self.K @ step) @ (terms.slope - self.at))
 
     def _factorise(self, curvature: np.ndarray) -> None:
-        self.root = curvature.clip(_LEAST_CURVATURE) ** 0.5
+        self.root = curvature.clip(_MIN_CURVATURE) ** 0.5
         B = self.K * self.root[:, None] * self.root
         algebra = ops_of(B).algebra
         algebra.add_to_diagonal(B, 1.0)
@@ -498,7 +498,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     over a logistic variable u.
     """
     ops = ops_of(mean)
-    out = ops.zeros(len(mean), mean)
+    out = ops.float64_zeros(len(mean), mean)
     nodes, weights = roots_hermitenorm(40)
     grid = np.arange(-40, 40.25, 0.25)
     tables = nodes, weights / weights.sum(), grid, 0.25 * expit(grid) * expit(-grid)
@@ -511,7 +511,7 @@ def mean_probability(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return out.clip(0.0, 1.0)
 
 
-_MOST_PRODUCTS = 1000
+_MAX_PRODUCTS = 1000
 # Number of points that probabilities are averaged over: errors of about 1e-3.
 _POINTS = 512
 _ROWS_OF_CLASSES = 256
@@ -607,8 +607,8 @@ def softmax_posteriors(
     def reached(value: float, slope: np.ndarray) -> bool:
         return 0.5 * float(slope @ slope) <= tolerance * max(1.0, value)
 
-    start = ops.zeros(loss.size, features.like)
-    flat, _ = descend(loss, loss.curvature, start, reached, _MOST_PRODUCTS)
+    start = ops.float64_zeros(loss.size, features.like)
+    flat, _ = descend(loss, loss.curvature, start, reached, _MAX_PRODUCTS)
     weights = flat.reshape(loss.shape)
     # The curvature as if classes were independent: π.
     grams = features.reduce(curvature_grams, _softmax, weights, D)
@@ -631,7 +631,7 @@ def mean_softmax(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     points = qmc.Sobol(k, scramble=False).random(_POINTS) + 0.5 / _POINTS
     points = norm.ppf(points)
     points = ops.float64_like(points, means)
-    out = ops.zeros(means.shape, means)
+    out = ops.float64_zeros(means.shape, means)
     for rows in row_blocks(len(means), _ROWS_OF_CLASSES):
         f = means[rows, None] + variances[rows, None] ** 0.5 * points
         out[rows] = ops.special.softmax(f, 2).sum(axis=1) / _POINTS

@@ -9,7 +9,6 @@ d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative a
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_weights, is_tensor, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import DeviceBlocks, DeviceRows, row_blocks
@@ -39,28 +38,21 @@ from randkern.models._feature_model import (
     predict_by_rows,
 )
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
-from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
+from randkern.models._gp_inference import Inference
 from randkern.models._gp_learning import (
-    FIRST_ROWS,
     Stage,
     Units,
     bounds,
     learning_rows,
+    log_prior,
     maximise,
-    most_learning_rows,
     places,
+    rows_of_stages,
     starting_points,
-    uniform_sample,
     warn_of_a_constant,
-    with_priors,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.feature_matrix import GramFactor
-from randkern.models.memory import (
-    check_laplace_memory,
-    check_process_memory,
-    float64_block_rows,
-)
+from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
 
 # The prior variance of a mean function at the smallest column, over the mean square of
@@ -199,7 +191,7 @@ class Reach:
     def left_over(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return k(x, x) − k(x, L)K_LL⁻¹k(L, x), the variance that landmarks omit."""
         Z = evaluate(self.plan, X)
-        return (self.kernel._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+        return (self.kernel._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(0.0)
 
     def least_variance(self, X: Rows, evaluate: Evaluate = evaluate) -> np.ndarray:
         """Return a lower bound of the variance: k(x, x) far from all rows."""
@@ -286,20 +278,12 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     """Return draws of the prior, on random features of the kernel."""
     stream = root_stream(random_state).child("paths")
     n_features = rows.shape[1]
-    widths = [term.most_columns(n_features) for term in kernel.terms()]
+    widths = [term.exact_width(n_features) for term in kernel.terms()]
     exact = None if None in widths else sum(width or 0 for width in widths)
     plan = fit_plan(kernel, rows, None, exact or _PATH_FEATURES, stream)
     generator = stream.child("weights").generator()
     drawn = generator.normal(size=(plan.n_components, columns))
     return partial(predict_by_features, plan, ops_of(rows).float64_like(drawn, rows))
-
-
-# The largest and smallest number of rows for learning with Laplace's approximation;
-# between them, as many as this number of operations allows, of order n³ per column of
-# targets.
-_MOST_LAPLACE_ROWS = 1000
-_LEAST_LAPLACE_ROWS = 300
-_LAPLACE_OPERATIONS = 1e9
 
 
 class GaussianProcess(FeatureModel):
@@ -315,12 +299,7 @@ class GaussianProcess(FeatureModel):
     }
 
     _needs_sums_alone: ClassVar[bool] = True
-    # Rows whose exact likelihood is maximised in fits on landmarks.
-    _most_exact_rows: ClassVar[int] = 1000
-    # Largest factor by which learning may change a scale: log odds, and log rates, with
-    # 10 times their initial standard deviation are large enough for any data; beyond,
-    # Laplace's approximation fails. Scales for real targets follow the targets.
-    _scale_range: float = 1e2
+    _chooses_kernel = True
 
     optimizer: str | None
     n_restarts_optimizer: int
@@ -332,17 +311,13 @@ class GaussianProcess(FeatureModel):
     _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
-    # For an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
-    _triangle: np.ndarray
-    # The posteriors of the functions f; the likelihood under Laplace's approximation,
-    # None for the softmax of all f.
+    # For an exact kernel whose features are those of pivots X_fit_: their factor.
+    _triangle: np.ndarray | None = None
+    # How the posteriors of the functions f follow from rows.
+    _inference: Inference
     _posteriors: Sequence[Any]
-    _likelihood: Likelihood | None
     # Numbers, which have no device.
     _theta: tuple[float, ...]
-
-    # Whether the posterior is that of Laplace's approximation.
-    _is_laplace: bool = True
 
     @property
     def _process_kernel(self) -> Kernel:
@@ -375,37 +350,16 @@ class GaussianProcess(FeatureModel):
         """Whether the fitted features are those of landmarks."""
         return self.plan_ is not None and self.plan_.factor is not None
 
-    def _rows_to_learn_from(
-        self, rows: TrainingData, stream: Stream, limit: int, joined: bool = False
-    ) -> ArrayRows:
-        """Return the sample for learning; raise if the fit takes more than the limit.
-
-        With `joined`, all columns of targets are one problem.
-        """
-        plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
-        if self._is_laplace:
-            affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
-            most = max(_LEAST_LAPLACE_ROWS, min(_MOST_LAPLACE_ROWS, affordable))
-            check_laplace_memory(plan, rows, min(n, most), limit, joined)
-        else:
-            learned = 0
-            if self._learning_plan is None:
-                most = self._most_exact_rows
-            if self.optimizer is not None:
-                learned = n
-                if plan is not None:
-                    learned = min(n, most or most_learning_rows(plan.n_components))
-            check_process_memory(plan, rows, learned, limit)
-        return learning_rows(rows, plan, stream.child("sample"), most)
-
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
-        """Choose landmarks for the learned kernel, if there are any."""
+        """Choose landmarks for the learned kernel, or check its random features."""
         self._reach = None
         if self.features == "nystrom":
             self._draw_features(X, sample_weight, stream)
-        elif self.plan_ is not None and self.far_variance == "prior":
+            return
+        self._check_features(X, sample_weight, stream)
+        if self.plan_ is not None and self.far_variance == "prior":
             D, stream = self.plan_.n_components, stream.child("reach")
             self._reach = Reach.of(self._process_kernel, self._sample, D, stream, limit)
 
@@ -417,44 +371,26 @@ class GaussianProcess(FeatureModel):
         k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
         they lack far from the data. For the exact kernel that of the prior.
         """
-        if self.plan_ is None and not self._is_laplace:
+        if self.plan_ is None and self._triangle is None:
             return self.kernel_._diag(X)
         if self.plan_ is None or self._has_landmarks:
-            return (self.kernel_._diag(X) - ops_of(Z).squared_norms(Z)).clip(0.0)
+            return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
+                0.0
+            )
         if self._reach is None:
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
-    def _laplace(
-        self, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation for every column of targets."""
-        exact = self.plan_ is None
-        features = self._feature_matrix(sample if exact else rows, limit // 4)
-        D = features.n_components
-        if isinstance(features, GramFactor):
-            D = len(features.pivots)
-            self.X_fit_ = sample.X[features.pivots]
-            self._triangle = features.triangle
-        if self._likelihood is None:
-            evidence = self._evidence(self._sample, self._learning_plan)
-            value, _ = evidence(self.theta_, False)
-            return softmax_posteriors(features, D, value)
-        return [
-            LaplacePosterior.of(features, D, self._likelihood, target)
-            for target in range(rows.n_targets)
-        ]
-
     def _features_of(self, X: Rows) -> np.ndarray:
         """Return features of float64 rows.
 
-        For the exact kernel, under Laplace's approximation those of its pivots, else
-        the kernel values with the rows of the fit.
+        For the exact kernel those of its pivots, if there are any, else the kernel
+        values with the rows of the fit.
         """
         if self.plan_ is not None:
             return evaluate(self.plan_, X)
         K = self.kernel_._gram(X, self.X_fit_)
-        if not self._is_laplace:
+        if self._triangle is None:
             return K
         return ops_of(X).algebra.triangular_solve(self._triangle, K.T).T
 
@@ -491,8 +427,8 @@ class GaussianProcess(FeatureModel):
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)
-        means = ops.zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
-        variances = ops.zeros((X.shape[0], k), X)
+        means = ops.float64_zeros((X.shape[0], k * math.prod(mean.shape[1:])), X)
+        variances = ops.float64_zeros((X.shape[0], k), X)
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
             Z = self._features_of(part)
@@ -502,14 +438,32 @@ class GaussianProcess(FeatureModel):
                 variances[rows, t] = variance + self._left_out(part, Z, variance)
         return means, variances
 
-    @abstractmethod
     def _evidence(
         self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
     ) -> LikelihoodOfRows:
-        """Return the log marginal likelihood of rows, on features or exact (None).
+        """Return the log marginal likelihood of rows, on features or exact (None)."""
+        return self._inference.evidence(
+            rows, Hyperparameters(self.kernel_), plan, stream
+        )
 
-        The stream is for estimates of its gradient.
+    def _infer(
+        self,
+        rows: TrainingData,
+        drawn_from: tuple[Rows, Any],
+        stream: Stream,
+        limit: int,
+        report: FitReport,
+    ) -> None:
+        """Learn θ, and set the posteriors given rows in units of the fit.
+
+        `drawn_from` are the rows, with weights, that landmarks are chosen among.
         """
+        self._triangle = None
+        most = self._inference.max_learning_rows(self, rows, limit)
+        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
+        self._learn(sample, stream.child("restarts"), report)
+        self._draw_landmarks(*drawn_from, stream, limit)
+        self._posteriors = self._inference.posteriors(self, rows, sample, limit)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -530,15 +484,14 @@ class GaussianProcess(FeatureModel):
     def _learn(
         self,
         sample: ArrayRows,
-        extra: dict[str, float],
         stream: Stream,
         report: FitReport,
     ) -> None:
-        """Set θ, the kernel and its plan, learned unless `optimizer` is None.
+        """Set θ, the kernel, its plan and the noise, learned from rows of the sample.
 
-        They are learned from the rows of the sample; `extra` holds the logarithms of
-        hyperparameters other than those of the kernel.
+        Unless `optimizer` is None.
         """
+        extra = self._inference.logarithms
         self._learned_from = (sample.X, sample.Y, sample.weight)
         hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
         self.n_rows_learned_ = sample.n_rows
@@ -560,6 +513,38 @@ class GaussianProcess(FeatureModel):
                 )
                 warn_of_a_constant(variance, noise)
         self._theta = tuple(theta.tolist())
+        if extra:
+            self._inference = self._inference.at(math.exp(theta[-1]))
+
+    def _starts_and_limits(
+        self,
+        sample: ArrayRows,
+        theta: np.ndarray,
+        names: list[str],
+        rescaling: np.ndarray,
+        signed: list[str],
+    ) -> tuple[list[np.ndarray], list[tuple[float, float]], float]:
+        """Return where learning starts, its bounds, and the size of the targets."""
+        square = spread = level = 1.0  # for labels
+        if "noise" in names:
+            survey = sample.survey()
+            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+            spread = float(survey.target_squares.mean()) / survey.weight_sum
+            variance = float(self._process_kernel._diag(sample.X).mean())
+            level = square / (variance + math.exp(theta[names.index("noise")]))
+        held = dict.fromkeys(set(_OF_MEAN.values()).intersection(names), "fixed")
+        starts = starting_points(names, theta, level, rescaling, signed, sample)
+        limits = bounds(
+            names,
+            theta,
+            starts[0],
+            square,
+            spread,
+            self._inference.scale_range,
+            (self.bounds or {}) | held,
+            signed,
+        )
+        return starts, limits, square**0.5 or 1.0
 
     def _maximised(
         self,
@@ -573,42 +558,36 @@ class GaussianProcess(FeatureModel):
         """Return θ that maximises the likelihood of the sample."""
         rescaling = np.zeros(len(theta))
         rescaling[: hyper.size] = hyper.rescaling()
-        square = spread = level = 1.0  # for labels
-        if "noise" in names:
-            survey = sample.survey()
-            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
-            spread = float(survey.target_squares.mean()) / survey.weight_sum
-            variance = float(self._process_kernel._diag(sample.X).mean())
-            level = square / (variance + math.exp(theta[names.index("noise")]))
         signed = self._given(hyper.signed_names)
-        held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
-        given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling, signed)
-        limits = bounds(
-            names, theta, starts[0], square, spread, self._scale_range, given, signed
+        starts, limits, unit = self._starts_and_limits(
+            sample, theta, names, rescaling, signed
         )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
 
-        are_signed = np.array([name in signed for name in names])
-        units = Units(are_signed, square**0.5 or 1.0)
+        units = Units(np.isin(names, signed), unit)
+        prior = log_prior(names, self.priors, signed)
 
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:
             evidence = self._evidence(rows, plan, stream)
-            objective = with_priors(evidence, names, self.priors, signed)
-            rescaled = units.change(partial(evidence.rescaled, rescaling, low, high))
+
+            def objective(theta: np.ndarray, gradient: bool = True) -> Any:
+                (value, slope), (log, pull) = evidence(theta, gradient), prior(theta)
+                return value + log, slope + pull
+
+            def rescaled(entries: np.ndarray) -> tuple[np.ndarray, float]:
+                theta = units.theta(entries)
+                theta, value = evidence.rescaled(rescaling, low, high, theta)
+                return units.of(theta), value + prior(theta)[0]
+
             return Stage.of(evidence, units.objective(objective), rescaled, is_sample)
 
-        plan = self._learning_plan
-        sampled = full = stage(sample, plan, False)
-        few = uniform_sample(sample, FIRST_ROWS, stream.child("smooth"))
         has_lengthscales = any("lengthscale" in name for name in names)
-        if few is not sample or (plan is not None and has_lengthscales):
-            sampled = stage(few, None if has_lengthscales else plan, True)
+        parts = rows_of_stages(sample, self._learning_plan, has_lengthscales, stream)
+        stages = [stage(*part, part is not parts[-1]) for part in parts]
         entries = maximise(
-            sampled,
-            full,
+            stages,
             names,
             [units.of(start) for start in starts],
             list(zip(units.of(low), units.of(high), strict=True)),

@@ -12,7 +12,6 @@ added until none is left. It is found on the host, whatever device has the featu
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
+from randkern._warnings import warn
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import NarrowMarginError, NotSeparableError
@@ -28,7 +28,7 @@ from randkern.models.feature_matrix import FeatureMatrix, GramFactor, scores_of
 
 _FIRST_ROWS = 200
 _ADDED_ROWS = 100
-_MOST_ROUNDS = 500
+_MAX_ROUNDS = 500
 # The squared norm of the weights grows with every row that is added; if it grows by
 # less than this share, rounding errors decide which rows have weight.
 _GROWTH = 1e-9
@@ -38,7 +38,7 @@ _VIOLATION = 1e-7
 _ROUNDING = 16.0
 # How often weights are corrected, the remaining violation of margins, and the rows that
 # take part: those with margins above 1 by less than this times the worst violation.
-_MOST_REPAIRS = 3
+_MAX_REPAIRS = 3
 _REPAIRED = 1e-12
 _NEAR = 1e3
 # The norm of a combination of rows, relative to the longest, that is 0 up to rounding
@@ -46,7 +46,7 @@ _NEAR = 1e3
 _RAY = 2e-14
 # Least squares are repeated with rows in units of the last nearest point, until its
 # norm and the margin differ by at most this share.
-_MOST_SCALES = 4
+_MAX_SCALES = 4
 _INEXACT = 1e-8
 # Largest number of changes of the active set per row.
 _CHANGES = 30
@@ -84,7 +84,7 @@ def separate(
     dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops.precision(features.dtype)
     square, growing = 0.0, True
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         Z = ops.to_host(features.take(rows)) * signs[rows, None]
         alpha = np.zeros(len(signs))
         alpha[rows], weights, length = _solve(Z, dual)
@@ -112,13 +112,12 @@ def separate(
         raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
     found = _margin(weights, alpha, float(made @ made), violation)
     if found.gap > _LARGE_GAP:
-        warnings.warn(
+        warn(
             f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
             f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
             "narrow a margin; use a finite C, more components, or a shorter "
             "lengthscale.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
     return found
 
@@ -150,7 +149,7 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
     Z = Z / longest
     a, weights, length, margin = np.zeros(len(Z)), np.zeros(Z.shape[1]), np.inf, -np.inf
     least, unit = np.inf, 1.0
-    for _ in range(_MOST_SCALES):
+    for _ in range(_MAX_SCALES):
         shares = _shortest(Z, unit)
         if not np.any(shares):
             break
@@ -181,7 +180,7 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     Weights computed as sums of rows have an error of the precision divided by the
     squared margin; the shortest correction has the error of a much wider margin.
     """
-    for _ in range(_MOST_REPAIRS):
+    for _ in range(_MAX_REPAIRS):
         missing = 1 - Z @ weights
         most = float(missing.max())
         if most <= _REPAIRED:

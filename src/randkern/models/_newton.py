@@ -15,7 +15,7 @@ from randkern.backend.namespace import ops_of
 # Largest relative residual of the system of a step.
 _SHARE = 0.05
 _DECREASE = 1e-4
-_MOST_TRIALS = 40
+_MAX_TRIALS = 40
 # Changes of the value below this share of it are rounding errors.
 _ROUNDING = 2.0**-46
 # If changes are that small, the gradient must still decrease by this factor.
@@ -86,10 +86,10 @@ def descend(
             curvature(at), gradient / size, most_products - n_products
         )
         step, n_products = size * step, n_products + taken
-        found = _search(function, at, step, value, float(gradient @ step))
-        if found is None:
+        accepted = _search(function, at, step, value, float(gradient @ step))
+        if accepted is None:
             break  # no further digit can be gained
-        at, after, gradient = found
+        at, after, gradient = accepted
         flat = abs(after - value) <= _ROUNDING * abs(value)
         value = after
         if report(at):
@@ -104,7 +104,7 @@ def _search(
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
     """Return a better point along a step, its value and gradient, or None."""
     length, best = 1.0, None
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_TRIALS):
         after, gradient = function(at + length * step)
         if best is not None and not after < best[1]:
             return best
@@ -129,13 +129,13 @@ def _newton_step(
     square = float(residual @ residual)
     enough = _SHARE**2 * square
     for n_products in range(1, most + 1):
-        made = product(direction)
-        curve = float(direction @ made)
+        product_along = product(direction)
+        curve = float(direction @ product_along)
         if curve <= 0:  # rounding errors
             return (step if n_products > 1 else direction), n_products
         length = square / curve
         step = step + length * direction
-        residual = residual - length * made
+        residual = residual - length * product_along
         before, square = square, float(residual @ residual)
         if square <= enough:
             break

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, forget, remember
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import (
-    MOST_EXACT_ROWS,
+    MAX_EXACT_ROWS,
     FeatureModel,
     check_same_device,
 )
@@ -40,7 +40,7 @@ from randkern.models.normal_equations import (
     normal_equations_of,
 )
 from randkern.plan import evaluate
-from randkern.solvers import PCG, SGD, Checkpoint, Solution
+from randkern.solvers import ITERATIVE, SGD, Checkpoint, IterativeSolver, Solution
 
 _FEATURE_BLOCK = 2048
 
@@ -53,7 +53,7 @@ class KernelRidge(IterativeRidge):
         # Bounded so that sums of penalties do not overflow.
         "alpha": [Interval(Real, 0, 1e300, closed="both")],
         "features": [StrOptions({"random", "nystrom", "local"})],
-        "solver": [StrOptions({"auto", "cholesky", "pcg", "sgd"}), PCG, SGD],
+        "solver": [StrOptions({"auto", "cholesky", *ITERATIVE}), IterativeSolver],
         "fit_intercept": ["boolean"],
         "checkpoint": [str, os.PathLike, None],
     }
@@ -124,17 +124,17 @@ class KernelRidge(IterativeRidge):
         if self._is_local:
             if self.solver not in ("auto", "cholesky"):
                 raise ValueError(
-                    "features='local' factorises the system of each cell, got "
+                    "features='local' supports solver='auto' and 'cholesky', got "
                     f"solver={self.solver!r}; use solver='auto'."
                 )
             self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
         elif self._iterates(rows, limit):
             if self.plan_ is None:
-                self.X_fit_ = rows.whole().X
+                self.X_fit_ = rows.as_arrays().X
             solution, intercept = self._iterated(rows, limit, stream, report)
             self._store(solution, solution.value, intercept)
         elif self._is_dual(rows):
-            self._fit_dual(rows.whole(), limit)
+            self._fit_dual(rows.as_arrays(), limit)
         else:
             self._fit_directly(rows, limit)
 
@@ -149,7 +149,7 @@ class KernelRidge(IterativeRidge):
         """Fit the exact kernel in cells of at most `n_components` rows."""
         cell_rows = check_count("n_components", self.n_components)
         everything = np.arange(rows.n_rows)
-        rows = rows.whole() if rows.in_memory else rows.take(everything)
+        rows = rows.as_arrays() if rows.in_memory else rows.take(everything)
         if rows.weight is not None:
             weight = ops_of(rows.Y).to_host(rows.weight)
             rows = rows.take(np.flatnonzero(weight > 0))
@@ -184,14 +184,13 @@ class KernelRidge(IterativeRidge):
             return rows
         if self.fit_intercept:
             rows, self._shift = rows.near_zero()
-        elif (found := rows.survey()).are_far:
-            mean = found.target_mean[np.argmax(np.abs(found.target_mean))]
-            warnings.warn(
-                f"the mean of y, {mean:.3g}, is many times its standard deviation, and "
-                "the penalty pulls predictions towards 0: pass fit_intercept=True, or "
-                "subtract the mean.",
+        elif (statistics := rows.survey()).are_far:
+            mean = statistics.target_mean[np.argmax(np.abs(statistics.target_mean))]
+            warn(
+                f"the mean of y, {mean:.3g}, is many times its standard deviation, "
+                "and the penalty shrinks predictions towards 0; use "
+                "fit_intercept=True, or subtract the mean.",
                 UserWarning,
-                stacklevel=7,  # the call of fit, within two decorators
             )
         return rows
 
@@ -227,13 +226,13 @@ class KernelRidge(IterativeRidge):
         if (self._dual_bytes if is_dual else self._primal_bytes)(rows) > limit:
             return True
         if self.plan_ is None:
-            return n > MOST_EXACT_ROWS
+            return n > MAX_EXACT_ROWS
         iterations = 15 if self._labelled else 30
         return min(n, self.plan_.n_components) >= 2 * iterations * (4 * k + 60)
 
     def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
         self.solution_ = solution
-        self.__dict__.update(self._fitted(weights, intercept))
+        remember(self, self._fitted(weights, intercept))
 
     def _dual_bytes(self, rows: TrainingData) -> int:
         needed = dual_bytes(rows.n_rows, rows.n_targets, rows.like)
@@ -243,13 +242,14 @@ class KernelRidge(IterativeRidge):
         return needed + feature_gram_bytes(self.plan_, rows.n_rows, itemsize)
 
     def _primal_bytes(self, rows: TrainingData) -> int:
-        here = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
+        n_rows = rows.n_rows if rows.in_memory else min(rows.n_rows, ROWS_AT_ONCE)
         itemsize, k = rows.dtype.itemsize, rows.n_targets
-        return normal_equations_bytes(self._plan, here, k, itemsize, rows.like)
+        return normal_equations_bytes(self._plan, n_rows, k, itemsize, rows.like)
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier fit, except for those of `_draw`."""
-        for name in (
+        forget(
+            self,
             "_statistics",
             "_streaming",
             "solution_",
@@ -257,8 +257,7 @@ class KernelRidge(IterativeRidge):
             "calibration_offset_",
             "_left_out_sizes",
             "_left_out_weight",
-        ):
-            self.__dict__.pop(name, None)
+        )
 
     def _check_primal_memory(self, rows: TrainingData, limit: int) -> None:
         D = self._plan.n_components
@@ -288,7 +287,7 @@ class KernelRidge(IterativeRidge):
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
-        given, ops, n = rows, ops_of(rows.Y), rows.n_rows
+        original, ops, n = rows, ops_of(rows.Y), rows.n_rows
         what = f"the exact {n} x {n} Gram matrix (n_components=None) in float64"
         advice = (
             "Use solver='pcg', or random features (for instance n_components=10_000)"
@@ -307,7 +306,7 @@ class KernelRidge(IterativeRidge):
         order = None
         if len(chosen) < n:
             # Rows to be left out come last, where leaving them out is nearly free.
-            last = ops.zeros(n, rows.Y)
+            last = ops.float64_zeros(n, rows.Y)
             last[chosen] = 1.0
             order = ops.xp.argsort(last, stable=True)
             rows = rows.take(order)
@@ -325,7 +324,7 @@ class KernelRidge(IterativeRidge):
             solution = replace(solution, value=value)
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
-        self._store_dual(given.X, solution, intercept)
+        self._store_dual(original.X, solution, intercept)
 
     def _store_dual(self, X: Rows, solution: Solution, intercept: np.ndarray) -> None:
         """Store the weights of rows, or the equivalent weights of features."""
@@ -334,7 +333,7 @@ class KernelRidge(IterativeRidge):
             self.X_fit_ = X
         else:
             ops = ops_of(X)
-            weights = ops.zeros((self.plan_.n_components, dual.shape[1]), X)
+            weights = ops.float64_zeros((self.plan_.n_components, dual.shape[1]), X)
             # The sums over columns without the factor, solved with it once.
             raw = self.plan_.raw
             block = ops.as_float64(X) if raw is not self.plan_ else X
@@ -349,8 +348,9 @@ class KernelRidge(IterativeRidge):
     ) -> None:
         """Add rows to the normal equations; with `solve`, solve them."""
         rows = ArrayRows(X, Y, sample_weight)
-        if self.solver == "sgd" or isinstance(self.solver, SGD):
-            self._take_steps(rows)
+        solver = self._iterative_solver()
+        if isinstance(solver, SGD):
+            self._take_steps(rows, solver)
             return
         undo = self._statistics.saved() if hasattr(self, "_statistics") else None
         if undo is None:
@@ -379,25 +379,23 @@ class KernelRidge(IterativeRidge):
         """Whether partial_fit has been called since the last fit."""
         return hasattr(self, "_statistics") or hasattr(self, "_streaming")
 
-    def _take_steps(self, rows: ArrayRows) -> None:
+    def _take_steps(self, rows: ArrayRows, solver: SGD) -> None:
         """Take steps of stochastic gradients on new rows."""
         if self.fit_intercept:
             raise ValueError(
-                "partial_fit with solver='sgd' fits no intercept: set "
-                "fit_intercept=False, or use another solver."
+                "partial_fit with solver='sgd' cannot fit an intercept; use "
+                "fit_intercept=False, or another solver."
             )
         if not hasattr(self, "_streaming"):
             self._forget()
             stream = root_stream(self.random_state)
             self._draw(rows.X, rows.weight, stream)
             self._shift = (0.0,) * rows.n_targets
-            solver = self._iterative_solver()
-            assert isinstance(solver, SGD)
             self._streaming = StreamingFit(
                 self._plan, rows, float(self.alpha), stream.child("solver"), solver
             )
         self._streaming, solution = self._streaming.continued(rows)
-        intercept = ops_of(rows.Y).zeros(rows.n_targets, rows.Y)
+        intercept = ops_of(rows.Y).float64_zeros(rows.n_targets, rows.Y)
         self._store(solution, solution.value, intercept)
 
     @all_or_nothing
@@ -412,7 +410,7 @@ class KernelRidge(IterativeRidge):
         self
         """
         if not self._has_begun:
-            raise ValueError("there is nothing to solve: call partial_fit first.")
+            raise ValueError("there is nothing to solve; call partial_fit first.")
         if hasattr(self, "_streaming"):
             return self  # the weights are those after the last step
         self._solve_primal(self._statistics, overwrite=False)
@@ -443,7 +441,7 @@ class KernelRidge(IterativeRidge):
         solved = ("coef_", "dual_coef_", "cells_")
         if not any(hasattr(self, name) for name in solved):
             raise ValueError(
-                "partial_fit was called with solve=False: call solve() before "
+                "partial_fit was called with solve=False; call solve() before "
                 "predicting."
             )
         return super()._values(X)

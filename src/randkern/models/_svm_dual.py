@@ -39,7 +39,6 @@ recomputed, finds the next ones (a decomposition like that of Osuna, Freund and 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,6 +48,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randkern._random import Stream
 from randkern._validation import is_tensor
+from randkern._warnings import warn
 from randkern.backend.descent import descend
 from randkern.backend.namespace import ops_of
 from randkern.models.feature_matrix import (
@@ -64,14 +64,14 @@ from randkern.models.memory import FEWEST_ROWS, SIGNED_ROWS, newton_bytes
 # an iteration of this many steps.
 _FIRST_WEIGHT, _GROWTH, _LARGEST_WEIGHT = 10.0, 10.0, 1e10
 _MANY_STEPS = 15
-_MOST_ITERATIONS, _MOST_STEPS = 50, 40
+_MAX_ITERATIONS, _MAX_STEPS = 50, 40
 # The line search stops when the slope is reduced to this share.
 _SLOPE = 0.1
-_MOST_TRIALS = 40
+_MAX_TRIALS = 40
 # Stop after this many iterations that do not reduce the gap: only rounding errors are
 # left. While the gap is large, more such iterations may precede a reduction.
 _STALLED, _NEAR = 4, 0.1
-_MOST_STALLED = 12
+_MAX_STALLED = 12
 
 
 class DualSolution(NamedTuple):
@@ -90,37 +90,38 @@ def solve_box(
     longest: float,
     start: np.ndarray | None = None,
     target: Any = 1.0,
-    tube: float | None = None,
+    tube: float = 0.0,
+    lower: np.ndarray | None = None,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
-    Features are float64, the bounds `upper`, (n,), positive, and `longest` is the norm
-    of the longest row. Stops at a relative duality gap of `tol`, or if rounding errors
-    leave no more. Values below `target`, (n,) or a number, cost `upper` per unit; with
-    a `tube`, those further from it than this on either side, and dual variables may be
-    negative.
+    Features are float64, and `longest` is the norm of the longest row. Stops at a
+    relative duality gap of `tol`, or if rounding errors leave no more. Values that are
+    below `target`, (n,) or a number, by more than `tube` cost `upper`, (n,), per unit;
+    those above it cost −`lower`, nothing if it is None. These are the bounds of the
+    dual variables.
     """
-    problem = _Problem(features, signs, upper, longest, target, tube)
+    problem = _Problem(features, signs, upper, longest, target, tube, lower)
     if start is None:
-        at = problem.at(problem.ops.zeros(len(signs), signs))
+        at = problem.at(problem.ops.float64_zeros(len(signs), signs))
     else:
         # The direct solve leads far away if too many rows are taken as free.
         start = problem.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
     best, total, weight, stalled = at, 0, _FIRST_WEIGHT, 0
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         if best.gap <= tol:
             break
         after, n_steps = problem.iterate(at, weight)
         total += n_steps
-        if n_steps == _MOST_STEPS:
+        if n_steps == _MAX_STEPS:
             weight /= _GROWTH
             continue
         stalled += 1
         at = problem.polished(after.alpha, after.gap) or after
         if at.gap < best.gap:
             best, stalled = at, 0
-        if stalled > (_STALLED if best.gap < _NEAR else _MOST_STALLED):
+        if stalled > (_STALLED if best.gap < _NEAR else _MAX_STALLED):
             break
         if n_steps < _MANY_STEPS:
             weight = min(_GROWTH * weight, _LARGEST_WEIGHT)
@@ -138,7 +139,11 @@ class _Point:
 
 
 class _Problem:
-    """A margin of rows m_i = y_i z_i of length at most 1; its variables have bounds."""
+    """A margin of rows m_i = y_i z_i of length at most 1; its variables have bounds.
+
+    A variable is free strictly between its bounds; with a tube, not at 0 either, where
+    it stays as long as the value is within the tube.
+    """
 
     def __init__(
         self,
@@ -147,15 +152,16 @@ class _Problem:
         upper: np.ndarray,
         longest: float,
         target: Any,
-        tube: float | None,
+        tube: float = 0.0,
+        lower: np.ndarray | None = None,
     ):
         # Divide by a power of 2, which is exact.
         unit = 2.0 ** math.frexp(longest)[1]
         self.square, self.factors = unit**2, signs / unit
         self.features, self.upper = features, self.square * upper
         self.ops, self.target = ops_of(signs), target + 0.0 * signs
-        self.lower = 0.0 * upper if tube is None else -self.upper
-        self.tube = tube or 0.0
+        self.lower = self.square * (0.0 * upper if lower is None else lower)
+        self.tube = tube
 
     def weights(self, alpha: np.ndarray) -> np.ndarray:
         """Return Mᵀa."""
@@ -163,7 +169,7 @@ class _Problem:
 
     def values(self, weights: np.ndarray) -> np.ndarray:
         """Return Mw."""
-        out = self.ops.zeros(self.features.n_rows, weights)
+        out = self.ops.float64_zeros(self.features.n_rows, weights)
         for block in self.features.blocks():
             out[block.rows] = products(block.values, weights[None])[:, 0]
         return self.factors * out
@@ -175,10 +181,11 @@ class _Problem:
     def gram(self, free: np.ndarray) -> np.ndarray:
         """Return FᵀF of the free rows."""
         width = self.features.width
-        gram = self.ops.zeros((width, width), self.factors)
-        factors = self.factors * free
+        gram = self.ops.float64_zeros((width, width), self.factors)
         for block in self.features.blocks(SIGNED_ROWS):
-            self.ops.add_gram(block.values * factors[block.rows, None], gram)
+            part = self.ops.flatnonzero(free[block.rows])
+            factors = self.factors[block.rows][part, None]
+            self.ops.add_gram(block.values[part] * factors, gram)
         return gram
 
     def at(self, alpha: np.ndarray) -> _Point:
@@ -195,15 +202,16 @@ class _Problem:
         """Return the next variables and the number of Newton's steps they took."""
         weights, values, where = at.weights, at.values, self.ops.xp.where
         before, length = None, 0.0
-        for n_steps in range(_MOST_STEPS + 1):  # noqa: B007
+        for n_steps in range(_MAX_STEPS + 1):  # noqa: B007
             alpha = self._variables(at, weight, values)
-            # Zero (0), free (1), or at the upper bound (2); or negative like that.
-            state = where(alpha > 0, 1, 0) + where(alpha >= self.upper, 1, 0)
-            state -= where(alpha < 0, 1, 0) + where(alpha <= -self.upper, 1, 0)
+            # At a bound (2 or −2), or between them: with a tube, on which side of it.
+            state = self.ops.xp.sign(alpha) if self.tube else 0.0 * alpha
+            state = where(alpha <= self.lower, -2.0, state)
+            state = where(alpha >= self.upper, 2.0, state)
             if length == 1.0 and bool((state == before).all()):
                 break
             gradient = weights - self.weights(alpha)
-            step = self._newton_step(abs(state) == 1, weight, gradient)
+            step = self._newton_step(self._are_free(alpha), weight, gradient)
             change = self.values(step)
             length = self._length(at, weight, (weights, values), (step, change))
             if length == 0.0:
@@ -211,6 +219,10 @@ class _Problem:
             weights, values = weights + length * step, values + length * change
             before = state
         return self.at(alpha), n_steps
+
+    def _are_free(self, alpha: np.ndarray) -> np.ndarray:
+        free = (alpha > self.lower) & (alpha < self.upper)
+        return free & (alpha != 0) if self.tube else free
 
     def _variables(self, at: _Point, weight: float, values: np.ndarray) -> np.ndarray:
         alpha, reach = at.alpha + weight * (self.target - values), weight * self.tube
@@ -247,7 +259,7 @@ class _Problem:
         if slope(1.0) <= 1e-9 * steepest:
             return 1.0
         low, high = 0.0, 1.0
-        for _ in range(_MOST_TRIALS):
+        for _ in range(_MAX_TRIALS):
             length = 0.5 * (low + high)
             found = slope(length)
             if abs(found) <= _SLOPE * steepest:
@@ -260,22 +272,25 @@ class _Problem:
 
         None if their gap is not below `gap`, or if too many rows are free.
         """
-        ops, full = self.ops, abs(alpha) >= self.upper
-        free = ops.flatnonzero((alpha != 0) & ~full)
-        if not 0 < len(free) <= min(_MOST_FREE, self.features.width):
+        ops, is_free = self.ops, self._are_free(alpha)
+        free = ops.flatnonzero(is_free)
+        if not 0 < len(free) <= min(_MAX_FREE, self.features.width):
             return None
-        F, sign = self.take(free), ops.xp.where(alpha[free] < 0, -1.0, 1.0)
-        out = ops.xp.where(full, alpha, 0.0)
+        F, side = self.take(free), ops.xp.sign(alpha[free])
+        out = ops.xp.where(is_free, 0.0, alpha)
         # Among equal rows the variable is shared: the shortest solution.
-        missing = self.target[free] - self.tube * sign - F @ self.weights(out)
-        found = sign * ops.algebra.shortest_solution(F @ F.T, missing)
-        out[free] = sign * found.clip(0.0).clip(max=self.upper[free])
+        missing = self.target[free] - self.tube * side - F @ self.weights(out)
+        found = ops.algebra.shortest_solution(F @ F.T, missing)
+        found = found.clip(self.lower[free]).clip(max=self.upper[free])
+        if self.tube:
+            found = side * (side * found).clip(0.0)
+        out[free] = found
         after = self.at(out)
         return after if after.gap < gap else None
 
 
 # Largest number of intercepts.
-_MOST_SHIFTS = 100
+_MAX_SHIFTS = 100
 # The first tolerance of coordinate descent on gradients, and the later ones as a share
 # of the largest gradient left.
 _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
@@ -283,14 +298,14 @@ _FIRST_TOLERANCE, _SHARE = 0.1, 0.2
 _FIRST_ROWS = 8192
 # Largest number of epochs of coordinate descent on a working set, and on each part of
 # one, whose solution the other parts change.
-_MOST_EPOCHS, _EPOCHS_PER_PART = 300, 50
+_MAX_EPOCHS, _EPOCHS_PER_PART = 300, 50
 # Rounding errors of a score, in units of the precision and of |w||z|.
 _ROUNDING = 4.0
 # The round after which Newton's method is tried, and the factor to the next; the most
 # free dual variables, so that its steps take seconds; its target gap. If the features
 # have at most this many entries, it also ends each descent; with more, it would take
 # longer than the descent.
-_NEWTON_ROUND, _LATER, _MOST_FREE, _EXACT = 4, 4, 1000, 1e-12
+_NEWTON_ROUND, _LATER, _MAX_FREE, _EXACT = 4, 4, 1000, 1e-12
 _FEW_ENTRIES = 2 * 10**7
 
 
@@ -317,12 +332,12 @@ class SVMDual:
         self.cache_bytes, self.spare_bytes = cache_bytes, spare_bytes
         self.ops = ops = ops_of(signs)
         # The dual variables, (n, k), the weights (k, width), and P − D relative to P.
-        self.alpha = ops.zeros(signs.shape, signs)
-        self.weights = ops.zeros((signs.shape[1], features.width), signs)
-        self.gap = ops.zeros(signs.shape[1], signs) + np.inf
+        self.alpha = ops.float64_zeros(signs.shape, signs)
+        self.weights = ops.float64_zeros((signs.shape[1], features.width), signs)
+        self.gap = ops.float64_zeros(signs.shape[1], signs) + np.inf
         # The intercepts of the last solution, and the margins that rows are to reach.
-        self.shift = ops.zeros(signs.shape[1], signs)
-        self.targets = ops.ones(signs.shape, signs)
+        self.shift = ops.float64_zeros(signs.shape[1], signs)
+        self.targets = ops.float64_ones(signs.shape, signs)
         # Passes over all rows, or steps of Newton's method for tensors.
         self.n_rounds = 0
         # Whether a report stopped the last solution.
@@ -343,7 +358,7 @@ class SVMDual:
         if is_tensor(self.signs):
             self._update(self.weights)
         generator = stream.generator()
-        for _ in range(_MOST_SHIFTS):
+        for _ in range(_MAX_SHIFTS):
             if is_tensor(self.signs):
                 self.n_rounds += self._follow_newton(report)
             else:
@@ -362,11 +377,10 @@ class SVMDual:
                 "rounding errors leave no more at so large a C; lower C, or raise tol."
             )
         if (self.gap > tol).any() and not self.is_stopped:
-            warnings.warn(
+            warn(
                 f"the duality gap is {float(self.gap.max()):.2g} of the objective, "
                 f"above tol={tol:g}: {reason}",
                 ConvergenceWarning,
-                stacklevel=5,  # the call of fit, within two decorators
             )
 
     # -- the state ---------------------------------------------------------------------
@@ -499,7 +513,7 @@ class SVMDual:
                 alpha,
                 weights,
                 tolerance,
-                _MOST_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
+                _MAX_EPOCHS if n_parts == 1 else _EPOCHS_PER_PART,
                 int(generator.integers(2**31)),
                 np.ascontiguousarray(targets.T),
             )
@@ -531,7 +545,7 @@ class SVMDual:
         return (
             self.features.cached is not None
             and self.features.dtype.itemsize == 8
-            and int(free.sum(axis=0).max()) <= _MOST_FREE
+            and int(free.sum(axis=0).max()) <= _MAX_FREE
             and newton_bytes(*self.features.cached.shape) <= self.spare_bytes
             and bool((self.gap > _EXACT).any())
         )

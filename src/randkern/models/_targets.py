@@ -16,13 +16,13 @@ from sklearn.utils.multiclass import (
 )
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from randkern._tables import count_missing
 from randkern._validation import (
     Rows,
     check_given,
     check_kind,
     check_positive,
     check_weights,
-    count_missing,
     is_tensor,
     place_of,
     read_tensor,
@@ -34,7 +34,7 @@ from randkern.data.reading import predicted_rows
 from randkern.data.sharded import is_dask, lazily
 
 # Up to this many different integers count as labels if they might also be targets.
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 
 
 class RealTargets:
@@ -85,10 +85,10 @@ class RealTargets:
     def _learn_from(self, seen: list[int | None]) -> int:
         if len(set(seen)) > 1:
             shapes = {None: "(n,)"} | {k: f"(n, {k})" for k in seen if k is not None}
-            found = " and ".join(sorted({shapes[k] for k in seen}))
+            named_shapes = " and ".join(sorted({shapes[k] for k in seen}))
             raise ValueError(
-                f"blocks of y have the shapes {found}; they must all have the same "
-                "number of targets."
+                f"blocks of y have inconsistent shapes, {named_shapes}; all blocks "
+                "must have the same number of targets."
             )
         self._n_outputs = seen[0]
         return self._n_outputs or 1
@@ -99,7 +99,8 @@ class RealTargets:
         if n_outputs != self._n_outputs:
             raise ValueError(
                 f"y has {n_outputs or 1} targets, but earlier batches had "
-                f"{self._n_outputs or 1}."
+                f"{self._n_outputs or 1}; pass the same number of targets in all "
+                "calls."
             )
         return y.reshape(len(y), -1), weight
 
@@ -117,21 +118,26 @@ class RealTargets:
         check_consistent_length(X, Y)
         Y = ops_of(X).float64_like(Y, X)
         if Y.ndim > 2:
-            raise ValueError(f"y must have 1 or 2 dimensions, got {Y.ndim}.")
+            raise ValueError(
+                f"y must have 1 or 2 dimensions, got {Y.ndim}; pass y.reshape(len(y), "
+                "-1)."
+            )
         return Y
 
 
 def _without_missing(y: Any) -> Any:
     """Return targets; raise if some are missing, or not computed yet."""
     if type(y).__name__ == "LazyFrame":
-        raise TypeError("y is a LazyFrame, which holds no rows yet; pass y.collect().")
+        raise TypeError(
+            "y is a LazyFrame, expected an array or a dataframe; pass y.collect()."
+        )
     if isinstance(y, (list, tuple)):
         check_kind(y, "y")
     check_targets(y)
     if n_missing := count_missing(y):
         raise ValueError(
-            f"Input y contains NaN or missing values: {n_missing} of {len(y)}; leave "
-            "out the rows without a target."
+            f"Input y contains NaN or missing values: {n_missing} of {len(y)}; remove "
+            "the rows without a target."
         )
     return y
 
@@ -147,7 +153,7 @@ def read_labels(y: Any) -> Any:
         return np.array(y, dtype=_integers_for(y))
     if hasattr(y, "iloc"):
         types = np.atleast_1d(np.asarray(y.dtypes, dtype=object))
-        if all(getattr(each, "kind", "") in ("i", "u", "b") for each in types):
+        if all(getattr(entry, "kind", "") in ("i", "u", "b") for entry in types):
             return y.astype(getattr(types[0], "numpy_dtype", types[0]))
     if is_tensor(y) and str(y.dtype) in (
         "torch.uint16",
@@ -155,7 +161,7 @@ def read_labels(y: Any) -> Any:
         "torch.uint64",
     ):
         raise TypeError(
-            f"y is a tensor of {y.dtype}, which PyTorch does not sort; pass "
+            f"y is a tensor of type {y.dtype}, which PyTorch cannot sort; pass "
             "y.to(torch.int64)."
         )
     return y
@@ -179,8 +185,8 @@ def _integers_for(labels: Iterable[int]) -> type:
         if all(limits.min <= label <= limits.max for label in labels):
             return dtype
     raise ValueError(
-        f"labels from {min(labels)} to {max(labels)} do not fit one type of integers; "
-        "use smaller numbers, or texts."
+        f"labels from {min(labels)} to {max(labels)} do not fit into a single integer "
+        "type; use smaller numbers, or strings."
     )
 
 
@@ -224,13 +230,13 @@ class ClassLabels:
         like = seen[0].like
         dtypes = {block.like.dtype for block in seen if not is_tensor(block.like)}
         dtype: Any = np.result_type(*dtypes) if dtypes else None
-        if dtypes and all(each.kind in "iu" for each in dtypes) and dtype.kind == "f":
+        if dtypes and all(entry.kind in "iu" for entry in dtypes) and dtype.kind == "f":
             dtype = _integers_for(totals)  # int64 and uint64
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         placed = ops_of(like).asarray(classes, like) if is_tensor(like) else classes
         # Labels of several types have become text: blocks will tell which do not match.
-        found = [totals.get(label, 0.0) for label in classes.tolist()]
-        self._set_classes(placed, found)
+        totals_of_classes = [totals.get(label, 0.0) for label in classes.tolist()]
+        self._set_classes(placed, totals_of_classes)
         return self._n_outputs or 1
 
     def _totals(self, classes: Any, X: Rows, y: Any, weight: Any) -> np.ndarray:
@@ -239,7 +245,7 @@ class ClassLabels:
             return np.zeros(len(classes))
         ops = ops_of(X)
         position = ops.placed(_positions(classes, y)[0], ops.xp.int64, X)
-        return ops.to_host(ops.bincount(position, weight, len(classes)))
+        return ops.to_host(ops.float64_bincount(position, weight, len(classes)))
 
     def _targets_of(self, X: Rows, y: Any, weight: Any) -> tuple[Any, Any]:
         return self._signs_of(X, self._checked(X, y), weight)
@@ -250,12 +256,12 @@ class ClassLabels:
         if not known.all():
             raise ValueError(
                 f"label {y[~known].tolist()[0]!r} is not among the classes "
-                f"{self.classes_.tolist()}."
+                f"{self.classes_.tolist()} of the fit; remove its rows, or fit again."
             )
         if len(self.classes_) == 2:
             signs = (2.0 * ops.as_float64(position) - 1.0)[:, None]
         else:
-            signs = ops.zeros((len(y), len(self.classes_)), y) - 1.0
+            signs = ops.float64_zeros((len(y), len(self.classes_)), y) - 1.0
             signs[ops.arange(len(y), y), position] = 1.0
         ops = ops_of(X)
         if self._class_weights is not None:
@@ -275,7 +281,7 @@ class ClassLabels:
         """Set the classes and their weights, given the total weights of their rows."""
         if len(classes) < 2:
             raise ValueError(
-                f"labels of at least 2 classes are needed, got 1 class: "
+                "a classifier needs at least 2 classes, got 1 class: "
                 f"{classes.tolist()}."
             )
         self.classes_ = classes
@@ -347,7 +353,7 @@ class ClassLabels:
         )
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(
-                "class_weight must hold non-negative finite numbers, got "
+                "the values of class_weight must be non-negative finite numbers, got "
                 f"{self.class_weight}."
             )
         return by_class
@@ -381,26 +387,26 @@ class TargetsOrLabels:
             discrete = type_of_target(host) in ("binary", "multiclass")
         if not discrete or host.dtype.kind in "mM":
             return None, RealTargets()._seen_in(X, y, weight)
-        if numeric and len(np.unique(host)) > _MOST_CLASSES:
+        if numeric and len(np.unique(host)) > _MAX_CLASSES:
             return None, n_outputs
-        found = ClassLabels()._seen_in(X, y, weight)
-        return found, n_outputs if numeric else str(host.dtype)
+        labels_seen = ClassLabels()._seen_in(X, y, weight)
+        return labels_seen, n_outputs if numeric else str(host.dtype)
 
     def _learn_from(self, seen: list[tuple[SeenLabels | None, Any]]) -> int:
-        labels = [each for each, _ in seen if each is not None]
+        labels = [entry for entry, _ in seen if entry is not None]
         dtypes = {dtype for _, dtype in seen if isinstance(dtype, str)}
-        n_classes = len({label for each in labels for label in each.totals})
+        n_classes = len({label for entry in labels for label in entry.totals})
         self._labelled = len(labels) == len(seen) and (
-            bool(dtypes) or 2 <= n_classes <= _MOST_CLASSES
+            bool(dtypes) or 2 <= n_classes <= _MAX_CLASSES
         )
         if dtypes and not self._labelled:
             raise ValueError(
-                f"some blocks of y hold labels of type {dtypes.pop()}, others numbers; "
-                "make all blocks alike."
+                f"some blocks of y have labels of type {dtypes.pop()}, others have "
+                "numbers; use the same type in all blocks."
             )
         self._reader = ClassLabels() if self._labelled else RealTargets()
         return self._reader._learn_from(
-            labels if self._labelled else [each for _, each in seen]
+            labels if self._labelled else [entry for _, entry in seen]
         )
 
     def _targets_of(

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from randkern._random import Stream
-from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import unit_of_weights
 from randkern.data.training_data import ArrayRows
@@ -36,7 +35,7 @@ Predictions = Iterator[tuple[slice, Any]]
 def squared_error(predictions: Predictions, Y: Any, weight: Any) -> np.ndarray:
     """Return the negative mean of w_i (y_i − ŷ_i)², (n_alphas,)."""
     ops, total = ops_of(Y), 0.0
-    weight = ops.ones(len(Y), Y) if weight is None else weight
+    weight = ops.float64_ones(len(Y), Y) if weight is None else weight
     for rows, values in predictions:
         total = total + ((Y[rows] - values) ** 2).sum(axis=2) @ weight[rows]
     return -ops.to_host(total) / (float(weight.sum()) * Y.shape[1])
@@ -56,11 +55,11 @@ def scored(
     """
     weighted = {} if weight is None else {"sample_weight": weight}
     predictor = _Predictor() if classes is None else _LabelPredictor(classes)
-    scores = [scorer(predictor, each, y, **weighted) for each in values]
+    scores = [scorer(predictor, item, y, **weighted) for item in values]
     if not all(isinstance(score, Real) for score in scores):
         raise ValueError(
-            f"scoring must return a number, got {scores[0]!r}; give a scorer, as "
-            "sklearn.metrics.make_scorer makes it of a metric."
+            f"scoring must return a number, got {scores[0]!r}; pass a scorer, for "
+            "instance from sklearn.metrics.make_scorer."
         )
     return np.array(scores, dtype=float)
 
@@ -109,7 +108,9 @@ class PrimalSearch:
         # Cached, plus a copy for the rows of a fold.
         kept_bytes = 2 * rows.n_rows * plan.n_components * rows.dtype.itemsize
         if kept_bytes <= spare:
-            plan, Z = _as_linear(plan, rows.X)
+            # Features as rows, and the plan of a linear kernel, which copies them.
+            Z = evaluate(plan, rows.X)
+            plan = fit_plan(Linear(), Z, None, plan.n_components, Stream(0))
             rows, spare = ArrayRows(Z, rows.Y, rows.weight), spare - kept_bytes
         self.plan, self.rows, self.spare = plan, rows, spare
 
@@ -218,12 +219,6 @@ def _sums_without(
         if others is not None:
             beside.absorb(others)
         yield from _sums_without(mine, summed, beside)
-
-
-def _as_linear(plan: Plan, X: Rows) -> tuple[Plan, Any]:
-    """Return features as rows, and the plan of a linear kernel, which copies them."""
-    Z = evaluate(plan, X)
-    return fit_plan(Linear(), Z, None, plan.n_components, Stream(0)), Z
 
 
 # -- more features than rows, or the exact kernel ---------------------------------

@@ -17,16 +17,13 @@ from randkern.backend.namespace import ops_of
 from randkern.data.sharded import is_dask, lazily
 
 # Bounds of the logarithm of a temperature.
-_LEAST, _LARGEST = -7.0, 7.0
+_MIN_LOG, _MAX_LOG = -7.0, 7.0
 # Standard errors by which mean probabilities must differ from the shares of classes for
 # offsets.
 _STANDARD_ERRORS = 1.0
 _NEWTON_STEPS = 5
 
-ROWS_IN_BATCHES = (
-    "rows that come in batches, by partial_fit or as a stream that stochastic "
-    "gradients read in a random order, cannot be left out"
-)
+ROWS_IN_BATCHES = "rows that come in batches, by partial_fit, cannot be left out"
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -165,8 +162,8 @@ def temperature_of(
         return mean + optimism * scale
 
     # The loss is convex in the inverse of the single parameter.
-    found = minimize_scalar(loss, bounds=(_LEAST, _LARGEST), method="bounded")
-    return math.exp(found.x)
+    result = minimize_scalar(loss, bounds=(_MIN_LOG, _MAX_LOG), method="bounded")
+    return math.exp(result.x)
 
 
 def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, Any]:
@@ -212,7 +209,7 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
             options={"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000},
         )
 
-    bounds = (math.exp(_LEAST), math.exp(2 * _LARGEST))
+    bounds = (math.exp(_MIN_LOG), math.exp(2 * _MAX_LOG))
     best, plain = minimised((None, None)), minimised((0.0, 0.0))
     has_offsets = _differs(softmax(plain.x[0] * F, axis=1) - target, is_class, share)
     x = best.x if has_offsets else plain.x
@@ -279,8 +276,8 @@ def check_coverage(coverage: Any) -> float:
     """Return a coverage of intervals; raise unless it is between 0 and 1."""
     if not (isinstance(coverage, Real) and 0 < float(coverage) < 1):
         raise ValueError(
-            f"coverage must be a number between 0 and 1, got {coverage!r}; "
-            "for instance 0.9."
+            f"coverage must be a number between 0 and 1, got {coverage!r}; use for "
+            "instance 0.9."
         )
     return float(coverage)
 
@@ -311,8 +308,8 @@ def conformal_quantile(values: Any, coverage: float, weight: Any = None) -> Any:
     array of shape (k,)
     """
     ops, n = ops_of(values), len(values)
-    infinite = math.inf + ops.zeros(values.shape[1:], values)
-    weight = ops.ones(n, values) if weight is None else weight
+    infinite = math.inf + ops.float64_zeros(values.shape[1:], values)
+    weight = ops.float64_ones(n, values) if weight is None else weight
     largest = float(weight.max()) if n else 0.0
     if largest == 0:
         return infinite
@@ -369,8 +366,8 @@ class LeaveOneOutIntervals:
         if is_dask(X):
             if self._n_outputs is not None:
                 raise ValueError(
-                    "intervals of Dask collections are of models with one target, got "
-                    f"{self._n_outputs}; fit a model for each."
+                    "predict_interval of Dask collections supports a single target, "
+                    f"got {self._n_outputs}; fit one model per target."
                 )
             bounds, arguments = ["lower", "upper"], {"coverage": coverage}
             return lazily(

@@ -28,7 +28,7 @@ from randkern.solvers import Cholesky, CholeskyState, Solution
 def feature_gram(plan: Plan, X: Rows) -> np.ndarray:
     """Return the upper triangle of Φ Φᵀ in float64, accumulated over columns."""
     ops = ops_of(X)
-    gram = ops.zeros((X.shape[0], X.shape[0]), X)
+    gram = ops.float64_zeros((X.shape[0], X.shape[0]), X)
     for columns in plan.column_blocks(GRAM_TILE):
         Z = evaluate(plan, X, columns)
         ops.add_gram(Z.T, gram)
@@ -39,7 +39,7 @@ def exact_gram(kernel: Kernel, X: Rows) -> np.ndarray:
     """Return the upper triangle of the exact Gram matrix in float64."""
     n = X.shape[0]
     ops = ops_of(X)
-    gram = ops.zeros((n, n), X)
+    gram = ops.float64_zeros((n, n), X)
     for rows in row_blocks(n, GRAM_TILE):
         X_rows = ops.as_float64(X[rows])
         gram[rows, rows] = kernel._gram(X_rows, None)
@@ -73,10 +73,13 @@ class DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
         n, ops = len(gram), ops_of(gram)
         unit = unit_of_weights(weight)
-        relative = ops.ones(n, gram) if weight is None else weight / unit
+        relative = ops.float64_ones(n, gram) if weight is None else weight / unit
         root = relative**0.5
         share = relative / max(float(relative.sum()), np.finfo(float).tiny)
-        means, target_mean = ops.zeros(n, gram), ops.zeros(Y.shape[1], gram)
+        means, target_mean = (
+            ops.float64_zeros(n, gram),
+            ops.float64_zeros(Y.shape[1], gram),
+        )
         if fit_intercept:
             target_mean = share @ Y
             means = _symmetric_product(gram, share)
@@ -93,7 +96,7 @@ class DualSystem:
         """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
         dual = solved * self.root[:, None]
         if not self.fit_intercept:
-            return dual, ops_of(dual).zeros(dual.shape[1], dual)
+            return dual, ops_of(dual).float64_zeros(dual.shape[1], dual)
         dual = dual - self.share[:, None] * dual.sum(axis=0)
         return dual, -(self.means @ dual)
 
@@ -149,7 +152,7 @@ def solve_dual(
 def _symmetric_product(gram: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Return Kv, given the upper triangle of K."""
     ops = ops_of(gram)
-    out = ops.zeros(len(gram), gram)
+    out = ops.float64_zeros(len(gram), gram)
     for rows in row_blocks(len(gram), GRAM_TILE):
         tile = ops.xp.triu(gram[rows, rows])
         out[rows] += tile @ vector[rows] + ops.xp.triu(tile, k=1).T @ vector[rows]

@@ -54,15 +54,15 @@ def products(Z: Any, weights: Any) -> Any:
 def add_combinations(Z: Any, factors: Any, out: Any) -> None:
     """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
     ops, thin = ops_of(out), ops_of(out).skinny_gemm
-    sizes = ops.largest_sizes(factors)
-    sizes, part = sizes + (sizes == 0), ops.zeros(out.shape, out)
+    sizes = ops.column_max_abs(factors)
+    sizes, part = sizes + (sizes == 0), ops.float64_zeros(out.shape, out)
     thin.add_transposed(Z, thin.pack(factors / sizes, Z), part)
     out += sizes[:, None] * part
 
 
 def combined(features: FeatureMatrix, factors: Any) -> Any:
     """Return factorsᵀZ of all rows, (k, width), for factors (n, k) of any size."""
-    out = ops_of(factors).zeros((factors.shape[1], features.width), factors)
+    out = ops_of(factors).float64_zeros((factors.shape[1], features.width), factors)
     for block in features.blocks():
         add_combinations(block.values, factors[block.rows], out)
     return out
@@ -71,7 +71,7 @@ def combined(features: FeatureMatrix, factors: Any) -> Any:
 def scores_of(features: FeatureMatrix, weights: Any) -> tuple[Any, float]:
     """Return w·z of all rows, (n, k), for weights (k, width), and the largest ‖z‖."""
     ops = ops_of(weights)
-    scores, square = ops.zeros((features.n_rows, len(weights)), weights), 0.0
+    scores, square = ops.float64_zeros((features.n_rows, len(weights)), weights), 0.0
     for block in features.blocks():
         Z = block.values
         scores[block.rows] = products(Z, weights)
@@ -151,18 +151,18 @@ class FeatureMatrix:
         stored = np.empty(0, np.int16) if compressed else like
         values = self._gemm.empty_padded(n_cached, D, stored)
         scales = ops.empty(n_cached, like)
-        weights = ops.ones(n_cached, like)
-        targets = ops.zeros((n_cached, self.n_targets), like)
+        weights = ops.float64_ones(n_cached, like)
+        targets = ops.float64_zeros((n_cached, self.n_targets), like)
         for block in self.computed(self.rows):
             stop = min(block.rows.stop, n_cached)
-            here, n = slice(block.rows.start, stop), stop - block.rows.start
+            part, n = slice(block.rows.start, stop), stop - block.rows.start
             if compressed:
-                self._gemm.quantize(block.values[:n, :D], values[here], scales[here])
+                self._gemm.quantize(block.values[:n, :D], values[part], scales[part])
             else:
-                values[here, :D] = block.values[:n, :D]
-            targets[here] = block.Y[:n]
+                values[part, :D] = block.values[:n, :D]
+            targets[part] = block.Y[:n]
             if block.weight is not None:
-                weights[here] = block.weight[:n]
+                weights[part] = block.weight[:n]
             # A pass over all rows goes to its end, where a stream is checked.
             if stop == n_cached < self.n_rows:
                 break
@@ -194,7 +194,7 @@ class FeatureMatrix:
 
     def padded(self, weights: Any) -> Any:
         """Return weights (k, D) padded to (k, width), on the device of the features."""
-        out = self._ops.zeros((len(weights), self.width), self.like)
+        out = self._ops.float64_zeros((len(weights), self.width), self.like)
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
         return out
 
@@ -262,7 +262,7 @@ class FeatureMatrix:
 
     @cached_property
     def _shards(self) -> Any:
-        return self.rows.each(
+        return self.rows.map(
             FeatureMatrix,
             self.plan,
             self.rows.cache_share(self.cache_bytes),
@@ -313,7 +313,9 @@ class GramFactor(FeatureArray):
         self.triangle = factor[self.pivots][:, : len(self.pivots)]
         if constant:
             rank, part = len(self.pivots), factor
-            factor = ops.zeros((len(part), ops.skinny_gemm.padded(rank + 1)), part)
+            factor = ops.float64_zeros(
+                (len(part), ops.skinny_gemm.padded(rank + 1)), part
+            )
             factor[:, :rank], factor[:, -1] = part[:, :rank], 1.0
             del part
         super().__init__(factor, Y, weight)

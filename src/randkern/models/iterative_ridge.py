@@ -27,7 +27,15 @@ from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
-from randkern.solvers import PCG, SGD, Checkpoint, Loss, Solution
+from randkern.solvers import (
+    ITERATIVE,
+    PCG,
+    SGD,
+    Checkpoint,
+    IterativeSolver,
+    Loss,
+    Solution,
+)
 
 # Memory of the features of sampled rows for estimating the step size.
 _SAMPLED_BYTES = 64 * 10**6
@@ -63,14 +71,14 @@ class FeatureBatches(FeatureOperator):
         ops, (D, k) = ops_of(W), W.shape
         weights, total = self.features.padded(W.T), 0.0
         means = ops.float64_like(self.means, W)
-        gradient, loss = ops.zeros(weights.shape, W), ops.zeros(k, W)
+        gradient, loss = ops.float64_zeros(weights.shape, W), ops.float64_zeros(k, W)
         for block in self.features.computed(batch, buffer=self._buffer):
             if self.center:
                 center = self.feature_sum / self.weight_sum
                 block.values[:, :D] -= ops.asarray(center, block.values)
             weight = block.weight
             if weight is None:
-                weight = ops.ones(len(block.Y), W)
+                weight = ops.float64_ones(len(block.Y), W)
             residual = products(block.values, weights) - (block.Y - means)
             loss += weight @ residual**2
             add_combinations(block.values, residual * weight[:, None], gradient)
@@ -84,7 +92,7 @@ _DUAL_TOL = 1e-2
 # Labels coded as ±1 have the right sign before that.
 _DUAL_TOL_OF_LABELS = 5e-2
 # For the same reason the loss may be larger, with less caution: see
-# randkern.solvers.pcg.Loss.
+# randkern.solvers.stopping.
 _FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
@@ -106,8 +114,8 @@ class System:
     rhs: Any
     # Further arguments of the solver, above all of its stopping criterion.
     arguments: dict[str, Any]
-    # Rows whose leverage is estimated; None: they cannot be told from others.
-    probed: ProbedRows | None
+    # Rows whose leverage is estimated.
+    probed: ProbedRows
 
 
 class IterativeRidge(FeatureModel):
@@ -147,11 +155,11 @@ class IterativeRidge(FeatureModel):
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
         return {"coef_": self._transposed(value), "intercept_": constant}
 
-    def _iterative_solver(self) -> PCG | SGD:
+    def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""
         solver = self.solver
         if isinstance(solver, str):
-            solver = SGD() if solver == "sgd" else PCG()
+            solver = ITERATIVE.get(solver, PCG)()
         solver._validate_params()
         return solver
 
@@ -183,13 +191,13 @@ class IterativeRidge(FeatureModel):
         report.begin(attributes_of)
         try:
             solver, stream = self._iterative_solver(), stream.child("solver")
-            if isinstance(solver, SGD):
-                system = self._sgd_system(rows, limit, stream, solver)
+            if solver.takes == "batches":
+                system = self._batch_system(rows, limit, stream, solver)
             elif self.plan_ is None:
-                whole = rows.whole()
-                system = self._exact_system(whole, limit, stream, solver, checkpoint)
+                in_memory = rows.as_arrays()
+                system = self._dual_system(in_memory, limit, stream, solver, checkpoint)
             else:
-                system = self._pcg_system(rows, limit, stream, solver)
+                system = self._primal_system(rows, limit, stream, solver)
             solver, operator = system.solver, system.operator
             solution = solver.solve(
                 solver.init(operator, float(self.alpha) / operator.weight_unit),
@@ -201,7 +209,7 @@ class IterativeRidge(FeatureModel):
         finally:
             report.iterations_end()
         weights, intercept = operator.weights_of(solution.value)
-        if system.probed is not None:
+        if system.probed is not None and solution.companions is not None:
             probed, sample = system.probed, system.probed.sample
             fitted = self._predicted(weights, sample.rows.X) + intercept
             probes = operator.fitted_probes(probed, solution.companions)
@@ -222,18 +230,18 @@ class IterativeRidge(FeatureModel):
         unit, generator = rows.survey().weight_unit, stream.child("left out")
         return ProbedRows.of(rows, self._labelled, unit, generator.generator())
 
-    def _pcg_system(
-        self, rows: TrainingData, limit: int, stream: Stream, solver: PCG
+    def _primal_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: IterativeSolver
     ) -> System:
-        """Return the normal equations of features for conjugate gradients."""
+        """Return the normal equations of features, by their products."""
         plan = self._plan
         fixed, at_once = operator_memory(plan, rows, solver, limit)
         block: Any = None
         if solver.validation_fraction is not None:
             if not rows.in_one_place:
                 raise ValueError(
-                    "validation_fraction needs rows in one place, not on a cluster or "
-                    "on several devices."
+                    "validation_fraction needs all rows in one process, not on a "
+                    "cluster or on several devices; use validation_fraction=None."
                 )
             held_out, block = _held_out(rows, solver.validation_fraction, stream)
             rows = rows.without(held_out)
@@ -271,25 +279,23 @@ class IterativeRidge(FeatureModel):
 
         return System(solver, operator, rhs, arguments | {"validate": error}, probed)
 
-    def _sgd_system(
-        self, rows: TrainingData, limit: int, stream: Stream, solver: SGD
+    def _batch_system(
+        self, rows: TrainingData, limit: int, stream: Stream, solver: IterativeSolver
     ) -> System:
-        """Return features in batches of rows for stochastic gradients."""
+        """Return the normal equations of features, in batches of rows."""
         if self.plan_ is None:
             raise ValueError(
-                "solver='sgd' needs random features; with n_components=None use "
-                "'pcg', 'cholesky' or 'auto'."
+                f"solver={solver.name!r} needs random features, got n_components=None; "
+                "use solver='pcg', 'cholesky' or 'auto'."
             )
         if not rows.in_one_place:
             raise ValueError(
-                "solver='sgd' takes one step after another: use 'pcg' on Dask and on "
-                "several devices."
+                f"solver={solver.name!r} needs all rows in one process, not on a "
+                "cluster or on several devices; use solver='pcg'."
             )
         needed, at_once = operator_memory(self.plan_, rows, solver, limit)
-        probed = None
-        if rows.are_numbered_in_batches(limit - needed):
-            probed = self._probed(rows, stream)
-            rows = rows.with_targets(probed.sample.numbers, probed.probes)
+        probed = self._probed(rows, stream)
+        rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
@@ -298,16 +304,15 @@ class IterativeRidge(FeatureModel):
         operator.spare_bytes = limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
-        n_companions = 0 if probed is None else probed.probes.shape[1]
-        arguments = {"n_companions": n_companions}
+        arguments = {"n_companions": probed.probes.shape[1]}
         return System(solver, operator, operator, arguments, probed)
 
-    def _exact_system(
+    def _dual_system(
         self,
         rows: ArrayRows,
         limit: int,
         stream: Stream,
-        solver: PCG,
+        solver: IterativeSolver,
         checkpoint: Checkpoint | None,
     ) -> System:
         """Return the dual system of the exact kernel.
@@ -317,8 +322,8 @@ class IterativeRidge(FeatureModel):
         """
         if solver.validation_fraction is not None:
             raise ValueError(
-                "validation_fraction needs random features; with the exact kernel "
-                "(n_components=None) set tol."
+                "validation_fraction needs random features, got the exact kernel "
+                "(n_components=None); set tol instead."
             )
         statistics = rows.survey()
         sizes = _most_loss(statistics, self.fit_intercept)
@@ -394,12 +399,14 @@ def _sums_of_rows(rows: TrainingData) -> np.ndarray:
         factors = ops.float64_like(1.0 + numbers * _GOLDEN % 1.0, block.X)
         X, Y = ops.as_float64(block.X), Y * weight[:, None]
         sums = ops.hstack([factors @ X, factors @ Y])
-        sizes = ops.hstack([ops.ones(len(Y), Y) @ abs(part) for part in (X, Y)])
+        sizes = ops.hstack([ops.float64_ones(len(Y), Y) @ abs(part) for part in (X, Y)])
         total = total + np.stack([ops.to_host(sums), ops.to_host(sizes)])
     return total
 
 
-def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
+def _dual_solver(
+    solver: IterativeSolver, rows: ArrayRows, limit: int
+) -> tuple[IterativeSolver, int]:
     """Return a solver whose rank fits in memory, and the memory that it takes."""
     n = rows.n_rows
 
@@ -418,7 +425,7 @@ def _dual_solver(solver: PCG, rows: ArrayRows, limit: int) -> tuple[PCG, int]:
         rank,
         limit,
         f"conjugate gradients on the exact kernel of {n} rows",
-        "PCG",
+        type(solver).__name__,
         "Use random features (for instance n_components=10_000)",
     )
     return solver, n_bytes(rank)[1]
@@ -431,15 +438,15 @@ def _held_out(
     n = round(fraction * rows.n_rows)
     if not 0 < n < rows.n_rows:
         raise ValueError(
-            f"validation_fraction={fraction} of {rows.n_rows} rows leaves no row to "
-            "train on or none to validate on; it must lie between 0 and 1."
+            f"validation_fraction={fraction} of {rows.n_rows} rows leaves no rows to "
+            "train on, or none to validate on; use another fraction, or None."
         )
     generator = stream.child("validation").generator()
     numbers = np.sort(generator.choice(rows.n_rows, n, replace=False))
     block = rows.take(numbers)
     if block.weight is not None and not (block.weight > 0).any():
         raise ValueError(
-            f"validation_fraction={fraction} has held out no row of positive "
-            "sample_weight; leave out rows without weight."
+            f"validation_fraction={fraction} has held out only rows of sample_weight "
+            "0; remove these rows."
         )
     return numbers, block

@@ -33,7 +33,7 @@ _PROBE_VARIANCE = 0.01
 # ... unless that takes more probes.
 _MAX_PROBES = 16
 # Smaller weights, relative to the largest, are raised to this one in probes.
-_LEAST_WEIGHT = 1e-12
+_MIN_WEIGHT = 1e-12
 # Rows whose hashes are computed at a time.
 _HASHED_ROWS = 65_536
 # No residual is raised more than this many times the mean factor.
@@ -72,17 +72,18 @@ def sample_left_out(
     labelled rows add up to the share of each class in all rows.
     """
     if rows.in_memory:
-        whole = rows.whole()
-        ops = ops_of(whole.Y)
+        all_rows = rows.as_arrays()
+        ops = ops_of(all_rows.Y)
         weight = np.ones(rows.n_rows)
-        if whole.weight is not None:
-            weight = ops.to_host(whole.weight / (ops.largest(whole.weight) or 1.0))
+        if all_rows.weight is not None:
+            largest = ops.largest(all_rows.weight) or 1.0
+            weight = ops.to_host(all_rows.weight / largest)
         classes = np.zeros(rows.n_rows, dtype=np.int64)
         if labelled:
-            classes = ops.to_host(_classes_of(whole.Y))
-        total = _with_copies(whole, weight)
+            classes = ops.to_host(_classes_of(all_rows.Y))
+        total = _with_copies(all_rows, weight)
         numbers, factors = _balanced(total, classes, generator)
-        sample = whole.take(numbers)
+        sample = all_rows.take(numbers)
         copies = total[numbers] / weight[numbers]
         weight = total[numbers] * factors
     else:
@@ -254,7 +255,7 @@ class ProbedRows:
         signs[np.arange(m), probe] = generator.choice([-1.0, 1.0], m)
         probes = ops_of(sample.Y).float64_like(signs, sample.Y)
         if sample.weight is not None:
-            relative = (sample.weight / weight_unit).clip(min=_LEAST_WEIGHT)
+            relative = (sample.weight / weight_unit).clip(min=_MIN_WEIGHT)
             probes = probes / relative[:, None] ** 0.5
         return cls(left_out, probes, rows.n_rows)
 
@@ -277,7 +278,7 @@ class ProbedRows:
         mean = max(float(1.0 - leverage.mean()), np.finfo(float).eps)
         by_probes = m / n_probes / self.n_rows * mean * max(1.0 - mean, 0.0)
         variance = float(leverage.var())
-        kept = max(0.0, 1.0 - by_probes / variance) if variance > 0 else 0.0
-        freedom = mean + kept * (1.0 - leverage - mean)
+        share_explained = max(0.0, 1.0 - by_probes / variance) if variance > 0 else 0.0
+        freedom = mean + share_explained * (1.0 - leverage - mean)
         freedom = freedom.clip(mean / _MAX_RAISE, 1.0)
         return residuals / ops.float64_like(freedom, residuals)[:, None]

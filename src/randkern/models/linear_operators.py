@@ -57,7 +57,7 @@ class FeatureOperator:
         self.weight_unit = statistics.weight_unit
         self.weight_sum = statistics.weight_sum / self.weight_unit
         self.size, self.n_targets = features.plan.n_components, features.n_targets
-        self.feature_sum = ops_of(like).zeros(self.size, like)
+        self.feature_sum = ops_of(like).float64_zeros(self.size, like)
         # The means ȳ that are subtracted from the targets, and Σ w_i (y_i − ȳ)², the
         # loss of W = 0, (k,).
         self.means, squares = statistics.target_mean, statistics.target_squares
@@ -80,7 +80,7 @@ class FeatureOperator:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
         ops, sample = ops_of(self.feature_sum), probed.sample.rows
         targets = self._weighted(probed)
-        out = ops.zeros((self.size, targets.shape[1]), self.feature_sum)
+        out = ops.float64_zeros((self.size, targets.shape[1]), self.feature_sum)
         for rows in row_blocks(sample.n_rows, self.features.block_rows):
             Z = ops.as_float64(evaluate(self.plan.raw, sample.X[rows]))
             out += Z.T @ targets[rows]
@@ -111,7 +111,7 @@ class FeatureOperator:
         """Return ȳ − z̄·W."""
         ops = ops_of(weights)
         if not self.center:
-            return ops.zeros(weights.shape[1], weights)
+            return ops.float64_zeros(weights.shape[1], weights)
         # Targets of companions come last.
         means = ops.float64_like(self.means[: weights.shape[1]], weights)
         return means - self.feature_sum @ weights / self.weight_sum
@@ -150,7 +150,7 @@ class FeatureOperator:
         rows = np.sort(generator.choice(n, n_samples, replace=False))
         features, weight = self.sampled(rows)
         like, ops = self.features.like, ops_of(self.features.like)
-        gram = ops.zeros((n_samples, n_samples), like)
+        gram = ops.float64_zeros((n_samples, n_samples), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
         # Sums of products in single precision are no more accurate.
@@ -159,7 +159,7 @@ class FeatureOperator:
         basis = ops.empty((self.size, len(values)), like)
         for columns in row_blocks(self.size, SAMPLED_COLUMNS):
             Z = self.scaled_features(features, weight, columns)
-            basis[columns] = Z.T @ transform
+            basis[columns] = ops.precise_product(Z.T, transform)
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
 
     def sampled(self, rows: np.ndarray) -> tuple[Callable[[slice], Any], Any]:
@@ -189,9 +189,11 @@ def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
     """Return Σ w_i z_i (y_i − means, 1), transposed: shape (k + 1, D)."""
     like, D = features.like, features.plan.n_components
     ops, center = ops_of(like), ops_of(like).float64_like(means, like)
-    out = ops.zeros((len(means) + 1, features.width), like)
+    out = ops.float64_zeros((len(means) + 1, features.width), like)
     for block in features.blocks(features.block_rows):
-        targets = ops.hstack([block.Y - center, ops.ones((len(block.Y), 1), like)])
+        targets = ops.hstack(
+            [block.Y - center, ops.float64_ones((len(block.Y), 1), like)]
+        )
         for factor in (block.weight, block.scales):
             if factor is not None:
                 targets *= factor[:, None]
@@ -208,9 +210,9 @@ def _product(features: FeatureMatrix, V: Any) -> Any:
     ops, thin = ops_of(like), ops_of(like).skinny_gemm
     right = thin.empty_padded(k, D, like)
     right[:, :D] = ops.asarray(V, like)
-    out = ops.zeros((k, features.width), like)
+    out = ops.float64_zeros((k, features.width), like)
     for block in features.blocks(_ROWS_AT_ONCE):
-        factors = ops.ones(len(block.values), like)
+        factors = ops.float64_ones(len(block.values), like)
         if block.scales is not None:
             factors *= block.scales**2
         if block.weight is not None:
@@ -290,7 +292,7 @@ class KernelOperator:
         size = ops.largest(abs(V)) or 1.0
         lengths = [rows.stop - rows.start for rows in self._ranges]
         right = [thin.empty_padded(k, self._side, self.X) for _ in lengths]
-        sums = [ops.zeros((k, self._side), self.X) for _ in lengths]
+        sums = [ops.float64_zeros((k, self._side), self.X) for _ in lengths]
         for rows, n, part in zip(self._ranges, lengths, right, strict=True):
             part[:, :n] = V[rows].T / size
             part[:, n:] = 0.0
@@ -300,7 +302,7 @@ class KernelOperator:
             if i != j:
                 left = thin.pack(right[i][:, : lengths[i]].T, tile)
                 thin.add_transposed(tile, left, sums[j])
-        out = ops.zeros(V.shape, self.X)
+        out = ops.float64_zeros(V.shape, self.X)
         for rows, n, part in zip(self._ranges, lengths, sums, strict=True):
             out[rows] = part[:, :n].T
         out *= size
@@ -329,7 +331,7 @@ class KernelOperator:
     def probes(self, probed: ProbedRows) -> Any:
         """Return S(V − v̄) for probes at sampled rows, (n, s)."""
         numbers, probes = probed.sample.numbers, probed.probes
-        out = self._ops.zeros((self.size, probes.shape[1]), self.X)
+        out = self._ops.float64_zeros((self.size, probes.shape[1]), self.X)
         out[numbers] = probes
         out -= self.share[numbers] @ probes
         return self.root[:, None] * out
@@ -370,17 +372,18 @@ class KernelOperator:
         values, vectors = _leading(gram, n_samples)
         inverse_root = ops.asarray(vectors / values**0.5, self.X)
         factor = ops.empty((self.size, len(values)), self.X)
-        means = ops.zeros(len(values), self.X)
+        means = ops.float64_zeros(len(values), self.X)
         for rows in self._ranges:
             columns = self.kernel._gram(self.X[rows], X, precise=False)
-            factor[rows] = columns @ inverse_root
+            factor[rows] = ops.precise_product(columns, inverse_root)
             means += self.share[rows] @ ops.as_float64(factor[rows])
         factor -= ops.asarray(means, factor)
         factor *= ops.asarray(self.root, factor)[:, None]
-        inner = ops.zeros((len(values), len(values)), self.X)
+        inner = ops.float64_zeros((len(values), len(values)), self.X)
         ops.add_gram(factor, inner)
         values, vectors = _leading(inner, rank)
-        basis = factor @ ops.asarray(vectors / values**0.5, factor)
+        turn = ops.asarray(vectors / values**0.5, factor)
+        basis = ops.precise_product(factor, turn)
         return ops.to_host(values), basis
 
 
@@ -394,16 +397,16 @@ def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
             "rows."
         )
     largest = max(float(values[0]), np.finfo(float).tiny)
-    kept = values > _SMALLEST_SHARE * largest
-    return values[kept], vectors[:, kept]
+    significant = values > _SMALLEST_SHARE * largest
+    return values[significant], vectors[:, significant]
 
 
 def _orthonormalised(basis: Any) -> Any:
     """Orthonormalise columns that are nearly orthonormal (Cholesky QR)."""
     ops = ops_of(basis)
-    gram = ops.zeros((basis.shape[1], basis.shape[1]), basis)
+    gram = ops.float64_zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)
     inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
     for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
-        basis[rows] = basis[rows] @ inverse
+        basis[rows] = ops.precise_product(basis[rows], inverse)
     return basis

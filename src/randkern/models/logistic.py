@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, remember
 from randkern._random import root_stream
+from randkern._sklearn import Interval, StrOptions
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import TrainingData
@@ -35,7 +35,7 @@ from randkern.models.memory import block_rows, curvature_bytes, feature_cache_by
 _PAIRS = 20
 # Second derivatives, (D, D), take about the time of D / 25 passes over the features:
 # they are computed if so many iterations have not sufficed, and at least these.
-_COLUMNS_PER_PASS, _LEAST_PATIENCE = 25, 20
+_COLUMNS_PER_PASS, _MIN_PATIENCE = 25, 20
 # A later round of as many must reduce the gradient to this share.
 _PROGRESS = 0.3
 # If the gradient at w = 0 is smaller than this, the solution is minus it, to rounding.
@@ -45,7 +45,7 @@ _UNDERFLOWING = 1e-70
 # Minus this replaces the logarithm of 0.
 _HUGE = 1e300
 # A rarer class starts with the intercept of this share of the rows.
-_LEAST_SHARE = 1e-9
+_MIN_SHARE = 1e-9
 # Curvature of an intercept that may be rounding error.
 _ROUNDING = 1e-9
 
@@ -212,11 +212,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         report.begin(lambda flat: self._fitted(rows, features, flat))
         # Second derivatives are computed after so many iterations, if they fit.
         D, row_bytes = features.n_components, features.width * features.dtype.itemsize
-        patience = max(D // _COLUMNS_PER_PASS, _LEAST_PATIENCE)
+        patience = max(D // _COLUMNS_PER_PASS, _MIN_PATIENCE)
         if curvature_bytes(D, row_bytes) > spare:
             patience = 0
         weights = self._minimise(loss, report, patience)
-        self.__dict__.update(self._fitted(rows, features, weights))
+        remember(self, self._fitted(rows, features, weights))
         report.end()
         return self
 
@@ -234,7 +234,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
-        found = {"X_fit_": rows.whole().X[numbers], "dual_coef_": self._shaped(dual)}
+        found = {
+            "X_fit_": rows.as_arrays().X[numbers],
+            "dual_coef_": self._shaped(dual),
+        }
         return found | {"intercept_": intercept}
 
     def _minimise(
@@ -311,7 +314,6 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             f"{reason}: the largest entry of the gradient is {left:.2g} of that at "
             f"w = 0; {advice}, or lower C.",
             ConvergenceWarning,
-            stacklevel=6,  # the call of fit, within two decorators
         )
 
 
@@ -335,7 +337,7 @@ class LogisticLoss:
         self.shape = (features.n_targets, features.n_components)
         self.size = self.shape[0] * self.shape[1]
         # The penalties of the weights.
-        self.penalty = ops_of(features.like).ones(self.shape[1], features.like)
+        self.penalty = ops_of(features.like).float64_ones(self.shape[1], features.like)
         if has_intercept:
             self.penalty[-1] = 0.0
         self._last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
@@ -343,7 +345,7 @@ class LogisticLoss:
     def start(self) -> np.ndarray:
         """Return zeros, and as intercepts the log odds of the classes."""
         ops, k = ops_of(self.features.like), self.shape[0]
-        weights = ops.zeros(self.shape, self.features.like)
+        weights = ops.float64_zeros(self.shape, self.features.like)
         if self.has_intercept:
             # At 0, the loss is the total weight times log 2 (or k), and its derivative
             # in an intercept tells the weight of the class.
@@ -351,7 +353,7 @@ class LogisticLoss:
             slopes = ops.to_host(gradient[:, -1])
             total = float(total) / np.log(max(k, 2))
             shares = 0.5 - slopes / total if k == 1 else 1 / k - slopes / total
-            shares = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+            shares = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
             odds = np.log(shares)
             odds -= np.log1p(-shares) if k == 1 else odds.mean()
             weights[:, -1] = ops.float64_like(odds, weights)
@@ -409,8 +411,8 @@ def curvature_grams(
     `curvature` returns h, (n, m), of the values w_c·z_i, (n, k).
     """
     ops, weights = ops_of(features.like), features.padded(weights)
-    m = curvature(ops.zeros((1, len(weights)), features.like)).shape[1]
-    grams = tuple(ops.zeros((D, D), features.like) for _ in range(m))
+    m = curvature(ops.float64_zeros((1, len(weights)), features.like)).shape[1]
+    grams = tuple(ops.float64_zeros((D, D), features.like) for _ in range(m))
     n_rows = block_rows(features.width * features.dtype.itemsize)
     for block in features.blocks(n_rows):
         Z = block.values
@@ -436,7 +438,7 @@ def _mean_curvature(values: Any) -> Any:
 def _losses(features: FeatureMatrix, weights: Any) -> tuple[float, Any]:
     """Return the sum of the losses of rows, and its gradient in the weights."""
     ops, weights = ops_of(features.like), features.padded(weights)
-    total, gradient = 0.0, ops.zeros(weights.shape, weights)
+    total, gradient = 0.0, ops.float64_zeros(weights.shape, weights)
     for block in features.blocks():
         losses, slopes = _derivatives(products(block.values, weights), block.Y)
         if block.weight is not None:
@@ -450,7 +452,7 @@ def _curvature_product(features: FeatureMatrix, weights: Any, along: Any) -> Any
     """Return the second derivative of the sum of losses, times some weights."""
     ops, weights = ops_of(features.like), features.padded(weights)
     along = features.padded(along)
-    out = ops.zeros(along.shape, along)
+    out = ops.float64_zeros(along.shape, along)
     for block in features.blocks():
         values, change = products(block.values, weights), products(block.values, along)
         if len(weights) == 1:

@@ -33,8 +33,8 @@ _GRAM_TILES = 6
 
 # Rows per block of features for products with few columns: in smaller blocks, the sums
 # of the second product cost more than they save.
-_LEAST_ROWS = 128
-_MOST_ROWS = 4096
+_MIN_ROWS = 128
+_MAX_ROWS = 4096
 # Rows of the smallest blocks, if memory is short.
 FEWEST_ROWS = 16
 # Blocks of columns of the kernel's values at landmarks, in float64, while features are
@@ -88,7 +88,7 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
     """
     thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
-    n_rows = min(_MOST_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_LEAST_ROWS))
+    n_rows = min(_MAX_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_MIN_ROWS))
     sizes = []
     while n_rows > FEWEST_ROWS:
         sizes.append(n_rows)
@@ -114,11 +114,11 @@ def normal_equations_bytes(
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
     # In addition to a block of features, while it is computed and while it is summed.
-    made = min(rows, _MADE_ROWS) * D * itemsize
+    recomputed = min(rows, _MADE_ROWS) * D * itemsize
     if plan.factor is not None:
-        made = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
+        recomputed = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
-    beside = max(made, tiles + 8 * min(rows, CROSS_ROWS) * D)
+    beside = max(recomputed, tiles + 8 * min(rows, CROSS_ROWS) * D)
     targets = 8 * n_targets * (n_rows + 2 * D)
     solving = 8 * D**2 + cholesky_bytes(D, like)
     block = rows * D * itemsize + beside
@@ -279,17 +279,9 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
     return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
 
 
-def liblinear_bytes(plan: Plan | None, n: int, most_free: int) -> int:
-    """Return the memory of LIBLINEAR's fit to all features, and of its correction.
-
-    LIBLINEAR copies every entry with its column, in 16 bytes; afterwards there are two
-    copies of at most `most_free` rows, and square matrices of that size.
-    """
-    # The exact kernel has a factor of its Gram matrix, and the factor's triangle.
-    width, copies = (n, 2) if plan is None else (plan.n_components, 1)
-    free = min(n, width, most_free)
-    features = 8 * copies * n * width + (0 if plan is None else plan.stored_bytes(8))
-    return features + max(16 * n * width, 8 * free * (2 * width + 4 * free)) + 160 * n
+def tube_bytes(plan: Plan, n: int) -> int:
+    """Return the memory of coordinate descent on all features, for regression."""
+    return 8 * n * plan.n_components + plan.stored_bytes(8) + 240 * n
 
 
 def newton_bytes(n: int, width: int) -> int:
@@ -316,11 +308,11 @@ def check_process_memory(
         what = f"the exact process of {n} rows (n_components=None)"
         advice = "Use random features (for instance n_components=2_000)"
     else:
-        D, here = plan.n_components, min(n, SUMMED_ROWS)
+        D, current = plan.n_components, min(n, SUMMED_ROWS)
         block = feature_block_rows(plan, 8)
         needed = 8 * D**2 * (1 + copies)
-        needed += normal_equations_bytes(plan, here, rows.n_targets, 8)
-        needed += 8 * D * min(here, block)
+        needed += normal_equations_bytes(plan, current, rows.n_targets, 8)
+        needed += 8 * D * min(current, block)
         if learned:
             # n × n matrices if there are fewer rows than features, otherwise D × D; in
             # addition features, their gradients, and derivatives in phases.

@@ -50,7 +50,7 @@ class NormalEquations:
         like: Rows = None,
     ) -> NormalEquations:
         """Return the equations of no rows, on the device of `like`."""
-        zeros = ops_of(like).zeros
+        zeros = ops_of(like).float64_zeros
         return cls(
             zeros((n_components, n_components), like),
             zeros((n_components, n_targets), like),
@@ -83,7 +83,7 @@ class NormalEquations:
     def _add_features(self, Z: Any, targets: Any, weight: Any) -> None:
         """Add rows of features, which are overwritten if they have weights."""
         ops = ops_of(Z)
-        root = ops.ones((len(targets), 1), Z)
+        root = ops.float64_ones((len(targets), 1), Z)
         if weight is not None:
             root = ((weight / self.weight_unit) ** 0.5)[:, None]
             Z *= ops.asarray(root, Z)
@@ -91,7 +91,7 @@ class NormalEquations:
         # The mean of the targets may be far larger than their deviations from it:
         # their products are computed in float64.
         right = ops.hstack([targets * root, root])
-        products = ops.zeros((Z.shape[1], right.shape[1]), Z)
+        products = ops.float64_zeros((Z.shape[1], right.shape[1]), Z)
         for part in row_blocks(len(right), CROSS_ROWS):
             products += ops.as_float64(Z[part]).T @ right[part]
         self.cross += products[:, :-1]
@@ -124,13 +124,15 @@ class NormalEquations:
         """
         gram, ops = self.gram, ops_of(self.gram)
         diagonal = ops.copy(gram.diagonal())
-        kept = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
+        original = ops.copy(gram) if is_tensor(gram) else mirror_upper(gram).T
         before = self._mapped(lambda sums: sums if sums is gram else ops.copy(sums))
 
         def undo() -> None:
             vars(self).update(vars(before))
             for rows in row_blocks(len(gram), _COLUMNS):
-                gram[rows, rows.start :] = ops.xp.triu(kept[rows, rows.start :], k=1)
+                gram[rows, rows.start :] = ops.xp.triu(
+                    original[rows, rows.start :], k=1
+                )
             ops.algebra.add_to_diagonal(gram, diagonal)
             mirror_upper(gram)
 
@@ -156,8 +158,8 @@ class NormalEquations:
         gram = self.gram if overwrite else ops.copy(self.gram)
         cross = self.cross
         if not fit_intercept or self.weight_sum == 0:
-            zeros = ops.zeros(cross.shape[1], gram)
-            return gram, cross, ops.zeros(len(gram), gram), zeros
+            zeros = ops.float64_zeros(cross.shape[1], gram)
+            return gram, cross, ops.float64_zeros(len(gram), gram), zeros
         mean = self.feature_sum / self.weight_sum
         for rows in row_blocks(len(gram), _COLUMNS):
             gram[rows] -= mean[rows, None] * self.feature_sum

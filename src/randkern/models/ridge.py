@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
 
 from randkern._fitting import all_or_nothing
+from randkern._sklearn import StrOptions
 from randkern._validation import check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
@@ -186,7 +186,7 @@ class KernelRidgeRegressor(
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the mean squared error, each target in units of its variance."""
         ops = ops_of(Y)
-        share = ops.ones(len(Y), Y) if weight is None else weight
+        share = ops.float64_ones(len(Y), Y) if weight is None else weight
         share = share / share.sum()
         spread = share @ (Y - share @ Y) ** 2
         spread[spread == 0] = 1.0
@@ -335,21 +335,24 @@ class KernelRidgeClassifier(
         if first:
             self._validate_params()
             if classes is None and not hasattr(self, "classes_"):
-                raise ValueError("the first call of partial_fit needs classes=.")
+                raise ValueError(
+                    "the first call of partial_fit needs all classes; pass "
+                    "classes=[...]."
+                )
         if self.class_weight == "balanced":
             raise ValueError(
-                "class_weight='balanced' needs all labels at once; pass partial_fit a "
-                "dict of weights, or use fit."
+                "class_weight='balanced' needs all labels at once; pass a dict of "
+                "weights to use partial_fit, or use fit."
             )
         X = validate_rows(self, X, reset=first)
         weight = check_weights(sample_weight, X)
-        given = self.classes_ if classes is None else unique_labels(classes)
-        if not first and given.tolist() != self.classes_.tolist():
+        known_classes = self.classes_ if classes is None else unique_labels(classes)
+        if not first and known_classes.tolist() != self.classes_.tolist():
             raise ValueError(
-                f"classes={classes!r} are not those of the first call, "
-                f"{self.classes_.tolist()}."
+                f"classes={classes!r} differ from those of the first call, "
+                f"{self.classes_.tolist()}; pass the same classes, or None."
             )
-        self._set_classes(given)
+        self._set_classes(known_classes)
         Y, weight = self._targets_of(X, y, weight)
         self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self

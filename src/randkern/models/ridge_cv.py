@@ -13,11 +13,12 @@ from scipy.stats import rankdata
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import check_cv
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from randkern._fitting import forget
 from randkern._memory import check_memory
 from randkern._random import Stream
+from randkern._sklearn import Interval, StrOptions
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import are_in_memory
 from randkern.data.target_statistics import SQUARABLE
@@ -51,8 +52,8 @@ _LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)
 def _adds_rows(estimator: Any) -> bool:
     name = type(estimator).__name__
     raise AttributeError(
-        f"{name} chooses alpha on all rows at once; to add rows, use "
-        f"{name.removesuffix('CV')} with the alpha_ that it finds."
+        f"{name} chooses alpha on all rows at once and has no partial_fit; to add "
+        f"rows, use {name.removesuffix('CV')} with its alpha_."
     )
 
 
@@ -73,6 +74,8 @@ class _ChoosesAlpha(KernelRidge):
     cv: Any
     checkpoint = None  # there are no iterations
 
+    _chooses_kernel = True
+
     @available_if(_adds_rows)
     def partial_fit(self, X: Any, y: Any) -> NoReturn:
         """Not available: the penalty is chosen on all rows at once.
@@ -90,8 +93,7 @@ class _ChoosesAlpha(KernelRidge):
 
     def _forget(self) -> None:
         super()._forget()
-        for name in ("alpha_", "best_score_", "cv_results_"):
-            self.__dict__.pop(name, None)
+        forget(self, "alpha_", "best_score_", "cv_results_")
 
     def _solve(
         self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
@@ -100,34 +102,27 @@ class _ChoosesAlpha(KernelRidge):
         if self._is_local:
             self._choose_in_cells(rows, limit, stream)
             return
-        whole = rows.whole()
-        X, weight, ops = whole.X, whole.weight, ops_of(whole.X)
-        if isinstance(self.cv, np.ndarray):  # has no truth value
-            raise ValueError(f"cv must be a list of splits, not an array {self.cv!r}.")
+        all_rows = rows.as_arrays()
+        X, weight, ops = all_rows.X, all_rows.weight, ops_of(all_rows.X)
         alphas = _checked_alphas(self.alphas)
-        if self.cv == "gcv" and self.scoring is not None:
-            raise ValueError(
-                f"cv='gcv' is a score of its own, got scoring={self.scoring!r}; use "
-                "cv=None (leave-one-out) or folds with it."
-            )
-        self._check_scoring()
-        splits = self._splits(whole)
-        kept: Any = slice(None)
-        given = whole
+        self._check_cv()
+        splits = self._splits(all_rows)
+        weighted: Any = slice(None)
+        original = all_rows
         if weight is not None and not (weight != 0).all():
             # Rows of weight 0 are excluded from fits and scores.
-            kept = ops.flatnonzero(weight)
-            splits = [_among(_on_host(kept), split) for split in splits]
-            given = ArrayRows(X[kept], whole.Y[kept], weight[kept])
-        if given.n_rows < 2:
+            weighted = ops.flatnonzero(weight)
+            splits = [_among(_on_host(weighted), split) for split in splits]
+            original = ArrayRows(X[weighted], all_rows.Y[weighted], weight[weighted])
+        if original.n_rows < 2:
             raise ValueError(
-                "choosing alpha needs rows to leave out, got n_samples = "
-                f"{given.n_rows}; expected at least 2 rows of positive weight."
+                "choosing alpha needs at least 2 rows of positive weight, got "
+                f"n_samples = {original.n_rows}."
             )
         # The same scale for all targets, which preserves the mean of their errors.
-        scale = _scale_of(given.Y)
-        given = given.rescaled(0.0, scale)
-        used = self._shifted(given)
+        scale = _scale_of(original.Y)
+        original = original.rescaled(0.0, scale)
+        used = self._shifted(original)
         search: Any = None
 
         def search_with(lengthscale: float | None) -> Any:
@@ -139,18 +134,19 @@ class _ChoosesAlpha(KernelRidge):
         for lengthscale in lengthscales:
             search = None  # free its memory first
             search = search_with(lengthscale)
-            results.append(self._scores(search, used, given.Y, scale, splits))
+            results.append(self._scores(search, used, original.Y, scale, splits))
         best = self._choose(results, alphas, lengthscales)
         if best < len(lengthscales) - 1:
             search = None
             search = search_with(lengthscales[best])
+        self._check_features(X, weight, stream)
         self._shift = tuple(scale * shift for shift in self._shift)
         solution, intercept = self._solve_at_best(search, used, scale)
         if isinstance(search, PrimalSearch):
             self._store(solution, solution.value, intercept)
         else:
-            dual = ops.zeros((X.shape[0], used.n_targets), X)
-            dual[kept] = solution.value
+            dual = ops.float64_zeros((X.shape[0], used.n_targets), X)
+            dual[weighted] = solution.value
             self._store_dual(X, replace(solution, value=dual), intercept)
 
     def _choose_in_cells(self, rows: TrainingData, limit: int, stream: Stream) -> None:
@@ -159,7 +155,7 @@ class _ChoosesAlpha(KernelRidge):
         if self.scoring is not None or self.cv is not None:
             raise ValueError(
                 "features='local' chooses the penalty of each cell by the squared "
-                "error of leave-one-out predictions; leave scoring and cv at None."
+                "error of leave-one-out predictions; use scoring=None and cv=None."
             )
         cells = self._fit_cells(self._shifted(rows), alphas, limit, stream)
         self.alpha_ = float(np.sort(cells.alphas)[len(cells.alphas) // 2])
@@ -191,14 +187,24 @@ class _ChoosesAlpha(KernelRidge):
         if not are_in_memory(X):
             name = type(self).__name__
             raise ValueError(
-                f"{name} chooses alpha on rows in memory, got {type(X).__name__}; "
-                "fit it to a sample in memory, and with its kernel_ and alpha_ fit "
-                f"{name.removesuffix('CV')} to all rows."
+                f"{name} needs all rows in memory, got {type(X).__name__}; fit it to "
+                f"a sample in memory, and then fit {name.removesuffix('CV')} with its "
+                "kernel_ and alpha_ to all rows."
             )
         super()._fit(X, y, sample_weight)
 
-    def _check_scoring(self) -> None:
-        """Raise for scikit-learn scorers that do not apply to regressors."""
+    def _check_cv(self) -> None:
+        """Raise for `cv` or scorers that do not apply."""
+        if isinstance(self.cv, np.ndarray):  # has no truth value
+            raise ValueError(
+                "cv must be None, 'gcv', an integer, a splitter or a list of splits, "
+                f"got an array {self.cv!r}; pass cv.tolist()."
+            )
+        if self.cv == "gcv" and self.scoring is not None:
+            raise ValueError(
+                f"cv='gcv' does not support scoring={self.scoring!r}; use cv=None "
+                "(leave-one-out), or a number of folds."
+            )
         scorer = None if self.scoring is None else check_scoring(self, self.scoring)
         response: Any = getattr(scorer, "_response_method", "predict")
         asked = {response} if isinstance(response, str) else set(response)
@@ -249,7 +255,7 @@ class _ChoosesAlpha(KernelRidge):
         self,
         search: PrimalSearch | DualSearch,
         rows: ArrayRows,
-        given: Any,
+        original: Any,
         scale: float,
         splits: list[Split],
     ) -> np.ndarray:
@@ -269,14 +275,15 @@ class _ChoosesAlpha(KernelRidge):
             errors = squared_error(search.leave_one_out(), Y, weight)
             return (squares * errors)[:, None]
         if self.cv is None:
-            return self._scored(search.leave_one_out(), given, scale, weight)[:, None]
+            predictions = search.leave_one_out()
+            return self._scored(predictions, original, scale, weight)[:, None]
         parts = []
-        found = zip(splits, search.held_out(splits), strict=True)
-        for (train, test), predictions in found:
+        held_out = zip(splits, search.held_out(splits), strict=True)
+        for (train, test), predictions in held_out:
             part = None if weight is None else weight[test]
             # A fit does not predict classes that it has not seen.
             seen = (Y[train] > 0).any(axis=0)
-            parts.append(self._scored(predictions, given[test], scale, part, seen))
+            parts.append(self._scored(predictions, original[test], scale, part, seen))
         return np.stack(parts, axis=1)
 
     def _choose(
@@ -310,7 +317,7 @@ class _ChoosesAlpha(KernelRidge):
     def _scored(
         self,
         predictions: Predictions,
-        given: Any,
+        original: Any,
         scale: float,
         weight: Any,
         seen: Any = None,
@@ -319,7 +326,7 @@ class _ChoosesAlpha(KernelRidge):
 
         For targets divided by `scale`, and for the user's: shape (2, n_alphas).
         """
-        values = np.empty((np.size(self.alphas), *given.shape))
+        values = np.empty((np.size(self.alphas), *original.shape))
         for rows, part in predictions:
             values[:, rows] = _on_host(part)
         values += np.array(self._shift)
@@ -328,7 +335,7 @@ class _ChoosesAlpha(KernelRidge):
             values[..., ~_on_host(seen)] = -np.inf
         weight = _on_host(weight)
         values = values if self._many_targets else values[..., 0]
-        scorer, y = check_scoring(self, self.scoring), self._as_given(given)
+        scorer, y = check_scoring(self, self.scoring), self._as_given(original)
         chosen = scored(scorer, values, y, weight, classes)
         if scale == 1:
             return np.array([chosen, chosen])
@@ -353,23 +360,23 @@ class _ChoosesAlpha(KernelRidge):
             valid = False
         if not valid or not splits:
             raise ValueError(
-                "cv must give pairs (training rows, validation rows), each an array of "
-                f"numbers from 0 to {len(y) - 1}, and one pair at least, got "
-                f"{self.cv!r}."
+                "cv must yield at least one pair (training rows, validation rows) of "
+                f"arrays of row numbers between 0 and {len(y) - 1}, got {self.cv!r}."
             )
         used = _on_host(rows.targets()[1]) > 0
         for train, test in splits:
             for name, part in (("training", train), ("validation", test)):
                 if not used[part].any():
                     raise ValueError(
-                        f"a split of cv has no {name} row of positive weight; use "
-                        "fewer folds, or shuffle them."
+                        f"a split of cv has no {name} rows of positive weight; use "
+                        "fewer folds, or shuffle the rows."
                     )
-            here = np.unique(y[train][used[train]]).tolist()
-            if is_classifier(self) and len(here) == 1:
+            classes_of_split = np.unique(y[train][used[train]]).tolist()
+            if is_classifier(self) and len(classes_of_split) == 1:
                 raise ValueError(
-                    f"a split of cv has training rows of one class only, {here[0]!r}; "
-                    "use fewer folds, or stratified ones (an int is)."
+                    "the training rows of a split of cv have a single class, "
+                    f"{classes_of_split[0]!r}; use fewer folds, or stratified ones, as "
+                    "cv=5 does."
                 )
         return splits
 
@@ -391,21 +398,21 @@ def _on_host(array: Any) -> Any:
 
 def _scale_of(Y: Any) -> float:
     """Return a power of two near the largest target if its square overflows."""
-    sizes = ops_of(Y).to_host(ops_of(Y).largest_sizes(Y))
+    sizes = ops_of(Y).to_host(ops_of(Y).column_max_abs(Y))
     largest = float(sizes.max(initial=0.0))
     if (sizes[sizes > 0] < largest / SQUARABLE).any():
         raise ValueError(
-            f"sizes of targets from {sizes[sizes > 0].min():.3g} to {largest:.3g} have "
-            "no mean squared error in common; scale the targets, or choose alpha for "
-            "each."
+            f"targets of sizes from {sizes[sizes > 0].min():.3g} to {largest:.3g} "
+            "cannot share a mean squared error; scale the targets, or fit one model "
+            "per target."
         )
     usual = largest == 0 or 1 / SQUARABLE < largest < SQUARABLE
     return 1.0 if usual else 2.0 ** math.floor(math.log2(largest))
 
 
 def _checked_alphas(alphas: Any) -> np.ndarray:
-    given = np.atleast_1d(np.asarray(alphas))
-    values = given.astype(float) if given.dtype.kind in "iuf" else np.zeros(1)
+    values = np.atleast_1d(np.asarray(alphas))
+    values = values.astype(float) if values.dtype.kind in "iuf" else np.zeros(1)
     valid = (values > 0) & np.isfinite(values)
     if values.ndim > 1 or not values.size or not valid.all():
         raise ValueError(
@@ -415,11 +422,11 @@ def _checked_alphas(alphas: Any) -> np.ndarray:
     return values
 
 
-def _among(kept: np.ndarray, split: Split) -> Split:
+def _among(weighted: np.ndarray, split: Split) -> Split:
     """Return a split of rows as positions among rows of non-zero weight."""
-    position = np.full(kept[-1] + 1, -1)
-    position[kept] = np.arange(len(kept))
-    train, test = (rows[np.isin(rows, kept)] for rows in split)
+    position = np.full(weighted[-1] + 1, -1)
+    position[weighted] = np.arange(len(weighted))
+    train, test = (rows[np.isin(rows, weighted)] for rows in split)
     return position[train], position[test]
 
 

@@ -25,7 +25,7 @@ from randkern.models.normal_equations import NormalEquations
 
 _TILE = 1024
 # If a fit interpolates a row, its residual says nothing about that row.
-_LEAST_FREEDOM = np.finfo(float).eps
+_MIN_FREEDOM = np.finfo(float).eps
 # Eigenvalues of this multiple of the rounding error are kept.
 _NOISE = 8.0
 
@@ -121,10 +121,12 @@ class PrimalPath:
         """Return the prediction for each row by a fit without it, (n_alphas, n, k)."""
         centred = Z - self.mean  # float64, like the mean
         ops = ops_of(Z)
-        relative = ops.ones(len(Z), Z) if weight is None else weight / self.weight_unit
+        relative = (
+            ops.float64_ones(len(Z), Z) if weight is None else weight / self.weight_unit
+        )
         leverage = ((centred @ self.vectors) ** 2) @ self.shrinkage
         leverage += 1.0 / self.weight_sum
-        freedom = (1.0 - relative[:, None] * leverage).clip(min=_LEAST_FREEDOM)
+        freedom = (1.0 - relative[:, None] * leverage).clip(min=_MIN_FREEDOM)
         return Y - (Y - self._predict(centred)) / freedom.T[:, :, None]
 
     def _predict(self, centred: Any) -> Any:
@@ -169,14 +171,14 @@ class DualPath:
             for rows in row_blocks(n, _TILE):
                 gram[rows] += null[rows, None] * null
         vectors, shrinkage, solved = _solved(gram, system.right, shifts)
-        diagonal = ops.zeros((n, len(alphas)), gram)
+        diagonal = ops.float64_zeros((n, len(alphas)), gram)
         for rows in row_blocks(n, _TILE):
             diagonal[rows] = vectors[rows] ** 2 @ shrinkage
         freedom = shrinkage.sum(axis=0)
         if fit_intercept:
             diagonal -= system.share[:, None] / (added + shifts)
             freedom -= 1.0 / (added + shifts)
-        diagonal = diagonal.clip(min=_LEAST_FREEDOM / shifts)
+        diagonal = diagonal.clip(min=_MIN_FREEDOM / shifts)
         freedom = ops.to_host(shifts * freedom)
         return cls(system, Y, shifts, solved, diagonal, freedom)
 

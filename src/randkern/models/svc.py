@@ -10,12 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
 from sklearn.model_selection import StratifiedKFold
-from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import Interval, Options, StrOptions
 
-from randkern._fitting import all_or_nothing
+from randkern._fitting import all_or_nothing, forget, remember
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval, Options, StrOptions, safe_indexing
 from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.kernels import Kernel
@@ -240,7 +239,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         """
         self._validate_params()
         report = FitReport(self, X, y, sample_weight)
-        self.__dict__.pop("temperature_", None)
+        forget(self, "temperature_")
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
         # Signs, dual variables and scores of every row, plus copies during updates.
@@ -264,7 +263,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report.begin(lambda found: self._fitted(rows, found) if found else {})
         with_intercept = self.fit_intercept and not is_hard
         if self.plan_ is None and with_intercept and not is_tensor(signs):
-            found = self._fit_exact(rows.whole().X, signs, upper, report)
+            found = self._fit_exact(rows.as_arrays().X, signs, upper, report)
         else:
             precise = is_hard or is_tensor(signs)
             features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
@@ -287,7 +286,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 )
                 found = _margins_of(dual)
                 self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
-        self.__dict__.update(self._fitted(rows, found))
+        remember(self, self._fitted(rows, found))
         if self.probability:
             self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
         report.end()
@@ -320,18 +319,19 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             least = min(least, rows.n_rows - least)
         if least < 2:
             raise ValueError(
-                "probability=True needs 2 rows of each class, got a class with 1 row."
+                "probability=True needs at least 2 rows of each class, got a class "
+                "with 1 row; use probability=False, or more rows."
             )
         part = clone(self).set_params(probability=False)
-        part.__dict__.pop("_skl_callbacks", None)  # callbacks receive only the folds
+        forget(part, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
         folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
         for number, (fitted, held) in enumerate(folds, start=1):
             given = [
-                each if each is None else _safe_indexing(each, fitted)
+                each if each is None else safe_indexing(each, fitted)
                 for each in (X, y, sample_weight)
             ]
-            values = part.fit(*given).decision_function(_safe_indexing(X, held))
+            values = part.fit(*given).decision_function(safe_indexing(X, held))
             decisions[held] = values.reshape(len(held), -1)
             report.step(number, None, "fold")
         return temperature_of(decisions, rows.Y > 0, rows.weight)

@@ -9,44 +9,49 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.svm import LinearSVR
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
-from sklearn.utils._param_validation import Interval
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory
 from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval
 from randkern._validation import is_tensor
+from randkern._warnings import warn
+from randkern.backend.descent import descend
+from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
+from randkern.models._libsvm import fit_margin
 from randkern.models._svm_dual import solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.models.feature_matrix import (
-    FeatureMatrix,
-    GramFactor,
-    combined,
-    scores_of,
-)
-from randkern.models.memory import liblinear_bytes, newton_bytes
+from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
+from randkern.models.memory import feature_cache_bytes, newton_bytes, tube_bytes
 
 # Residuals this close to ε, relative to the targets, may belong to dual variables
 # within their bounds; the largest number of these for Newton's method, and its gap.
-_NEAR, _MOST_FREE, _GAP = 1e-3, 1000, 1e-12
+_NEAR, _MAX_FREE, _GAP = 1e-3, 1000, 1e-12
+# The first tolerance of coordinate descent on gradients, relative to the largest
+# target, and the factor to the next.
+_FIRST, _TIGHTER = 0.1, 0.2
+# Passes before Newton's method is tried for the first time.
+_FEW_PASSES = 100
 
 
 class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     """Support vector regression on random features, or on the exact kernel.
 
-    With rows z_i of features and the mean ȳ of the targets it minimises
+    With rows z_i of features it minimises
 
-        ½‖w‖² + C Σ_i s_i max(0, |y_i − ȳ − w·z_i| − ε).
+        ½‖w‖² + C Σ_i s_i max(0, |y_i − b − w·z_i| − ε).
 
-    Solved by scikit-learn's :class:`~sklearn.svm.LinearSVR` (LIBLINEAR's coordinate
-    descent in the dual); the features of the exact kernel are a factor of its Gram
-    matrix. If `max_iter` passes are too few, Newton's method continues from there to
-    the optimum, unless memory is short or more than 1,000 residuals are close to ±ε.
+    On features, the intercept b is the mean of the targets, and w is found by
+    coordinate descent in the dual; if 100 passes are too few, Newton's method continues
+    from there to the optimum, unless memory is short or more than 1,000 residuals are
+    close to ±ε. For the exact kernel b is optimal as well, and LIBSVM solves for both,
+    as in :class:`~sklearn.svm.SVR`.
 
     Parameters
     ----------
@@ -60,9 +65,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     epsilon : float, default=0.1
         Errors up to ε cost nothing.
     tol : float, default=1e-4
-        Stop at this size of the projected gradient, relative to that at the start.
+        Stop at this duality gap, relative to the objective.
     max_iter : int, default=1000
-        Maximum number of passes over all rows; a warning is issued if they are too few.
+        Maximum number of passes over all rows; a warning is issued if they
+        leave a relative duality gap above `tol`.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -84,11 +90,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     ----------
     coef_ : ndarray of shape (D,)
         Weights of the features.
-    dual_coef_ : ndarray of shape (r,)
-        Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
-        of its Gram matrix.
+    dual_coef_ : ndarray of shape (n_support,)
+        Weights of the support vectors ``X_fit_``, for the exact kernel.
     intercept_ : float
-        ȳ.
+        b.
     n_iter_ : int
     kernel_, plan_
         The kernel with numbers in place of rules that depend on data, and the plan of
@@ -96,7 +101,9 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
 
     References
     ----------
-    Ho & Lin 2012, "Large-scale linear support vector regression".
+    Ho & Lin 2012, "Large-scale linear support vector regression"; Hsieh, Chang, Lin,
+    Keerthi, Sundararajan 2008, "A dual coordinate descent method for large-scale linear
+    SVM".
 
     Examples
     --------
@@ -148,7 +155,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVR:
         """Fit to rows and their targets.
 
-        Callbacks are called at its start and end, as LIBLINEAR reports no iterations.
+        Callbacks are called at its start and end, as no iterations are reported.
 
         Parameters
         ----------
@@ -168,7 +175,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
                 "KernelSVR is fitted to NumPy arrays in memory, got "
                 f"{type(X).__name__}; use randkern.KernelRidgeRegressor for others."
             )
-        self._solve(given.whole(), stream)
+        self._solve(given.as_arrays(), stream)
         report.end()
         return self
 
@@ -187,41 +194,58 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         return Y, weight
 
     def _solve(self, rows: ArrayRows, stream: Stream) -> None:
-        n = rows.n_rows
-        width = n if self.plan_ is None else self.plan_.n_components
-        limit = self._memory_for(rows)
-        check_memory(
-            liblinear_bytes(self.plan_, n, _MOST_FREE),
-            limit,
-            f"{n} x {width} features in float64",
-            "Use fewer components, or random features",
-        )
-        # LIBLINEAR takes all features at once.
-        features = self._feature_matrix(rows, sys.maxsize, precise=True)
+        n, limit = rows.n_rows, self._memory_for(rows)
         y, weight = rows.Y[:, 0], rows.weight
-        self.intercept_ = float(np.average(y, weights=weight))
-        solver = LinearSVR(
-            epsilon=self.epsilon,
-            tol=self.tol,
-            C=self.C,
-            fit_intercept=False,
-            max_iter=int(self.max_iter),
-            dual=True,
-            random_state=int(stream.child("solver").generator().integers(2**31)),
-        ).fit(features.cached, y - self.intercept_, weight)
-        self.n_iter_ = int(np.max(solver.n_iter_))
+        mean = float(np.average(y, weights=weight))
         upper = self.C * (np.ones(n) if weight is None else weight)
-        # Where LIBLINEAR has converged, Newton's method would double the time.
-        fits = 8 * n * width + newton_bytes(n, width) <= limit
-        gap = _GAP if fits and self.n_iter_ >= self.max_iter else np.inf
-        given = y - self.intercept_, upper, self.epsilon, gap
-        coef = _polished(features, *given, solver.coef_)
-        if not isinstance(features, GramFactor):
-            self.coef_ = coef[:width]
+        if self.plan_ is None:
+            feature_cache_bytes(None, n, limit, 0, 0)  # raises if it is too much
+            self._solve_exactly(rows.X, y - mean, upper)
+            self.intercept_ += mean
             return
-        numbers, dual = features.rows_of(coef[None])
-        self.X_fit_ = rows.X[numbers]
-        self.dual_coef_ = dual[:, 0]
+        width = self.plan_.n_components
+        needed = tube_bytes(self.plan_, n)
+        check_memory(
+            needed, limit, f"{n} x {width} features in float64", "Use fewer components"
+        )
+        # Coordinate descent takes all features at once.
+        features = self._feature_matrix(rows, sys.maxsize, precise=True)
+        can_polish = newton_bytes(n, width) <= limit - needed
+        tube = _Tube(features, y - mean, upper, self.epsilon)
+        generator = stream.child("solver").generator()
+        # Newton's method is faster than many passes.
+        for n_passes in (min(_FEW_PASSES, int(self.max_iter)), int(self.max_iter)):
+            coef = tube.descend(self.tol, n_passes, generator)
+            if can_polish:
+                coef = tube.polished(coef, _GAP if tube.gap > self.tol else np.inf)
+            if tube.gap <= self.tol:
+                break
+        self.coef_, self.intercept_ = coef[:width], mean
+        self.n_iter_ = tube.n_passes
+        if tube.gap > self.tol:
+            warn(
+                f"max_iter={self.max_iter} passes over the rows left a duality gap of "
+                f"{tube.gap:.2g} of the objective, above tol={self.tol:g}; raise "
+                "max_iter or tol, or lower C.",
+                ConvergenceWarning,
+            )
+
+    def _solve_exactly(self, X: Any, y: np.ndarray, upper: np.ndarray) -> None:
+        """Solve for dual variables on the exact Gram matrix, and an intercept."""
+        gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
+        # LIBSVM stops at an absolute violation: targets are divided by their size.
+        unit = float(np.average(abs(y), weights=upper)) or 1.0
+        found = fit_margin(
+            gram,
+            y / unit,
+            upper / unit,
+            self.tol,
+            int(self.max_iter),
+            self.epsilon / unit,
+        )
+        support = np.flatnonzero(found.dual)
+        self.X_fit_, self.dual_coef_ = X[support], unit * found.dual[support]
+        self.intercept_, self.n_iter_ = unit * found.intercept, found.n_iter
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -230,34 +254,83 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         return tags
 
 
-def _polished(
-    features: FeatureMatrix,
-    y: np.ndarray,
-    upper: np.ndarray,
-    epsilon: float,
-    gap: float,
-    w: np.ndarray,
-) -> np.ndarray:
-    """Return weights nearer to the optimum, or those given if there are none.
+class _Tube:
+    """The problem of a tube around targets, on features that are all in memory.
 
-    They are the optimum to rounding if the given weights tell which dual variables are
-    within their bounds, or if the duality gap is to be at most `gap`.
+    The dual variables of values below and above the tube, both at most `upper`, are
+    those of a margin with each row twice,
+
+        min ½‖w‖² − Σ_i (y_i − ε) α_i − Σ_i (−y_i − ε) α'_i,  w = Σ_i (α_i − α'_i) z_i.
+
+    `gap` is the duality gap of the last weights relative to the objective.
     """
 
-    def value(w: np.ndarray, scores: np.ndarray) -> float:
-        return float(0.5 * w @ w + upper @ (abs(y - scores) - epsilon).clip(0.0))
+    def __init__(
+        self, features: FeatureMatrix, y: np.ndarray, upper: np.ndarray, epsilon: float
+    ):
+        self.features, self.y, self.upper = features, y, upper
+        self.epsilon, self.n_passes, self.gap = epsilon, 0, np.inf
+        self.alpha = np.zeros((1, 2 * len(y)))
+        self.tolerance = _FIRST * float(abs(y).max(initial=0.0))
 
-    scores, longest = scores_of(features, w[None])
-    residual = y - scores[:, 0]
-    excess = abs(residual) - epsilon
-    near = abs(excess) < _NEAR * abs(y).max(initial=0.0)
-    if near.sum() > _MOST_FREE or not longest:
-        return w
-    used = np.flatnonzero(upper)
-    part = features if len(used) == len(y) else features.part(used)
-    start = np.sign(residual) * upper * np.where(near, 0.5, excess > 0)
-    bounds = np.ones(len(used)), upper[used], gap, longest, start[used]
-    found = solve_box(part, *bounds, y[used], epsilon)
-    better = combined(part, found.alpha[:, None])[0]
-    after, _ = scores_of(features, better[None])
-    return better if value(better, after[:, 0]) < value(w, scores[:, 0]) else w
+    def objective(self, w: np.ndarray, scores: np.ndarray) -> float:
+        slack = (abs(self.y - scores) - self.epsilon).clip(0.0)
+        return float(0.5 * w @ w + self.upper @ slack)
+
+    def descend(
+        self, tol: float, max_iter: int, generator: np.random.Generator
+    ) -> np.ndarray:
+        """Go on by coordinate descent to a gap of `tol`, and return the weights."""
+        n, alpha = len(self.y), self.alpha
+        rows, signs = np.tile(np.arange(n), 2), np.repeat([[1.0, -1.0]], n, axis=1)
+        targets = signs * np.tile(self.y, 2) - self.epsilon
+        upper = np.tile(self.upper, 2)
+        while True:
+            signed = alpha[0, :n] - alpha[0, n:]
+            w = combined(self.features, signed[:, None])
+            scores, _ = scores_of(self.features, w)
+            primal = self.objective(w[0], scores[:, 0])
+            dual = float(targets[0] @ alpha[0] - 0.5 * w[0] @ w[0])
+            self.gap = (primal - dual) / (primal or 1.0)
+            left = max_iter - self.n_passes
+            if self.gap <= tol or left <= 0:
+                return w[0]
+            n_passes = descend(
+                self.features.cached,
+                rows,
+                signs,
+                upper,
+                alpha,
+                w,
+                self.tolerance,
+                left,
+                int(generator.integers(2**31)),
+                targets,
+            )
+            self.n_passes += min(n_passes, left)
+            if n_passes <= left:
+                self.tolerance *= _TIGHTER
+
+    def polished(self, w: np.ndarray, gap: float) -> np.ndarray:
+        """Return weights nearer to the optimum, or `w` if there are none.
+
+        They are the optimum to rounding if `w` tells which dual variables are within
+        their bounds, or if the gap is to be at most `gap`.
+        """
+        scores, longest = scores_of(self.features, w[None])
+        residual = self.y - scores[:, 0]
+        excess = abs(residual) - self.epsilon
+        near = abs(excess) < _NEAR * abs(self.y).max(initial=0.0)
+        if near.sum() > _MAX_FREE or not longest:
+            return w
+        used = np.flatnonzero(self.upper)
+        part = self.features if len(used) == len(self.y) else self.features.part(used)
+        start = np.sign(residual) * self.upper * np.where(near, 0.5, excess > 0)
+        bounds = np.ones(len(used)), self.upper[used], gap, longest, start[used]
+        found = solve_box(part, *bounds, self.y[used], self.epsilon, -self.upper[used])
+        better = combined(part, found.alpha[:, None])[0]
+        after, _ = scores_of(self.features, better[None])
+        if self.objective(better, after[:, 0]) >= self.objective(w, scores[:, 0]):
+            return w
+        self.gap = min(self.gap, found.gap)
+        return better

@@ -14,7 +14,7 @@ from randkern import features as transformers
 from randkern import metric, models, tabular
 from randkern._extras import import_extra
 from randkern._files import atomic_write
-from randkern._validation import is_numeric, is_table, is_time
+from randkern._tables import is_numeric, is_table, is_time
 from randkern.deployment import (
     categories_of,
     check_numbers,
@@ -23,11 +23,14 @@ from randkern.deployment import (
     weighted_sum,
 )
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
+from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
 from randkern.tabular.model import Member
+from randkern.tabular.target_transforms import TRANSFORMS
 
 _XP = TracedOps.xp
 
@@ -99,8 +102,8 @@ def export_onnx(
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = rk.KernelRidgeRegressor(n_components=50, random_state=0).fit(X, y)
     >>> folder = tempfile.TemporaryDirectory()
-    >>> made = rk.export_onnx(model, folder.name + "/model.onnx")
-    >>> made.graph.input[0].name, made.graph.output[0].name
+    >>> onnx_model = rk.export_onnx(model, folder.name + "/model.onnx")
+    >>> onnx_model.graph.input[0].name, onnx_model.graph.output[0].name
     ('X', 'variable')
     >>> folder.cleanup()
     """
@@ -114,8 +117,8 @@ def export_onnx(
         last = model.steps[-1][1] if isinstance(model, Pipeline) else model
         if not isinstance(last, GaussianProcessRegressor):
             raise ValueError(
-                "return_std is for GaussianProcessRegressor, got a "
-                f"{type(last).__name__}."
+                "return_std=True needs a GaussianProcessRegressor, got a "
+                f"{type(last).__name__}; use return_std=False."
             )
         options = {id(last): {"return_std": True}}
         outputs.append("std")
@@ -126,11 +129,11 @@ def export_onnx(
                 f"the column {name!r} has the name of an output of the ONNX model; "
                 "rename it before fitting."
             )
-    made = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
-    _rename_inputs(made.graph, [name for name, _ in types])
+    onnx_model = skl2onnx.convert_sklearn(model, initial_types=types, options=options)
+    _rename_inputs(onnx_model.graph, [name for name, _ in types])
     with atomic_write(path) as file:
-        file.write(made.SerializeToString())
-    return made
+        file.write(onnx_model.SerializeToString())
+    return onnx_model
 
 
 def register() -> None:
@@ -228,12 +231,12 @@ def _rename_inputs(graph: Any, names: list[str]) -> None:
     taken = {name for node in graph.node for name in node.output}
     taken |= {constant.name for constant in graph.initializer}
     changed = {
-        given.name: name
-        for given, name in zip(graph.input, names, strict=True)
+        graph_input.name: name
+        for graph_input, name in zip(graph.input, names, strict=True)
         if name not in taken
     }
-    for given in graph.input:
-        given.name = changed.get(given.name, given.name)
+    for graph_input in graph.input:
+        graph_input.name = changed.get(graph_input.name, graph_input.name)
     for node in graph.node:
         for at, name in enumerate(node.input):
             node.input[at] = changed.get(name, name)
@@ -270,13 +273,13 @@ def _labels(model: Any) -> np.ndarray:
     labels = np.asarray(model.classes_.tolist())
     if labels.dtype.kind in "OU":
         return labels.astype(str).astype(object)
-    whole = labels.astype(np.int64)
-    if (whole != labels).any():
+    complete = labels.astype(np.int64)
+    if (complete != labels).any():
         raise ValueError(
-            "labels of an ONNX model are whole numbers or texts, got "
-            f"{labels.tolist()}."
+            "labels of an ONNX model must be integers or strings, got "
+            f"{labels.tolist()}; convert them before fitting."
         )
-    return whole
+    return complete
 
 
 # -- estimators --------------------------------------------------------------------
@@ -285,6 +288,7 @@ def _labels(model: Any) -> np.ndarray:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Add the operators of an estimator to an skl2onnx container."""
     model, graph = operator.raw_operator, Graph(scope, container)
+    check_numbers(model)
     inputs = [_input(graph, variable, model) for variable in operator.inputs]
     values: Any
     if is_classifier(model):
@@ -305,6 +309,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
             values = encoded(model, inputs)
         elif isinstance(model, TabularRegressor):
             values = _mean(model.model_.members, inputs)
+            if model.model_.target_transform is not None:
+                values = TRANSFORMS[model.model_.target_transform].inverse(values)
         elif isinstance(model, GaussianProcessRegressor):
             has_std = len(operator.outputs) > 1
             values, deviations = _process_values(model, _rows(inputs), has_std)
@@ -336,8 +342,8 @@ def _rows(inputs: list[Traced]) -> Traced:
     """Return numeric columns as rows in double precision."""
     if any(x.dtype.kind in "OU" for x in inputs):
         raise ValueError(
-            "models of numbers take no texts; encode them first, for instance by "
-            "randkern.TabularEncoder in a pipeline."
+            "X has strings, but the model expects numbers; encode them first, for "
+            "instance with randkern.TabularEncoder in a pipeline."
         )
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
 
@@ -359,6 +365,8 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
 
 def _values(model: Any, X: Traced) -> Any:
     """Return the values (n, k) of a regressor, transformer or decision function."""
+    if hasattr(model, "cells_"):
+        return _values_in_cells(model, X)
     weights, constant, plan, kernel, rows = weighted_sum(model)
     if plan is not None:
         X = features(plan, X)
@@ -370,6 +378,24 @@ def _values(model: Any, X: Traced) -> Any:
     return values if constant is None else values + np.atleast_1d(constant)
 
 
+def _values_in_cells(model: Any, X: Traced) -> Any:
+    """Return the blend of the fits of cells; all of them compute all rows."""
+    check_numbers(model)
+    cells, scaled = model.cells_, scaled_columns(model.kernel_, X)
+    if scaled is None:
+        raise ValueError(
+            f"{type(model).__name__} was fitted with features='local', whose cells "
+            "have no ONNX operators for a kernel without lengthscales; use "
+            "features='nystrom'."
+        )
+    total: Any = np.atleast_1d(model.intercept_)
+    for cell, weight in cells.tree.weights(scaled):
+        known = on_host(model.X_fit_[cells.rows[cell]]).astype(np.float64)
+        values = gram(cells.kernel, X, known) @ on_host(cells.dual[cell])
+        total = (values + cells.intercepts[cell]) * weight + total
+    return total
+
+
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
     """Return the means of every f of a Gaussian process, (n, k), and variances."""
     check_numbers(model)
@@ -377,7 +403,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
         Z = features(model.plan_, X)
     else:
         Z = gram(model.kernel_, X, model.X_fit_)
-        if model._is_laplace:
+        if model._triangle is not None:
             Z = solved(Z, model._triangle)
     means, variances = [], []
     for posterior in model._posteriors:
@@ -405,16 +431,12 @@ def _process_values(
     if is_gaussian:
         values = _values(model, X)
     else:
-        assert model._likelihood is not None
-        mean, variance = model._likelihood.moments(means[:, 0], variances[:, 0], False)
+        assert isinstance(model._inference, Laplace)
+        likelihood = model._inference.likelihood
+        mean, variance = likelihood.moments(means[:, 0], variances[:, 0], False)
         variances = variance[:, None]
         values = mean[:, None] * scale + np.array(model._target_mean)
     return values, variances.clip(0.0) ** 0.5 * scale
-
-
-def _process_probabilities(model: GaussianProcessClassifier, X: Traced) -> Any:
-    """Return the probabilities of a Gaussian process under Laplace's approximation."""
-    return model._mean_probabilities(*_process_moments(model, X))
 
 
 def _scores(model: Any, inputs: list[Traced]) -> Any:
@@ -436,7 +458,8 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):
-        return _process_probabilities(model, _rows(inputs))
+        # Under Laplace's approximation.
+        return model._mean_probabilities(*_process_moments(model, _rows(inputs)))
     return _scores(model, inputs)
 
 

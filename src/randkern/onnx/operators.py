@@ -37,17 +37,18 @@ def gram(kernel: Kernel, X: Traced, rows: Any) -> Traced:
         value: Any = term.weight
         for leaf in term.leaves:
             try:
-                pair = leaf._select(X), leaf._select(rows)
+                x, y = leaf._select(X), leaf._select(rows)
                 if isinstance(leaf, Compositional):
-                    found: Any = skeleton_gram(leaf._skeleton(pair[0].shape[1]), *pair)
+                    factor: Any = skeleton_gram(leaf._skeleton(x.shape[1]), x, y)
                 else:
-                    found = leaf._tile(*pair, False)
+                    factor = leaf._tile(x, y, False)
             except NoOperatorError as error:
                 raise ValueError(
-                    f"ONNX has no operators for exact values of {leaf} ({error}); use "
-                    "random features (n_components), or another kernel."
+                    f"exact values of {leaf} cannot be expressed by ONNX operators "
+                    f"({error}); use random features (n_components), or another "
+                    "kernel."
                 ) from error
-            value = found * value
+            value = factor * value
         total = value if total is None else total + value
     assert total is not None
     return total
@@ -130,8 +131,10 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
         projection = factor.projection
         if isinstance(projection, Streamed):  # the same, with a stored matrix
             projection = Dense(
-                *(projection.stream, projection.n_draws),
-                *(projection.width, projection.law),
+                projection.stream,
+                projection.n_draws,
+                projection.width,
+                projection.law,
             )
         if isinstance(projection, SkeletonPaths):
             drawn, angle = skeleton_draws(projection, block), None
@@ -171,8 +174,8 @@ def _is_known(x: Traced, known: np.ndarray) -> Any:
     if x.dtype.kind in "OU":
         if "" in known and None in known:
             raise ValueError(
-                "a column has both empty strings and missing values, which ONNX does "
-                "not distinguish; replace one of them before fitting."
+                "a column has both empty strings and missing values, which ONNX "
+                "cannot distinguish; replace one of them before fitting."
             )
         return x == np.array(["" if v is None else v for v in known]).astype(str)
     return equals(as_float64(x), np.array(known, dtype=float))

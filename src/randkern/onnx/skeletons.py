@@ -77,7 +77,10 @@ def _by_segments(function: Any, starts: np.ndarray) -> list[Any]:
         parts.append(function(np.where(inside, starts[chosen][:, None] + offset, -1)))
         order.append(chosen)
     places = np.argsort(np.concatenate(order))
-    return [_XP.concat(each, axis=1)[:, places] for each in zip(*parts, strict=True)]
+    return [
+        _XP.concat(same_kind, axis=1)[:, places]
+        for same_kind in zip(*parts, strict=True)
+    ]
 
 
 def _sums(X: Traced, starts: np.ndarray, slots: np.ndarray, coefs: np.ndarray) -> Any:
@@ -104,10 +107,10 @@ def _products(
     which = np.append(which, values.real.shape[1])
 
     def product(at: np.ndarray) -> list[Any]:
-        found = padded[:, which[at]]
-        while half := found.real.shape[2] // 2:
-            found = found[:, :, :half] * found[:, :, half:]
-        return [found.real[:, :, 0], found.imaginary[:, :, 0]]
+        factors = padded[:, which[at]]
+        while half := factors.real.shape[2] // 2:
+            factors = factors[:, :, :half] * factors[:, :, half:]
+        return [factors.real[:, :, 0], factors.imaginary[:, :, 0]]
 
     return ComplexPair(*_by_segments(product, starts))
 
@@ -136,7 +139,7 @@ def skeleton_gram(skeleton: Skeleton, X: Traced, rows: np.ndarray) -> Any:
                 continue
             dense = matrix.toarray() if values is inputs else matrix[:, nodes].toarray()
             means = values @ dense.T if means is None else means + values @ dense.T
-        found = graph.activations[level.activation].dual(means)
-        known = _XP.concat([known, found], axis=2) if len(nodes) else found
+        duals = graph.activations[level.activation].dual(means)
+        known = _XP.concat([known, duals], axis=2) if len(nodes) else duals
         nodes = np.concatenate([nodes, level.nodes])
     return known[:, :, -1]

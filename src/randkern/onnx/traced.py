@@ -201,8 +201,8 @@ class Traced(NDArrayOperatorsMixin):
         return out
 
     def __setitem__(self, key: Any, value: Traced) -> None:
-        whole = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
-        if key != whole:
+        complete = slice(0, len(self)) if isinstance(key, slice) else Ellipsis
+        if key != complete:
             raise NoOperatorError("writing to a part of an array")
         self.name, self.example = value.name, value.example
 
@@ -284,11 +284,8 @@ class ComplexPair:
     __rmul__ = __mul__
 
 
-class _Named:
+class _Named(SimpleNamespace):
     """A namespace that raises `NoOperatorError` for missing names."""
-
-    def __init__(self, **functions: Any):
-        self.__dict__.update(functions)
 
     def __getattr__(self, name: str) -> Any:
         raise NoOperatorError(f"the function {name}")
@@ -524,15 +521,15 @@ class TracedOps(ArrayOps):
     def lasting(self, make: Any) -> Any:
         return make(), False  # traced arrays must not be cached
 
-    def zeros(self, shape: Any, like: Any) -> Any:
+    def float64_zeros(self, shape: Any, like: Any) -> Any:
         """Return zeros, to add to or to overwrite as a whole."""
         return Traced(like.graph, None, np.zeros(shape))
 
-    empty = zeros
+    empty = float64_zeros
 
-    squared_norms = ArrayOps.row_squares
+    float64_squared_norms = ArrayOps.squared_norms
 
-    def largest_of_rows(self, X: Any) -> Any:
+    def row_max_abs(self, X: Any) -> Any:
         if not isinstance(X, Traced):
             return np.abs(X).max(axis=1)
         example = np.abs(X.example).max(axis=1)
@@ -557,8 +554,8 @@ class TracedOps(ArrayOps):
         columns = []
         for j, values in enumerate(categories):
             n = len(values)
-            found = (X[:, [j]] == values.astype(float)).astype(float)
-            columns.append(found @ (np.arange(n) - float(n))[:, None] + float(n))
+            one_hot = (X[:, [j]] == values.astype(float)).astype(float)
+            columns.append(one_hot @ (np.arange(n) - float(n))[:, None] + float(n))
         return self.xp.concat(columns, axis=1).astype(np.int64)
 
     def modulus_in_place(self, real: Any, imaginary: Any, power: float) -> Any:
@@ -570,7 +567,7 @@ class TracedOps(ArrayOps):
             return _sum_of(lambda difference: difference * difference, X, Y)
         center = Y.mean(axis=0)
         X, Y = X - center, Y - center
-        norms = self.row_squares(X)[:, None] + self.row_squares(Y)
+        norms = self.squared_norms(X)[:, None] + self.squared_norms(Y)
         return (norms - 2.0 * (X @ Y.T)).clip(min=0.0)
 
     def manhattan_distances(self, X: Any, Y: Any, out: Traced) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from sklearn.utils import check_array
 
 from randkern._random import Stream
 from randkern._validation import Rows, canonical
+from randkern._warnings import warn
 from randkern.backend.hadamard import block_size
 from randkern.data import row_blocks
 from randkern.nonlinearities import Modulus
@@ -42,13 +42,13 @@ def check_bits(X: Any, n_features: int | None = None) -> Rows:
     )
     if n_features is not None and X.shape[1] != n_features:
         raise ValueError(
-            f"X has {X.shape[1]} columns, but the device is set up for rows of "
-            f"{n_features} bits; call calibrate(X) to lay out its mirrors anew."
+            f"X has {X.shape[1]} columns, but the device is calibrated for rows of "
+            f"{n_features} bits; call calibrate(X) to calibrate it again."
         )
     if X.dtype.kind not in "biuf":
         raise ValueError(
-            f"an optical device takes rows of bits (0 or 1), got {X.dtype} values; "
-            f"{_ENCODERS}."
+            "an optical device expects rows of bits (0 or 1), got values of type "
+            f"{X.dtype}; {_ENCODERS}."
         )
     X = canonical(X)
     values = X.data if sp.issparse(X) else X
@@ -60,7 +60,7 @@ def check_bits(X: Any, n_features: int | None = None) -> Rows:
         wrong = (part != 0) & (part != 1)
         if wrong.any():
             raise ValueError(
-                "an optical device takes rows of bits (0 or 1), got the value "
+                "an optical device expects rows of bits (0 or 1), got the value "
                 f"{part[wrong][0]}; {_ENCODERS}."
             )
     return X
@@ -82,8 +82,8 @@ def with_lit_bits(X: Rows, n_lit: int) -> Rows:
     return np.hstack([X, ones])
 
 
-_MOST_SATURATED = 0.02
-_LEAST_MEAN = 1.0
+_MAX_SATURATED = 0.02
+_MIN_MEAN = 1.0
 
 
 class LightMeter:
@@ -109,24 +109,23 @@ class LightMeter:
         self._n_saturated += int(np.count_nonzero(counts >= full_scale))
         self._sum += float(counts.sum(dtype=np.float64))
 
-    def warn(self, what: str, *, stacklevel: int = 4) -> None:
+    def warn(self, what: str) -> None:
         """Warn if more than 2 % saturate, or the mean is below a count."""
         if not self._n:
             return
         share, mean = self._n_saturated / self._n, self._sum / self._n
-        if share > _MOST_SATURATED:
+        if share > _MAX_SATURATED:
             problem = f"{100 * share:.3g} % of the counts of {what} are saturated"
             advice = "shorten the exposure, lower the level"
-        elif mean < _LEAST_MEAN:
+        elif mean < _MIN_MEAN:
             problem = f"the mean count of {what} is {mean:.2g}, lost in rounding"
             advice = "lengthen the exposure, raise the level"
         else:
             return
-        warnings.warn(
+        warn(
             f"{problem}: {advice} (exposure='auto' chooses), or use a camera of more "
             "bits, since the features are biased.",
             UserWarning,
-            stacklevel=stacklevel,
         )
 
 
@@ -251,7 +250,7 @@ class ScatteringMedium:
 
 
 # Smallest share of the mirrors lit by the largest macro-pixels, for a better shape.
-_LEAST_SHARE = 0.95
+_MIN_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -306,8 +305,8 @@ class MirrorLayout:
         if self.n_bits > self.height * self.width:
             raise ValueError(
                 f"rows of {self.n_bits:,} bits do not fit on {self.height} x "
-                f"{self.width} = {self.height * self.width:,} mirrors; keep fewer "
-                "columns or fewer bits per column."
+                f"{self.width} = {self.height * self.width:,} mirrors; use fewer "
+                "columns, or fewer bits per column."
             )
 
     @property
@@ -321,7 +320,7 @@ class MirrorLayout:
         elongation = np.maximum(heights, widths) / np.maximum(
             np.minimum(heights, widths), 1
         )
-        large = areas >= _LEAST_SHARE * areas.max()
+        large = areas >= _MIN_SHARE * areas.max()
         best = int(np.argmin(np.where(large, elongation, np.inf)))
         return int(heights[best]), int(widths[best])
 
@@ -356,9 +355,7 @@ class MirrorLayout:
         bits = bits.toarray() if sp.issparse(bits) else np.asarray(bits)
         bits = bits.astype(bool).ravel()
         if len(bits) != self.n_bits:
-            raise ValueError(
-                f"the layout is for {self.n_bits} bits, got {len(bits)} of them."
-            )
+            raise ValueError(f"the layout expects {self.n_bits} bits, got {len(bits)}.")
         cells = np.zeros(self.grid, dtype=bool)
         cells.reshape(-1)[: self.n_bits] = bits
         lit = np.kron(cells, np.ones(self.macro_pixel, dtype=bool))

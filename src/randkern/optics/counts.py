@@ -59,7 +59,10 @@ def count_features(
     """
     counts = np.asarray(counts)
     if counts.ndim != 2:
-        raise ValueError(f"counts must have two dimensions, got {counts.ndim}.")
+        raise ValueError(
+            f"counts must have two dimensions, got {counts.ndim}; pass "
+            "counts.reshape(1, -1) for a single row."
+        )
     check_positive("scale", scale)
     check_positive("degree", degree)
     if out is None:
@@ -89,8 +92,8 @@ def count_features(
 def _check_finite(largest: float, degree: float) -> None:
     if largest > _LARGEST:
         raise ValueError(
-            f"features of degree {degree:g} reach {largest:.3g}, beyond float32; lower "
-            "the degree, or light fewer bits per row."
+            f"features of degree {degree:g} are up to {largest:.3g}, which overflows "
+            "float32; use a lower degree, or fewer bits that are 1 per row."
         )
 
 
@@ -123,7 +126,10 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
         )
     lit = n_lit > 0
     if not lit.any():
-        raise ValueError("no row has a lit bit: there is nothing to calibrate on.")
+        raise ValueError(
+            "no row has a bit that is 1, so that there is nothing to calibrate on; "
+            "pass other rows."
+        )
     means = counts.mean(axis=1, dtype=np.float64)[lit]
     scale = float(np.mean(means / n_lit[lit]))
     if not 0 < scale < math.inf:

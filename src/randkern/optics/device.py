@@ -13,7 +13,7 @@ import numpy as np
 
 from randkern._random import root_stream
 from randkern._validation import (
-    MOST_COMPONENTS,
+    MAX_COMPONENTS,
     Rows,
     check_choice,
     check_count,
@@ -192,7 +192,7 @@ class SimulatedOPU(SharedDevice):
     ):
         super().__init__()
         self.n_components = check_count(
-            "n_components", n_components, at_most=MOST_COMPONENTS
+            "n_components", n_components, at_most=MAX_COMPONENTS
         )
         self.bits = check_count("bits", bits)
         if bits > 16:
@@ -204,8 +204,8 @@ class SimulatedOPU(SharedDevice):
         self.level = check_positive("level", level)
         if self.level > 1:
             raise ValueError(
-                "level must be at most 1, the share of full scale that the mean count "
-                f"takes, got {level!r}; for instance 1/16."
+                "level, the mean count as a share of full scale, must be at most 1, "
+                f"got {level!r}; use for instance 1/16."
             )
         self.read_noise = check_positive("read_noise", read_noise, zero=True)
         self.shot_noise = check_positive("shot_noise", shot_noise, zero=True)
@@ -248,8 +248,8 @@ class SimulatedOPU(SharedDevice):
     def _ready(self) -> Settings:
         if self.settings.n_features is None:
             raise ValueError(
-                "the device does not know yet how many bits a row has; call "
-                "calibrate(X) or transform(X) first."
+                "the number of bits of a row is not known yet; call calibrate(X) or "
+                "transform(X) first."
             )
         return self.settings
 
@@ -403,7 +403,7 @@ class SimulatedOPU(SharedDevice):
                 # A pixel that the anchor leaves dark has no information to amplify.
                 size = np.sqrt(2 * gain * np.maximum(reference, 0.25))
                 out[rows, columns] = (joint - apart - reference) / size
-            anchor_light.warn("the anchor", stacklevel=3)
+            anchor_light.warn("the anchor")
         return out
 
     def _anchor(self, columns: slice) -> np.ndarray:
@@ -502,5 +502,5 @@ class SimulatedOPU(SharedDevice):
 def _checked_frame(frame: Any) -> int:
     """Return the index of a frame, checked to be at least 0."""
     if not isinstance(frame, numbers.Integral) or frame < 0:
-        raise ValueError(f"frame must not be negative, nor a fraction, got {frame!r}.")
+        raise ValueError(f"frame must be a non-negative integer, got {frame!r}.")
     return int(frame)

@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
 from randkern._memory import check_free
-from randkern._validation import Rows, check_choice, check_count, validate_numbers
+from randkern._sklearn import check_feature_names_in
+from randkern._validation import Rows, check_choice, check_count, validate_rows
 from randkern.data import row_blocks
 
 # Most entries that thresholds are learned from; beyond, evenly spaced rows are used.
-_MOST_ENTRIES = 2**24
+_MAX_ENTRIES = 2**24
 _OTSU_BINS = 256
 _BLOCK_ROWS = 1024
 
@@ -29,7 +30,9 @@ class _Encoder(TransformerMixin, BaseEstimator):
     _accepts_sparse = False
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        return validate_numbers(self, X, reset=reset, sparse=self._accepts_sparse)
+        return validate_rows(
+            self, X, reset=reset, own_dtype=True, sparse=self._accepts_sparse
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -83,10 +86,10 @@ class _WideEncoder(_Encoder):
             Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
         """
         check_is_fitted(self)
-        names = _check_feature_names_in(self, input_features)
+        names = check_feature_names_in(self, input_features)
         numbers = self._bit_numbers()
-        found = [f"{name}_{self._word}{i}" for name in names for i in numbers]
-        return np.array(found, dtype=object)
+        bit_names = [f"{name}_{self._word}{i}" for name in names for i in numbers]
+        return np.array(bit_names, dtype=object)
 
 
 class ThresholdBinarizer(OneToOneFeatureMixin, _Encoder):
@@ -394,8 +397,8 @@ def _checked_range(ends: Any) -> np.ndarray | None:
         or ends[0] >= ends[1]
     ):
         raise ValueError(
-            "value_range must be None or two finite numbers, the smaller one first, "
-            f"such as (0, 255), got {ends!r}."
+            "value_range must be None or two finite numbers (low, high) with low < "
+            f"high, such as (0, 255), got {ends!r}."
         )
     return np.asarray(ends, dtype=np.float64)
 
@@ -409,7 +412,7 @@ def _in_precision_of(X: Rows, threshold: Any) -> np.ndarray:
 
 def _sampled(X: Rows) -> Rows:
     """Return evenly spaced rows if there are very many entries, else all."""
-    most_rows = max(1, _MOST_ENTRIES // X.shape[1])
+    most_rows = max(1, _MAX_ENTRIES // X.shape[1])
     if X.shape[0] <= most_rows:
         return X
     return X[np.linspace(0, X.shape[0] - 1, most_rows, dtype=int)]

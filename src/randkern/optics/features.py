@@ -128,7 +128,10 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         lit = count_lit(X)
         bright = np.flatnonzero(lit)
         if not len(bright):
-            raise ValueError("no row of X has a lit bit: nothing to calibrate on.")
+            raise ValueError(
+                "no row of X has a bit that is 1, so that there is nothing to "
+                "calibrate on; pass other rows."
+            )
         n_measured = min(len(bright), self.n_calibration)
         chosen = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]
         with exclusive(self.device_):
@@ -202,9 +205,9 @@ def _check_bias(bias: Any) -> int:
     number = check_positive("bias", bias, zero=True)
     if number != int(number):
         raise ValueError(
-            f"bias={bias!r}: a device adds ν as ν lit bits, so that it must be a whole "
-            "number; round it, or compute features with randkern.RandomFeatures("
-            "randkern.Optical(degree, bias))."
+            f"bias must be an integer, got {bias!r}: a device adds so many bits that "
+            "are 1 to a row; round it, or use "
+            "randkern.RandomFeatures(randkern.Optical(degree, bias))."
         )
     return int(number)
 

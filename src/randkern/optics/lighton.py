@@ -43,8 +43,8 @@ class LightOnDevice(SharedDevice):
         for name in ("fit1d", "transform", "n_components"):
             if not hasattr(opu, name):
                 raise TypeError(
-                    f"opu has no {name}; pass an OPU of lightonml, such as "
-                    "lightonml.OPU(1000, simulated=True)."
+                    f"opu has no attribute {name!r}; pass an OPU of lightonml, such "
+                    "as lightonml.OPU(1000, simulated=True)."
                 )
         self.opu = opu
         self.n_features: int | None = None

@@ -114,11 +114,17 @@ class Law:
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
         """Return rows of this law, without mixing, from points of the unit cube."""
-        raise NotImplementedError(f"{type(self).__name__} has no quantile.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define `quantile`, which projection='qmc' "
+            "needs; use projection='dense' or 'auto'."
+        )
 
     def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
         """Return the norms of `n_rows` rows of a dimension, without mixing."""
-        raise NotImplementedError(f"{type(self).__name__} has no norms.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define `norms`, which "
+            "projection='orthogonal' and 'structured' need; use projection='dense'."
+        )
 
     def dimensions(self, width: int) -> int:
         """Return the number of dimensions of a low-discrepancy sequence per row."""
@@ -178,7 +184,7 @@ class SphereLaw(NormalLaw):
     multiplies_generated = False
 
     def transform(self, rows: Any) -> Any:
-        norms = ops_of(rows).squared_norms(rows)[:, None] ** 0.5
+        norms = ops_of(rows).float64_squared_norms(rows)[:, None] ** 0.5
         return math.sqrt(rows.shape[1]) * (rows / norms)
 
     def quantile(self, points: np.ndarray) -> np.ndarray:
@@ -211,8 +217,6 @@ class LaplaceLaw(Law):
         return sign * np.log(2 * np.minimum(points, 1 - points))
 
 
-#: Features that projections write in one pass.
-Form = Literal["pairs", "cosines", "modulus"]
 # Frequencies per tile of phases.
 TILE_DRAWS = 4096
 # Above this size, phases in single precision have too large an error (about 2⁻²⁴ of
@@ -253,9 +257,9 @@ class InputMap:
             return ops_of(X).codes(X, self.categories)
         return ops_of(X).with_bias(X, self.inverse_scale_like(X), self.bias)
 
-    def squared_norms(self, X: Rows) -> np.ndarray:
+    def float64_squared_norms(self, X: Rows) -> np.ndarray:
         """Return the squared norms of the rows of ``apply(X)`` in float64."""
-        return ops_of(X).squared_norms(self.apply(X))
+        return ops_of(X).float64_squared_norms(self.apply(X))
 
     def inverse_scale_like(self, X: Rows) -> Any:
         """Return `inverse_scale` as a number, or a vector on the device of X."""
@@ -324,36 +328,47 @@ class Projection(ABC):
                 self._cache[device] = dtype, cached
         return cached
 
-    def write(
+    # Projections that fuse transform, scaling and nonlinearity into one pass override
+    # the next three methods.
+
+    def write_pairs(
+        self, X: Rows, inputs: InputMap, draws: slice, weight: float, out: np.ndarray
+    ) -> None:
+        """Write weight·[cos ωᵢ·x, sin ωᵢ·x] of draws to `out`, interleaved."""
+        ops = ops_of(out)
+        for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
+            target = out[rows, 2 * part.start : 2 * part.stop]
+            ops.cos_sin_pairs(ops.asarray(tile, out), weight, target)
+
+    def write_cosines(
         self,
-        form: Form,
         X: Rows,
         inputs: InputMap,
         draws: slice,
         weight: float,
         out: np.ndarray,
-        value: Any = None,
+        offsets: Any,
     ) -> None:
-        """Write features of draws to `out`, in one of three forms.
-
-        ``"pairs"``: weight·[cos ωᵢ·x, sin ωᵢ·x], interleaved; ``"cosines"``:
-        weight·cos(ωᵢ·x + bᵢ), `value` being the bᵢ; ``"modulus"``: weight·|uᵢ·x|^value
-        (complex laws). Projections that fuse transform, scaling and nonlinearity into
-        one pass override it.
-        """
+        """Write weight·cos(ωᵢ·x + bᵢ) of draws to `out`, `offsets` being the bᵢ."""
         ops = ops_of(out)
         for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
-            target = out[rows]
-            if form == "pairs":
-                columns = slice(2 * part.start, 2 * part.stop)
-                ops.cos_sin_pairs(ops.asarray(tile, out), weight, target[:, columns])
-            elif form == "cosines":
-                phase = ops.asarray(tile, out)
-                ops.cosines(phase, value[part], weight, target[:, part])
-            elif form == "modulus":
-                ops.modulus_power(*tile, value, weight, target[:, part])
-            else:
-                raise KeyError(form)
+            phase = ops.asarray(tile, out)
+            ops.cosines(phase, offsets[part], weight, out[rows, part])
+
+    def write_modulus(
+        self,
+        X: Rows,
+        inputs: InputMap,
+        draws: slice,
+        weight: float,
+        out: np.ndarray,
+        power: float,
+    ) -> None:
+        """Write weight·|uᵢ·x|^power of draws of a complex law to `out`."""
+        ops = ops_of(out)
+        for rows, part, tile in self._tiles(X, inputs, draws.start, draws.stop):
+            real, imaginary = tile
+            ops.modulus_power(real, imaginary, power, weight, out[rows, part])
 
     def _tiles(self, X: Rows, inputs: InputMap, start: int, stop: int) -> Any:
         """Yield (rows, draws relative to `start`, projected tile)."""
@@ -413,7 +428,7 @@ def phase_product(X: Rows, matrix: Any) -> Any:
     if ops.precision(X.dtype) < _SINGLE:
         return phases
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = (matrix * matrix) @ ops.largest_sizes(X) ** 2
+        squares = (matrix * matrix) @ ops.column_max_abs(X) ** 2
     large = ops.flatnonzero(~(squares <= _LARGE_PHASE**2))  # includes NaN
     if len(large):
         wide = ops.as_float64(X) @ ops.as_float64(matrix[large]).T

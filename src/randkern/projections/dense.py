@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,9 +39,8 @@ class Dense(Stored):
         They are drawn on the device of `like`, the same for any range.
         """
         law, random_matrix = self.law, ops_of(like).random_matrix
-        columns = 0, self.width
         parts = tuple(
-            random_matrix(key, law.entries, start, stop, *columns, like)
+            random_matrix(key, law.entries, start, stop, 0, self.width, like)
             for key in self._keys
         )
         if law.is_complex:
@@ -155,15 +153,17 @@ class Orthogonal(Stored):
 
     def draw(self) -> tuple[np.ndarray, ...]:
         n, d = self.n_draws, self.width
-        whole, rest = divmod(n, d)
+        n_blocks, rest = divmod(n, d)
         matrix = np.empty((n, d), complex if self.law.is_complex else float)
         with one_thread_if_short(d**3):
-            for part in row_blocks(whole, max(1, _ENTRIES // d**2)):
+            for part in row_blocks(n_blocks, max(1, _ENTRIES // d**2)):
                 blocks = range(part.start, part.stop)
                 rows = slice(part.start * d, part.stop * d)
                 matrix[rows] = self._haar_rows(blocks, d).reshape(-1, d)
             if rest:
-                matrix[whole * d :] = self._haar_rows(range(whole, whole + 1), rest)[0]
+                matrix[n_blocks * d :] = self._haar_rows(
+                    range(n_blocks, n_blocks + 1), rest
+                )[0]
         norms = self.law.norms(self.stream.child("norms").generator(), d, n)
         matrix *= (norms * self.mixing_factors)[:, None]
         if self.law.is_complex:
@@ -178,8 +178,8 @@ class Orthogonal(Stored):
             rng = self.stream.child("block", index).generator()
             rng.standard_normal(out=out)
         parts = entries.swapaxes(2, 3)
-        made = parts[:, 0] + 1j * parts[:, 1] if draws == 2 else parts[:, 0]
-        q, r = np.linalg.qr(made)
+        gaussian = parts[:, 0] + 1j * parts[:, 1] if draws == 2 else parts[:, 0]
+        q, r = np.linalg.qr(gaussian)
         # Mezzadri 2007, "How to generate random matrices from the classical
         # compact groups": without these phases Q is not Haar distributed.
         diagonal = np.diagonal(r, axis1=1, axis2=2)
@@ -221,9 +221,7 @@ class QuasiMonteCarlo(Stored):
             bits=_BITS,
             rng=np.random.default_rng(self.stream.child("sobol").key),
         )
-        with warnings.catch_warnings():
-            # If the number of points is not a power of 2, they are less balanced, but
-            # not biased.
-            warnings.filterwarnings("ignore", message="The balance properties")
-            points = sampler.random(self.n_draws)
+        # SciPy warns if the first points are not a power of 2 in number; they are then
+        # less balanced, but not biased.
+        points = np.concatenate([sampler.random(1), sampler.random(self.n_draws - 1)])
         return points[:, first:] + 2.0 ** -(_BITS + 1)

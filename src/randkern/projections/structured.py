@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from randkern._validation import Rows
 from randkern.backend.hadamard import block_size
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
-from randkern.projections._base import Form, InputMap, Projection
+from randkern.projections._base import InputMap, Projection
 
 # Number of rows whose columns are selected at a time.
 _SELECTED_ROWS = 4096
@@ -61,25 +62,49 @@ class Structured(Projection):
         rows.project_complex(X, out_real=out, out_imag=imaginary)
         return out, imaginary
 
-    def write(
+    def write_pairs(
+        self, X: Rows, inputs: InputMap, draws: slice, weight: float, out: np.ndarray
+    ) -> None:
+        drawn = self._scaled_rows(X, inputs, draws)
+        for rows in _selected_blocks(X, inputs):
+            block = inputs.select(X[rows])
+            drawn.pairs(block, weight=weight, out=out[rows])
+
+    def write_cosines(
         self,
-        form: Form,
         X: Rows,
         inputs: InputMap,
         draws: slice,
         weight: float,
         out: np.ndarray,
-        value: Any = None,
+        offsets: Any,
     ) -> None:
+        drawn = self._scaled_rows(X, inputs, draws)
+        for rows in _selected_blocks(X, inputs):
+            block = inputs.select(X[rows])
+            drawn.cosines(block, offsets=offsets, weight=weight, out=out[rows])
+
+    def write_modulus(
+        self,
+        X: Rows,
+        inputs: InputMap,
+        draws: slice,
+        weight: float,
+        out: np.ndarray,
+        power: float,
+    ) -> None:
+        drawn = self._scaled_rows(X, inputs, draws)
+        for rows in _selected_blocks(X, inputs):
+            block = inputs.select(X[rows])
+            drawn.modulus(block, power=power, weight=weight, out=out[rows])
+
+    def _scaled_rows(self, X: Rows, inputs: InputMap, draws: slice) -> Any:
+        """Return rows for draws that scale the columns of X and append the bias."""
         scale, bias = inputs.inverse_scale_like(X), inputs.bias or None
-        drawn = self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
-        writers = {
-            "pairs": drawn.pairs,
-            "cosines": partial(drawn.cosines, offsets=value),
-            "modulus": partial(drawn.modulus, power=value),
-        }
-        write = writers[form]
-        # Selecting columns copies rows, so it is done for a few rows at a time.
-        length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
-        for rows in row_blocks(X.shape[0], max(length, 1)):
-            write(inputs.select(X[rows]), out=out[rows], weight=weight)
+        return self._rows(X, draws.start, draws.stop, inverse_scale=scale, bias=bias)
+
+
+def _selected_blocks(X: Rows, inputs: InputMap) -> Iterator[slice]:
+    """Yield row blocks: selecting columns copies rows, so only a few at a time."""
+    length = X.shape[0] if inputs.columns is None else _SELECTED_ROWS
+    return row_blocks(X.shape[0], max(length, 1))

@@ -59,8 +59,8 @@ class DegreeLaw:
             coefficients = np.ones(1)
             total = 0.0
         # Drop degrees too rare for one draw in 10¹⁶, which would make the table long.
-        kept = int(np.flatnonzero(coefficients > 1e-18).max(initial=0)) + 1
-        probabilities = coefficients[:kept] / coefficients[:kept].sum()
+        length = int(np.flatnonzero(coefficients > 1e-18).max(initial=0)) + 1
+        probabilities = coefficients[:length] / coefficients[:length].sum()
         probabilities.flags.writeable = False
         return cls(probabilities, max(0.0, 1.0 - total))
 
@@ -130,30 +130,31 @@ def from_function(
     check_positive("tolerance", tolerance)
     if not callable(function):
         raise ValueError(
-            "from_function takes a function of an array, such as np.tanh, got "
-            f"{function!r}; an activation that has a name needs none."
+            "function must be a function of an array, such as np.tanh, got "
+            f"{function!r}; use the name of a known activation directly."
         )
-    shown = name or getattr(function, "__name__", "function")
+    label = name or getattr(function, "__name__", "function")
     panels = 0.5, 0.25
-    coarse, fine = (_series(function, shown, max_degree, size) for size in panels)
+    coarse, fine = (_series(function, label, max_degree, size) for size in panels)
     difference = float(np.abs(coarse - fine).sum())
     if difference > tolerance:
         raise ValueError(
-            f"the Hermite series of {shown} differs by {difference:.2g} between two "
-            f"quadratures, more than tolerance={tolerance:g}: it jumps, or varies too "
-            "fast; give its series as PowerSeries instead."
+            f"the Hermite series of {label} differs by {difference:.2g} between two "
+            f"quadratures, more than tolerance={tolerance:g}: the function has jumps, "
+            "or varies too fast; pass its series as a PowerSeries instead."
         )
     omitted = 1.0 - float(fine.sum())
     if omitted > tolerance:
         raise ValueError(
-            f"degrees above max_degree={max_degree} hold {omitted:.2g} of the Hermite "
-            f"series of {shown}, more than tolerance={tolerance:g}; raise either."
+            f"degrees above max_degree={max_degree} contain {omitted:.2g} of the "
+            f"Hermite series of {label}, more than tolerance={tolerance:g}; increase "
+            "max_degree or tolerance."
         )
-    return PowerSeries(tuple((fine / fine.sum()).tolist()), name=shown)
+    return PowerSeries(tuple((fine / fine.sum()).tolist()), name=label)
 
 
 def _series(
-    function: Callable[[np.ndarray], Any], shown: str, max_degree: int, panel: float
+    function: Callable[[np.ndarray], Any], label: str, max_degree: int, panel: float
 ) -> np.ndarray:
     """Return bₗ²/E[f²] for l up to `max_degree`."""
     nodes, weights = np.polynomial.legendre.leggauss(32)
@@ -166,25 +167,29 @@ def _series(
             values = np.asarray(function(x.copy()))
         except TypeError as error:
             raise ValueError(
-                f"{shown} cannot be applied to an array of reals: {error}; give a "
-                "function such as np.tanh, or np.vectorize(function)."
+                f"{label} cannot be applied to an array of real numbers ({error}); "
+                "pass a function such as np.tanh, or np.vectorize(function)."
             ) from error
     if values.dtype.kind not in "biuf":
         raise ValueError(
-            f"{shown} must return real numbers, got values of {values.dtype}."
+            f"{label} must return real numbers, got values of type {values.dtype}."
         )
     values = values.astype(float)
     if values.shape != x.shape or not np.all(np.isfinite(values)):
         raise ValueError(
-            f"{shown} must return finite numbers, one for each of its arguments, on "
-            f"[{-_RANGE:g}, {_RANGE:g}]."
+            f"{label} must return an array of finite numbers of the shape of its "
+            f"argument, for arguments in [{-_RANGE:g}, {_RANGE:g}], got shape "
+            f"{values.shape}."
         )
     # h_l(x) e^{−x²/4} stays in range where h_l(x) overflows.
     half = np.exp(-(x**2) / 4) / (2 * math.pi) ** 0.25
     weighted = w * values * half
     square = float(w @ (values * half) ** 2)
     if not 0 < square < math.inf:
-        raise ValueError(f"E[f(Z)²] of {shown} is {square}; it must be positive.")
+        raise ValueError(
+            f"E[f(Z)²] of {label} must be positive and finite, got {square}; rescale "
+            "the function, or use one that does not vanish."
+        )
     before, current = np.zeros_like(x), half
     series = np.empty(max_degree + 1)
     for degree in range(max_degree + 1):
@@ -356,9 +361,9 @@ class _Scaled(Activation):
         # The square must be representable in float32.
         if not 1e-15 <= check_positive("a", self.a) <= 1e15:
             raise ValueError(
-                f"a must be from 1e-15 to 1e+15, got {self.a:g}: beyond, a² "
-                "leaves the range of floating-point numbers; use the limit instead, "
-                "such as Identity() for Sine and Erf of a small a."
+                f"a must be between 1e-15 and 1e+15, got {self.a:g}, whose square is "
+                "outside the range of floating-point numbers; use the limit instead, "
+                "such as Identity() for Sine and Erf with a small a."
             )
 
 
@@ -575,25 +580,25 @@ class PowerSeries(Activation):
         values = np.asarray(self.values, dtype=float)
         if values.ndim != 1 or values.size == 0 or not np.all(np.isfinite(values)):
             raise ValueError(
-                "a power series needs a list of finite coefficients a_0, a_1, ..., "
-                f"got {self.values!r}."
+                "values must be a list of finite coefficients a_0, a_1, ..., got "
+                f"{self.values!r}."
             )
         if np.any(values < 0):
             raise ValueError(
-                f"coefficient {int(values.argmin())} of the power series is "
-                f"{values.min():g}; a dual activation has none below 0."
+                "the coefficients of a dual activation must be at least 0, got "
+                f"{values.min():g} for degree {int(values.argmin())}."
             )
         if abs(values.sum() - 1) > 1e-6:
             raise ValueError(
-                f"the coefficients of the power series sum to {values.sum():.6g}, but "
-                "a dual activation is 1 at 1; divide them by their sum."
+                "the coefficients of a dual activation must sum to 1, got the sum "
+                f"{values.sum():.6g}; divide them by it."
             )
         object.__setattr__(self, "values", tuple((values / values.sum()).tolist()))
 
     def __repr__(self) -> str:
-        shown = list(self.values) if len(self.values) <= 8 else "..."
+        label = list(self.values) if len(self.values) <= 8 else "..."
         name = f", name={self.name!r}" if self.name else ""
-        return f"PowerSeries({shown}{name})"
+        return f"PowerSeries({label}{name})"
 
     def dual(self, rho: Any) -> Any:
         return ops_of(rho).duals.power_series(np.asarray(self.values), rho, self)

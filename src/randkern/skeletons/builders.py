@@ -61,7 +61,7 @@ class Conv:
         window, stride = _pair("window", self.window), _pair("stride", self.stride)
         if isinstance(self.padding, str) and self.padding == "same":
             return window, stride, (window[0] // 2, window[1] // 2)
-        return window, stride, _pair("padding", self.padding, least=0)
+        return window, stride, _pair("padding", self.padding, minimum=0)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Dense:
             activation_of(self.activation)
 
 
-def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
+def _pair(name: str, value: Any, minimum: int = 1) -> tuple[int, int]:
     """Return a size as (height, width)."""
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     sizes = [
@@ -125,8 +125,8 @@ def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
         for part in parts
         if isinstance(part, (int, np.integer)) and not isinstance(part, bool)
     ]
-    if len(parts) != 2 or len(sizes) != 2 or min(sizes) < least:
-        kind = "positive" if least else "non-negative"
+    if len(parts) != 2 or len(sizes) != 2 or min(sizes) < minimum:
+        kind = "positive" if minimum else "non-negative"
         raise ValueError(
             f"{name} must be a {kind} integer or a pair of them, got {value!r}."
         )
@@ -232,13 +232,13 @@ def fully_connected(
     several = isinstance(activation, (list, tuple))
     if several and len(activation) != depth:
         raise ValueError(
-            f"activation must be one, or one for each of the {depth} layers, got "
-            f"{len(activation)}."
+            f"activation must be a single activation, or a list of {depth}, one per "
+            f"layer, got a list of {len(activation)}."
         )
     layers = _Layers(n_inputs)
     nodes = np.arange(n_inputs)
-    for each in activation if several else [activation] * depth:
-        nodes = layers.add(each, nodes, [len(nodes)])
+    for layer_activation in activation if several else [activation] * depth:
+        nodes = layers.add(layer_activation, nodes, [len(nodes)])
     activation = list(activation) if several else activation
     arguments = dict(n_inputs=n_inputs, depth=depth, activation=activation, base=base)
     recipe = "fully_connected", arguments
@@ -274,8 +274,9 @@ class FullyConnected:
         n_inputs, rest = divmod(n_columns, base_of(self.base).width)
         if rest:
             raise ValueError(
-                f"rows of {n_columns} columns are not made of inputs on {self.base!r}, "
-                f"which read {base_of(self.base).width} columns each."
+                f"the number of columns must be a multiple of "
+                f"{base_of(self.base).width}, which an input on {self.base!r} reads, "
+                f"got {n_columns}."
             )
         return fully_connected(n_inputs, self.depth, self.activation, self.base)
 
@@ -340,20 +341,21 @@ def convolutional(
     if not isinstance(layers, Iterable) or not (layers := list(layers)):
         raise ValueError(
             "layers must be a list of at least one Conv, Pool or Dense, got "
-            f"{layers!r}; for one node over all pixels give [Dense()]."
+            f"{layers!r}; use [Dense()] for one node over all pixels."
         )
-    each = n_channels // space.width
+    inputs_per_pixel = n_channels // space.width
     _check_size(
-        _INPUT_BYTES * height * width * each, f"images of {height} by {width} pixels"
+        _INPUT_BYTES * height * width * inputs_per_pixel,
+        f"images of {height} by {width} pixels",
     )
-    built = _Layers(height * width * each)
-    grid = np.arange(built.n_inputs).reshape(height, width, each)
+    graph_layers = _Layers(height * width * inputs_per_pixel)
+    grid = np.arange(graph_layers.n_inputs).reshape(height, width, inputs_per_pixel)
     for layer in layers:
-        grid = _add_layer(built, grid, layer, activation)
+        grid = _add_layer(graph_layers, grid, layer, activation)
     if grid.size != 1:
         raise ValueError(
-            f"the layers leave {grid.shape[0]} by {grid.shape[1]} nodes, but a "
-            "skeleton has one output; end them with Dense()."
+            f"the last layer has {grid.shape[0]} by {grid.shape[1]} nodes, but a "
+            "skeleton has a single output; add Dense() as the last layer."
         )
     image_shape = tuple(int(n) for n in shape)
     arguments = dict(
@@ -361,15 +363,15 @@ def convolutional(
     )
     n_columns = height * width * n_channels
     recipe = "convolutional", arguments
-    return Skeleton._of(built.graph(space), n_columns, recipe=recipe)
+    return Skeleton._of(graph_layers.graph(space), n_columns, recipe=recipe)
 
 
 def _add_layer(
-    built: _Layers, grid: np.ndarray, layer: Any, default: Any
+    graph_layers: _Layers, grid: np.ndarray, layer: Any, default: Any
 ) -> np.ndarray:
     """Add a layer over a grid of nodes (height, width, channels); return its grid."""
     if isinstance(layer, Dense):
-        nodes = built.add(layer.activation or default, grid.ravel(), [grid.size])
+        nodes = graph_layers.add(layer.activation or default, grid.ravel(), [grid.size])
         return nodes.reshape(1, 1, 1)
     conv = layer.convolution() if isinstance(layer, Pool) else layer
     if not isinstance(conv, Conv):
@@ -390,13 +392,13 @@ def _add_layer(
         )
     if padding[0] >= window[0] or padding[1] >= window[1]:
         raise ValueError(
-            f"the padding of {layer!r} must be smaller than its window, or a window "
-            "could lie outside the image."
+            f"the padding of {layer!r} must be smaller than its window, got padding "
+            f"{padding} and window {window}; use a smaller padding."
         )
     view = np.lib.stride_tricks.sliding_window_view(padded, window, axis=(0, 1))
     view = view[:: stride[0], :: stride[1]]  # (rows, columns, channels, *window)
     patches = view.reshape(view.shape[0] * view.shape[1], -1)
     inside = patches >= 0
     counts = inside.sum(axis=1)
-    nodes = built.add(conv.activation or default, patches[inside], counts)
+    nodes = graph_layers.add(conv.activation or default, patches[inside], counts)
     return nodes.reshape(view.shape[0], view.shape[1], 1)

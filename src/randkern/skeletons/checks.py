@@ -21,19 +21,23 @@ def check_activation(activation: Activation) -> None:
     Comparisons are written so that NaN fails.
     """
     series = np.asarray(activation.coefficients(_TERMS), dtype=float)
-    shown = repr(activation)
+    label = repr(activation)
     if series.shape != (_TERMS,) or not np.all(np.isfinite(series)):
-        raise ValueError(f"coefficients(n) of {shown} must return n finite numbers.")
+        raise ValueError(
+            f"coefficients(n) of {label} must return n finite numbers, got an array of "
+            f"shape {series.shape} for n = {_TERMS}."
+        )
     if series.min() < 0:
         raise ValueError(
-            f"coefficient {int(series.argmin())} of {shown} is {series.min():g}; a "
-            "dual activation has none below 0."
+            f"the coefficients of {label} must be at least 0, got {series.min():g} for "
+            f"degree {int(series.argmin())}."
         )
     at_one = float(np.asarray(activation.dual(np.ones(1)))[0])
     if not (abs(at_one - 1) <= _TOLERANCE and series.sum() <= 1 + _TOLERANCE):
         raise ValueError(
-            f"{shown} is not normalised: it is {at_one:.6g} at 1 and its coefficients "
-            f"sum to {series.sum():.6g}, but both must be 1; divide it by that value."
+            f"{label} is not normalised: its value at 1 is {at_one:.6g} and its "
+            f"coefficients sum to {series.sum():.6g}, but both must be 1; divide both "
+            "by the value at 1."
         )
     sums = np.polynomial.polynomial.polyval(_POINTS, series)
     closed = np.asarray(activation.dual(_POINTS), dtype=float)
@@ -41,14 +45,14 @@ def check_activation(activation: Activation) -> None:
     if not gaps.max() <= _TOLERANCE:
         worst = int(gaps.argmax())
         raise ValueError(
-            f"the coefficients of {shown} are not those of its closed form: at "
-            f"{_POINTS[worst]} they sum to {sums[worst]:.6g}, and it is "
-            f"{closed[worst]:.6g}."
+            f"the coefficients of {label} do not match its closed form: at "
+            f"{_POINTS[worst]} the series is {sums[worst]:.6g} and dual() returns "
+            f"{closed[worst]:.6g}; correct one of them."
         )
-    _check_slope(float(activation.derivative_at_one()), series, shown)
+    _check_slope(float(activation.derivative_at_one()), series, label)
 
 
-def _check_slope(slope: float, series: np.ndarray, shown: str) -> None:
+def _check_slope(slope: float, series: np.ndarray, label: str) -> None:
     """Raise unless a slope at 1 can be the mean degree of a law.
 
     It is at least the sum over the listed coefficients, and equal to it if they sum to
@@ -60,15 +64,15 @@ def _check_slope(slope: float, series: np.ndarray, shown: str) -> None:
     least = listed + len(series) * missing
     if not slope >= least * (1 - _TOLERANCE) - len(series) * _TOLERANCE:
         raise ValueError(
-            f"derivative_at_one() of {shown} is {slope:.6g}, but its first "
-            f"{len(series):,} coefficients sum to {1 - missing:.6g} and make it at "
-            f"least {least:.6g}; give the mean degree, or correct the coefficients."
+            f"derivative_at_one() of {label} is {slope:.6g}, but its first "
+            f"{len(series):,} coefficients, which sum to {1 - missing:.6g}, imply at "
+            f"least {least:.6g}; return the mean degree, or correct the coefficients."
         )
     # If only rounding errors are missing, there are no further degrees.
     if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:
         raise ValueError(
-            f"derivative_at_one() of {shown} is {slope:.6g}, but the mean degree of "
-            f"its coefficients, which sum to 1, is {listed:.6g}."
+            f"derivative_at_one() of {label} is {slope:.6g}, but the mean degree of "
+            f"its coefficients, which sum to 1, is {listed:.6g}; return that."
         )
 
 
@@ -83,11 +87,14 @@ def ordered(
     """
     sources = _entering(inputs, internal, edges)
     if not inputs:
-        raise ValueError("a skeleton needs an input node, such as Input('circle', 0).")
+        raise ValueError(
+            "a skeleton needs at least one input node, such as Input('circle', 0)."
+        )
     for name in internal:
         if not sources[name]:
             raise ValueError(
-                f"no edge enters the internal node {name!r}: it has nothing to average."
+                f"the internal node {name!r} has no incoming edges; add an edge to it, "
+                "or remove the node."
             )
     sorter: TopologicalSorter[Hashable] = TopologicalSorter(dict.fromkeys(inputs, ()))
     for name, entering in sources.items():
@@ -96,7 +103,8 @@ def ordered(
         order = [name for name in sorter.static_order() if name in sources]
     except CycleError as error:
         raise ValueError(
-            f"the skeleton has a cycle through the nodes {error.args[1]}."
+            f"the edges form a cycle through the nodes {error.args[1]}; remove one of "
+            "its edges."
         ) from None
     read = {name for entering in sources.values() for name in entering}
     outputs = [name for name in [*inputs, *internal] if name not in read]
@@ -104,11 +112,13 @@ def ordered(
         unused = [name for name in outputs if name not in sources]
         if len(outputs) - len(unused) == 1:
             raise ValueError(
-                f"the input {unused[0]!r} does not reach the output: no edge leaves it."
+                f"the input {unused[0]!r} has no outgoing edges; add one, or remove "
+                "the input."
             )
         raise ValueError(
-            f"a skeleton has one output, but no edge leaves any of {outputs}; join "
-            "them by a node, such as one with the activation 'identity'."
+            f"a skeleton has a single output, but the nodes {outputs} have no outgoing "
+            "edges; connect them to one node, for instance with the activation "
+            "'identity'."
         )
     return order, sources
 
@@ -126,17 +136,22 @@ def _entering(
         try:
             start, end = edge
         except (TypeError, ValueError):
-            raise ValueError(f"an edge is a pair (from, to), got {edge!r}.") from None
+            raise ValueError(
+                f"an edge must be a pair (from, to), got {edge!r}."
+            ) from None
         for name in (start, end):
             if name not in known:
                 raise ValueError(
-                    f"the edge {edge!r} names {name!r}, which is none of the nodes."
+                    f"the edge {edge!r} refers to {name!r}, which is not a node; "
+                    f"expected one of {sorted(known, key=str)}."
                 )
         if end not in sources:
-            raise ValueError(f"the edge {edge!r} enters an input.")
+            raise ValueError(
+                f"the edge {edge!r} ends at an input, which cannot have incoming edges."
+            )
         if (start, end) in seen:
             raise ValueError(
-                f"the edge {edge!r} is given twice; for a weight, repeat the node."
+                f"duplicate edge {edge!r}; to give a node more weight, repeat the node."
             )
         seen.add((start, end))
         sources[end].append(start)

@@ -56,7 +56,7 @@ class Input:
         columns = np.atleast_1d(np.asarray(self.columns))
         if columns.ndim != 1 or columns.dtype.kind not in "iu" or np.any(columns < 0):
             raise ValueError(
-                "the columns of an input must be numbers of columns from 0, got "
+                "the columns of an input must be non-negative integers, got "
                 f"{self.columns!r}."
             )
         if len(columns) != base.width or len(set(columns.tolist())) != base.width:
@@ -192,7 +192,7 @@ class Alphabet:
             starts=graph.starts,
             sources=graph.sources,
             law=graph.activation,
-            law_starts=np.cumsum([0, *(len(each) for each in cumulative)]),
+            law_starts=np.cumsum([0, *(len(table) for table in cumulative)]),
             cumulative=np.concatenate([np.empty(0), *cumulative]),
             first_symbol=first_symbols[owner],
             n_symbols=sizes[graph.base],
@@ -222,8 +222,8 @@ class Alphabet:
         out = X[:, columns]
         for kind, base in changed.items():
             chosen = partial(np.flatnonzero, self.slot_bases[used] == kind)
-            here = ops.constant(owner, ("slots", kind), X, chosen)
-            out[:, here] = base.angles(out[:, here])
+            slots_of_kind = ops.constant(owner, ("slots", kind), X, chosen)
+            out[:, slots_of_kind] = base.angles(out[:, slots_of_kind])
         return out, ops.constant(owner, "slots", X, lambda: np.arange(len(used)))
 
     def entries(

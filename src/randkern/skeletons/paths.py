@@ -29,8 +29,8 @@ _Word = tuple[tuple[int, int], ...]
 _ZERO = 2**31
 # Products of laws are formed while they take at most this many steps, in total or per
 # column: the products of pairs of n words are n(n + 1)/2 words, in n² steps.
-_MOST_STEPS, _STEPS_A_COLUMN = 50_000, 3
-_MOST_DEGREES = 64
+_MAX_STEPS, _STEPS_PER_COLUMN = 50_000, 3
+_MAX_DEGREES = 64
 
 
 def exact_support(
@@ -87,10 +87,10 @@ def _group_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
 def _series_law(skeleton: Skeleton, n_columns: int) -> dict[_Word, float] | None:
     """Return the law of features, by recursion over the graph."""
     graph = skeleton.graph
-    if any(len(law.probabilities) > _MOST_DEGREES for law in graph.laws):
+    if any(len(law.probabilities) > _MAX_DEGREES for law in graph.laws):
         return None
     tables = skeleton.alphabet.tables
-    budget = max(_MOST_STEPS, _STEPS_A_COLUMN * n_columns)
+    budget = max(_MAX_STEPS, _STEPS_PER_COLUMN * n_columns)
     laws = [_input_law(tables, i) for i in range(graph.n_inputs)]
     for i, kind in enumerate(graph.activation.tolist()):
         sources = graph.entering(i).tolist()
@@ -137,14 +137,14 @@ def _product_law(
     first: dict[_Word, float],
     second: dict[_Word, float],
     tables: PathTables,
-    most: int,
+    max_words: int,
 ) -> dict[_Word, float] | None:
     """Return the law of products of independent features, None if it is too long."""
     law: dict[_Word, float] = defaultdict(float)
     for word, p in first.items():
         for other, q in second.items():
             law[_product(word, other, tables)] += p * q
-        if len(law) > most:  # stop before multiplying the rest
+        if len(law) > max_words:  # stop before multiplying the rest
             return None
     return law
 
@@ -188,19 +188,21 @@ def _as_draws(
         np.arange(len(merged)),
         np.ones(len(merged), dtype=np.int64),
         is_real,
-        *(len(merged), 0, len(packed)),
+        len(merged),
+        0,
+        len(packed),
     )
     return draws, np.array(list(merged.values()), dtype=float), constant
 
 
 # A skeleton whose features meet more inputs than this on average is a mistake.
-_MOST_FACTORS = 1e6
+_MAX_FACTORS = 1e6
 # The step omits 0.0025; beyond this, features would be those of another kernel.
-_MOST_OMITTED = 0.05
+_MAX_OMITTED = 0.05
 # Smallest probability that a path reaches an input; other draws are wasted.
-_LEAST_MET = 1e-4
+_MIN_MET = 1e-4
 # Draws per column in the search for new features when few are likely.
-_DRAWS_A_COLUMN = 50
+_DRAWS_PER_COLUMN = 50
 
 
 def least_columns(skeleton: Skeleton) -> int:
@@ -229,18 +231,19 @@ def _check_cost(skeleton: Skeleton) -> None:
     for activation, law in zip(
         skeleton.graph.activations, skeleton.graph.laws, strict=True
     ):
-        if law.omitted > _MOST_OMITTED:
+        if law.omitted > _MAX_OMITTED:
             raise ValueError(
-                f"degrees of {activation!r} above {MAX_DEGREE:,}, which are not drawn, "
-                f"have the probability {law.omitted:.2g}; use an activation of smaller "
-                "slope at 1, or the exact kernel (n_components=None)."
+                f"degrees of {activation!r} above {MAX_DEGREE:,} are not drawn, but "
+                f"have the probability {law.omitted:.2g}; use an activation with a "
+                "smaller slope at 1, or the exact kernel (n_components=None)."
             )
     factors = skeleton.complexity(truncated=True)
-    if factors > _MOST_FACTORS:
+    if factors > _MAX_FACTORS:
         raise ValueError(
-            f"a random feature of {skeleton!r} multiplies {factors:.3g} base features "
-            "on average; use fewer layers or activations of smaller slope at 1, or the "
-            "exact kernel (n_components=None)."
+            f"a random feature of {skeleton!r} is a product of {factors:.3g} base "
+            f"features on average, expected at most {_MAX_FACTORS:g}; use fewer "
+            "layers, activations with a smaller slope at 1, or the exact kernel "
+            "(n_components=None)."
         )
 
 
@@ -252,11 +255,12 @@ def _check_rarity(skeleton: Skeleton) -> None:
     graph = skeleton.graph
     leaving = 1 - graph.laws[graph.activation[-1]].probabilities[0]
     met = (1 - skeleton.constant_probability()) / leaving
-    if met < _LEAST_MET:
+    if met < _MIN_MET:
         raise ValueError(
-            f"of the random paths of {skeleton!r} a share of {met:.2g} meets an input, "
-            "the others are constant; use fewer layers or activations of greater slope "
-            "at 1, constant='sampled', or the exact kernel (n_components=None)."
+            f"only a share of {met:.2g} of the random paths of {skeleton!r} reaches an "
+            "input, the others give the constant feature; use fewer layers, "
+            "activations with a larger slope at 1, constant='sampled', or the exact "
+            "kernel (n_components=None)."
         )
 
 
@@ -318,7 +322,7 @@ class SkeletonPaths(Projection):
 
     def stored_bytes(self, itemsize: int) -> int:
         """Return the approximate memory of the drawn integers."""
-        factors = min(self.skeleton.complexity(truncated=True), _MOST_FACTORS)
+        factors = min(self.skeleton.complexity(truncated=True), _MAX_FACTORS)
         reads = max(base.width for base in self.skeleton.graph.bases)
         return int(self.n_draws * (80 + factors * (24 + reads * (16 + itemsize))))
 
@@ -381,7 +385,7 @@ class SkeletonColumns(SkeletonPaths):
         elif p0 > 0:
             _check_rarity(self.skeleton)
         # Without merging, every draw except empty ones takes a column.
-        limit = _DRAWS_A_COLUMN * room + 1000 if self.merged else 2**62
+        limit = _DRAWS_PER_COLUMN * room + 1000 if self.merged else 2**62
         draws = collect(
             alphabet.tables,
             self.stream.key,

@@ -68,7 +68,9 @@ class PixelsToAngles(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"low and high must be finite numbers, got {self.low!r}, {self.high!r}."
             )
         if not self.low < self.high:
-            raise ValueError(f"low must be below high, got {self.low} and {self.high}.")
+            raise ValueError(
+                f"low must be less than high, got {self.low} and {self.high}."
+            )
         self._checked(X, reset=True)
         self._middle = float((self.low + self.high) / 2)
         self._angle = float(np.pi / (self.high - self.low))
@@ -247,32 +249,33 @@ class TableToBases(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _categorical_columns(self, n_columns: int) -> list[int]:
         encoder = self.table_encoder_
-        found = [] if encoder is None else list(encoder.encoded)
+        columns = [] if encoder is None else list(encoder.encoded)
         if isinstance(self.categorical, str):
             if self.categorical == "auto":
-                return found
+                return columns
             raise ValueError(
                 "categorical must be 'auto' or a list of columns, got "
-                f"{self.categorical!r}; for one column give [{self.categorical!r}]."
+                f"{self.categorical!r}; use [{self.categorical!r}] for a single column."
             )
         if not isinstance(self.categorical, Iterable):
             raise ValueError(
                 "categorical must be 'auto' or a list of columns, got "
-                f"{self.categorical!r}; where there are none give []."
+                f"{self.categorical!r}; use [] for no columns."
             )
         names = list(getattr(self, "feature_names_in_", []))
         for column in self.categorical:
             is_number = isinstance(column, (int, np.integer))
             if column in names:
-                found.append(names.index(column))
+                columns.append(names.index(column))
             elif is_number and -n_columns <= column < n_columns:
-                found.append(int(column) % n_columns)
+                columns.append(int(column) % n_columns)
             else:
                 raise ValueError(
-                    f"categorical names {column!r}, which is no column of the table; "
-                    f"it has {n_columns} columns{f' called {names}' if names else ''}."
+                    f"categorical contains {column!r}, which is not a column of the "
+                    f"table, which has {n_columns} columns"
+                    f"{f', {names}' if names else ''}."
                 )
-        return found
+        return columns
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

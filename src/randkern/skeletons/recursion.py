@@ -84,7 +84,9 @@ class Recursion:
     def _n_coordinates(self) -> np.ndarray:
         """The dimension of each base's embedding, 0 if its kernel is no dot product."""
         embedded = [base.embed(np.zeros((1, base.width))) for base in self.graph.bases]
-        return np.array([0 if each is None else each.shape[-1] for each in embedded])
+        return np.array(
+            [0 if points is None else points.shape[-1] for points in embedded]
+        )
 
     @cached_property
     def _dot(self) -> np.ndarray:
@@ -132,11 +134,11 @@ class Recursion:
         plain[plain] = ~is_dot[source[plain]]
         entries = ~internal & ~plain
 
-        def averaging(kept: np.ndarray, columns: np.ndarray, width: int) -> Any:
-            if not kept.any():
+        def averaging(mask: np.ndarray, columns: np.ndarray, width: int) -> Any:
+            if not mask.any():
                 return None
-            pairs = target[kept], columns[kept]
-            return sp.csr_array((weight[kept], pairs), shape=(len(nodes), width))
+            pairs = target[mask], columns[mask]
+            return sp.csr_array((weight[mask], pairs), shape=(len(nodes), width))
 
         return _Level(
             nodes,
@@ -182,7 +184,9 @@ class Recursion:
                     continue
                 right = self._block(Y[columns], precise, weighted=False)
                 self._block_pairs(
-                    *(left, right, out[rows, columns]),
+                    left,
+                    right,
+                    out[rows, columns],
                     out[columns, rows].T if Y is X else None,
                     half=Y is X and columns == rows,
                 )
@@ -263,8 +267,9 @@ class Recursion:
         size = len(X) * len(Y)
 
         def products(i: int, number: int) -> Any:
-            pair = left.patches[i][number], right.patches[i][number]
-            return ops_of(X).patch_products(*pair, rows, columns).reshape(-1, size)
+            first, second = left.patches[i][number], right.patches[i][number]
+            values = ops_of(X).patch_products(first, second, rows, columns)
+            return values.reshape(-1, size)
 
         levels = self._kernel_levels
         values = self._run(levels, self._duals, size, X, plain, products)
@@ -285,9 +290,9 @@ class Recursion:
         n_pairs = X.shape[0] * Y.shape[0] if outer else X.shape[0]
         out = ops.empty((self.graph.n_inputs, n_pairs), X)
         for kind, inputs in enumerate(self._inputs_of_base):
-            here = _cached(self, ("inputs", kind), X, inputs)
+            rows_of_kind = _cached(self, ("inputs", kind), X, inputs)
             if outer and function is _kernel and self._dot[kind]:
-                out[here] = 0.0
+                out[rows_of_kind] = 0.0
                 continue  # computed by a matrix product
             x = self.points(X, kind).swapaxes(0, 1)
             y = self.points(Y, kind).swapaxes(0, 1)
@@ -296,7 +301,7 @@ class Recursion:
             values = function(self.graph.bases[kind], x, y)
             if getattr(values, "ndim", 0):  # otherwise one number for all
                 values = values.reshape(len(inputs), n_pairs)
-            out[here] = values
+            out[rows_of_kind] = values
         return out
 
     def _run(
@@ -326,7 +331,7 @@ class Recursion:
                     means = products  # of all nodes, in their order
                     break
                 if means is None:
-                    means = ops.zeros((len(level.nodes), size), like)
+                    means = ops.float64_zeros((len(level.nodes), size), like)
                 means[_cached(level, ("of", number), like, chosen)] = products
             for name, matrix, entering in (
                 ("inputs", level.from_inputs, at_inputs),
@@ -346,14 +351,15 @@ class Recursion:
     def diagonal(self, X: Rows) -> Any:
         """Return k(x, x) in float64."""
         ops = ops_of(X)
-        out = ops.ones(X.shape[0], X)
+        out = ops.float64_ones(X.shape[0], X)
         if self.is_normalised:
             return out
-        plain = self._plain_levels, self._duals
         for rows in row_blocks(X.shape[0], self._pairs_at_once(X)):
             block = ops.as_float64(densify(X[rows]))
             values = self._pair_values(block, block, _kernel)
-            out[rows] = self._run(*plain, len(block), values, values)
+            out[rows] = self._run(
+                self._plain_levels, self._duals, len(block), values, values
+            )
         return out
 
     @property
@@ -370,7 +376,9 @@ class Recursion:
         ops = ops_of(X)
         unit = all(base.unit for base in self.graph.bases)
         duals = self._duals if unit else [_series(law) for law in self.graph.laws]
-        moments = tuple(ops.zeros((X.shape[0], Y.shape[0]), X) for _ in _SQUARES)
+        moments = tuple(
+            ops.float64_zeros((X.shape[0], Y.shape[0]), X) for _ in _SQUARES
+        )
         n_pairs = self._pairs_at_once(X)
         for columns in row_blocks(Y.shape[0], n_pairs):
             right = ops.as_float64(densify(Y[columns]))
@@ -380,8 +388,10 @@ class Recursion:
                     values = self._pair_values(left, right, function, outer=True)
                     with np.errstate(over="ignore", invalid="ignore"):
                         levels, size = self._plain_levels, values.shape[1]
-                        found = self._run(levels, duals, size, values, values)
-                    out[rows, columns] = found.reshape(len(left), len(right))
+                        values_at_output = self._run(
+                            levels, duals, size, values, values
+                        )
+                    out[rows, columns] = values_at_output.reshape(len(left), len(right))
         return moments[0], moments[1]
 
     @cached_property

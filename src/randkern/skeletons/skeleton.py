@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # With more names on a level, labels would overlap.
-_MOST_NAMES = 10
+_MAX_NAMES = 10
 _BUILDERS: dict[str, Callable[..., Skeleton]] = {}
 
 
@@ -95,7 +95,7 @@ class Skeleton:
     n_features: int
     _recipe: tuple[str, dict[str, Any]] | None
     _names: tuple[Hashable, ...] | None
-    _whole: Skeleton | None
+    _untruncated: Skeleton | None
 
     def __init__(
         self,
@@ -124,8 +124,8 @@ class Skeleton:
             np.array(columns),
             tuple(kinds),
             np.array([kinds.index(activations[name]) for name in order], dtype=int),
-            np.cumsum([0, *(len(each) for each in entering)]),
-            np.array([u for each in entering for u in each], dtype=int),
+            np.cumsum([0, *(len(group) for group in entering)]),
+            np.array([u for group in entering for u in group], dtype=int),
         )
         self._build(graph, n_features, names=tuple(number))
 
@@ -136,34 +136,43 @@ class Skeleton:
         *,
         recipe: tuple[str, dict[str, Any]] | None = None,
         names: tuple[Hashable, ...] | None = None,
-        whole: Skeleton | None = None,
+        untruncated: Skeleton | None = None,
     ) -> None:
-        """Set the attributes; `whole` is the skeleton that this one truncates."""
+        """Set the attributes; `untruncated` is the skeleton that this one truncates."""
         for activation in graph.activations:
             check_activation(activation)
         needed = int(graph.columns.max()) + 1
-        given = needed if n_features is None else check_count("n_features", n_features)
-        if given < needed:
+        width = needed if n_features is None else check_count("n_features", n_features)
+        if width < needed:
             raise ValueError(
-                f"the skeleton reads column {needed - 1}, but n_features={n_features}."
+                f"the skeleton reads column {needed - 1}, but n_features={n_features}; "
+                f"use n_features={needed} or more."
             )
-        self.__dict__.update(
-            graph=graph, n_features=given, _recipe=recipe, _names=names, _whole=whole
-        )
+        attributes = {
+            "graph": graph,
+            "n_features": width,
+            "_recipe": recipe,
+            "_names": names,
+            "_untruncated": untruncated,
+        }
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)  # `__setattr__` raises
 
     @classmethod
     def _of(cls, graph: Graph, n_features: int, **origin: Any) -> Skeleton:
         """Return the skeleton of a graph.
 
-        Its `origin` is ``recipe=(builder, arguments)``, or ``whole=``, a skeleton that
-        it truncates, and ``names=``.
+        Its `origin` is ``recipe=(builder, arguments)``, or ``untruncated=``, the
+        skeleton that it truncates, and ``names=``.
         """
         self = cls.__new__(cls)
         self._build(graph, n_features, **origin)
         return self
 
     def __setattr__(self, name: str, value: Any = None) -> None:
-        raise AttributeError("a skeleton cannot be changed; build another.")
+        raise AttributeError(
+            "the attributes of a skeleton cannot be changed; build another skeleton."
+        )
 
     __delattr__ = __setattr__
 
@@ -174,25 +183,25 @@ class Skeleton:
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickle takes kilobytes, whatever the size of the image.
-        if self._whole is not None:
-            return {"whole": self._whole}
+        if self._untruncated is not None:
+            return {"whole": self._untruncated}
         if self._recipe is not None:
             return {"recipe": self._recipe}
         return {"nodes": self.nodes, "edges": self.edges, "n_features": self.n_features}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "whole" in state:
-            made = state["whole"].truncated()
+            skeleton = state["whole"].truncated()
         elif "recipe" in state:
             name, arguments = state["recipe"]
-            made = _BUILDERS[name](**arguments)
+            skeleton = _BUILDERS[name](**arguments)
         else:
-            made = Skeleton(**state)
-        self.__dict__.update(made.__dict__)
+            skeleton = Skeleton(**state)
+        self.__dict__.update(skeleton.__dict__)
 
     def __repr__(self) -> str:
-        if self._whole is not None:
-            return f"{self._whole!r}.truncated()"
+        if self._untruncated is not None:
+            return f"{self._untruncated!r}.truncated()"
         if self._recipe is not None:
             name, arguments = self._recipe
             shown = ", ".join(f"{k}={v!r}" for k, v in arguments.items())
@@ -213,12 +222,12 @@ class Skeleton:
         """The nodes by name: inputs, then activations in topological order."""
         graph = self.graph
         cuts = graph.column_starts
-        made: list[Any] = [
+        nodes: list[Any] = [
             Input(graph.bases[kind], graph.columns[cuts[i] : cuts[i + 1]])
             for i, kind in enumerate(graph.base)
         ]
-        made += [graph.activations[kind] for kind in graph.activation]
-        return dict(zip(self.names, made, strict=True))
+        nodes += [graph.activations[kind] for kind in graph.activation]
+        return dict(zip(self.names, nodes, strict=True))
 
     @property
     def names(self) -> tuple[Hashable, ...]:
@@ -287,8 +296,9 @@ class Skeleton:
         """Raise unless rows have `n_features` columns."""
         if n_columns != self.n_features:
             raise ValueError(
-                f"the skeleton reads rows of {self.n_features} columns, got "
-                f"{n_columns}; build it for these rows, or pick columns by columns=."
+                f"the skeleton expects rows with {self.n_features} columns, got "
+                f"{n_columns}; build it for these rows, or select columns with "
+                "Compositional(skeleton, columns=[...])."
             )
 
     def truncated(self) -> Skeleton:
@@ -297,12 +307,12 @@ class Skeleton:
         Degrees above 10,000 are not drawn; its activations are the series without them,
         which differ by 1e-7 for the ReLU and by 0.0025 for the step.
         """
-        if self._whole is not None:
+        if self._untruncated is not None:
             return self
         graph = self.graph
         series = tuple(activation.truncated() for activation in graph.activations)
         cut = replace(graph, activations=series)
-        return Skeleton._of(cut, self.n_features, names=self._names, whole=self)
+        return Skeleton._of(cut, self.n_features, names=self._names, untruncated=self)
 
     def complexity(self, *, truncated: bool = False) -> float:
         """Return the expected number of base features in a random feature.
@@ -376,13 +386,13 @@ def _draw_skeleton(skeleton: Skeleton, ax: Any, max_nodes: int) -> Any:
         count = min(max_nodes, len(nodes))
         shown = nodes[np.linspace(0, len(nodes) - 1, count).round().astype(int)]
         places = (np.arange(count) + 0.5) / count
-        here = {int(node): (x, height) for node, x in zip(shown, places, strict=True)}
-        positions |= here
+        points = {int(node): (x, height) for node, x in zip(shown, places, strict=True)}
+        positions |= points
         ax.plot(places, np.full(count, height), "o", markersize=7, color=f"C{height}")
         are_named = any(not isinstance(name, int) for name in names)
-        if count == len(nodes) <= _MOST_NAMES and are_named:
+        if count == len(nodes) <= _MAX_NAMES and are_named:
             above: Any = {"xytext": (0, 6), "textcoords": "offset points"}
-            for node, point in here.items():
+            for node, point in points.items():
                 name = str(names[node])
                 ax.annotate(name, point, ha="center", fontsize="small", **above)
         label = _label(skeleton, nodes)

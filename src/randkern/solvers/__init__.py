@@ -13,21 +13,25 @@ from randkern.solvers.cholesky import (
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
+    IterativeSolver,
     Outcome,
     Progress,
     Solution,
     Solver,
 )
-from randkern.solvers.pcg import PCG, Loss
+from randkern.solvers.pcg import PCG
 from randkern.solvers.sgd import SGD
+from randkern.solvers.stopping import Loss
 
 __all__ = [
+    "ITERATIVE",
     "PCG",
     "SGD",
     "Callback",
     "Checkpoint",
     "Cholesky",
     "CholeskyState",
+    "IterativeSolver",
     "Loss",
     "Outcome",
     "Progress",
@@ -36,3 +40,6 @@ __all__ = [
     "cholesky_bytes",
     "mirror_upper",
 ]
+
+#: The iterative solvers by their names.
+ITERATIVE: dict[str, type[IterativeSolver]] = {cls.name: cls for cls in (PCG, SGD)}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from randkern._files import (
     READING_ERRORS,
@@ -21,6 +22,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
 
@@ -213,17 +215,17 @@ class Checkpoint:
         """
         known = {name: [np.shape(value)] for name, value in self.identity.items()}
         for name, allowed in {**shapes, **known}.items():
-            found = arrays.get(name)
-            if found is None or found.dtype.kind not in "biuf":
+            array = arrays.get(name)
+            if array is None or array.dtype.kind not in "biuf":
                 raise self.foreign()
-            if not any(_fits(found.shape, shape) for shape in allowed):
+            if not any(_fits(array.shape, shape) for shape in allowed):
                 raise self.foreign()
         for name, expected in self.identity.items():
             # By columns, as the sizes of targets may differ greatly.
-            here = np.atleast_1d(expected)
-            apart = np.abs(arrays[name] - here).max(axis=0, initial=0.0)
+            reference = np.atleast_1d(expected)
+            apart = np.abs(arrays[name] - reference).max(axis=0, initial=0.0)
             most = self.tolerances.get(name, _TOLERANCE)
-            if not np.all(apart <= most * np.abs(here).max(axis=0, initial=0.0)):
+            if not np.all(apart <= most * np.abs(reference).max(axis=0, initial=0.0)):
                 raise self.foreign(
                     "a fit on other rows, with another kernel, alpha or random_state"
                 )
@@ -236,19 +238,18 @@ class Checkpoint:
         """
         began = time.perf_counter()
         first = self._saved_at == -np.inf
-        arrays = {name: ops_of(each).to_host(each) for name, each in arrays.items()}
+        arrays = {name: ops_of(array).to_host(array) for name, array in arrays.items()}
         try:
             with atomic_write(self.path) as file:
                 np.savez(file, **arrays, **self.identity, **self.attached)
         except OSError as error:
             if first and not interrupted:
                 raise self._unwritable(error) from error
-            warnings.warn(
+            warn(
                 f"the checkpoint {self.path} could not be written ({error}); the fit "
                 "goes on, but would resume from "
                 f"{'its beginning' if first else 'an earlier state'}: free some space.",
                 UserWarning,
-                stacklevel=3,
             )
         self._saved_at = time.perf_counter()
         self._seconds = self._saved_at - began
@@ -276,17 +277,17 @@ class Checkpoint:
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"the fit is complete, but its checkpoint {self.path} could not be "
                 f"deleted ({error}); delete it.",
                 UserWarning,
-                stacklevel=3,
             )
 
 
 def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
     return len(shape) == len(allowed) and all(
-        there in (here, -1) for here, there in zip(shape, allowed, strict=True)
+        expected in (length, -1)
+        for length, expected in zip(shape, allowed, strict=True)
     )
 
 
@@ -294,7 +295,7 @@ def _fits(shape: tuple[int, ...], allowed: tuple[int, ...]) -> bool:
 # last of the iterates within this share of the least error is taken.
 _AS_GOOD = 1e-2
 # Smaller relative decreases do not count as progress.
-_LEAST_GAIN = 1e-3
+_MIN_GAIN = 1e-3
 
 
 class EarlyStopping:
@@ -326,7 +327,7 @@ class EarlyStopping:
             return False
         error = self._validate(X)
         self._since += 1
-        if error < self._noted * (1 - _LEAST_GAIN):
+        if error < self._noted * (1 - _MIN_GAIN):
             self._noted, self._since = error, 0
         self._least = min(self._least, error)
         if error <= self._least * (1 + _AS_GOOD):
@@ -383,6 +384,52 @@ class Solver(Protocol):
         """Return the solution, with its residual and a named outcome.
 
         `rhs` is B, (n, k); for stochastic gradients the rows, which include targets.
+        """
+
+
+class IterativeSolver(BaseEstimator, ABC):
+    """Base class of iterative solvers: the protocol :class:`Solver`, for models.
+
+    Models accept an instance as `solver`. A subclass defines `init` and `solve`, whose
+    further arguments models pass by name, and sets what differs from these defaults.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    #: What ``solver=`` calls it.
+    name: ClassVar[str]
+    #: What `init` takes: a matrix by its products, or its rows in batches.
+    takes: ClassVar[Literal["products", "batches"]] = "products"
+    #: The relative residual at which it stops; None: chosen by the model.
+    tol: float | None = 1e-6
+    #: Number of eigenpairs of the preconditioner; None: chosen by its size and memory.
+    rank: int | None = 0
+    #: Share of the rows that are held out for early stopping, if any.
+    validation_fraction: float | None = None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether products with an error of 1e-5 are good enough."""
+        return False
+
+    def chosen_rank(self, size: int) -> int:
+        """Return the rank of the preconditioner for a matrix of this size."""
+        return min(self.rank or 0, size)
+
+    @abstractmethod
+    def init(self, system: Any, shift: float = 0.0) -> Any:
+        """Return a state shared by any number of right-hand sides."""
+
+    @abstractmethod
+    def solve(self, state: Any, rhs: Any, *args: Any, **kwargs: Any) -> Solution:
+        """Return the solution, with its residual and a named outcome.
+
+        Further arguments, which models pass by name, are a `callback` and a
+        `checkpoint`; for products `loss`, `sizes` and `validate`, which say when to
+        stop, and `companions`, further right-hand sides; for batches `n_companions`.
+        The methods of :class:`randkern.solvers.PCG` and :class:`randkern.solvers.SGD`
+        document them. A solver that ignores `companions` returns a solution without
+        them: the model then has no leave-one-out predictions.
         """
 
 

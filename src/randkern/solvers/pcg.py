@@ -10,28 +10,22 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.linalg
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
+from randkern._sklearn import Interval
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
     EarlyStopping,
+    IterativeSolver,
     Outcome,
     Progress,
     Solution,
     iterate,
 )
-
-# The excess of the loss is estimated from the largest of this many last decreases.
-_LAST = 5
-# The excess of the loss is compared with at most this many times its decrease so far.
-_LITTLE = 10.0
-# Decreases are known to within this many rounding errors of the largest.
-_ROUNDED = 16.0
+from randkern.solvers.stopping import Loss, relative_excess
 
 
 def squared_sizes(S: Any) -> np.ndarray:
@@ -43,10 +37,10 @@ def orthonormal(S: Any) -> Any:
     """Return an orthonormal basis of the span of S, without dependent columns."""
     ops = ops_of(S)
     scale = np.sqrt(squared_sizes(S))
-    kept = np.flatnonzero(scale > 0)
-    if len(kept) < len(scale):
-        S, scale = ops.take(S.T, kept).T, scale[kept]
-    if len(kept) == 0:
+    nonzero = np.flatnonzero(scale > 0)
+    if len(nonzero) < len(scale):
+        S, scale = ops.take(S.T, nonzero).T, scale[nonzero]
+    if len(nonzero) == 0:
         return S
     basis, triangle = ops.algebra.qr(S / ops.float64_like(scale, S))
     # By descending independent part: pivoting the factor pivots the columns.
@@ -70,50 +64,11 @@ def normalised(
     inner = ops.to_host(P.T @ Q)
     values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
     largest = max(values[-1], largest, np.finfo(float).tiny)
-    kept = values > precision * largest
-    transform = ops.float64_like(vectors[:, kept] / np.sqrt(values[kept]), P)
+    significant = values > precision * largest
+    transform = ops.float64_like(
+        vectors[:, significant] / np.sqrt(values[significant]), P
+    )
     return P @ transform, Q @ transform, largest
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The loss that the iteration minimises: initial + x·(A + shift·I)x − 2b·x.
-
-    Attributes
-    ----------
-    initial : ndarray of shape (k,)
-        The loss of X = 0, Σ_i w_i y_i².
-    least : float
-        A loss below this share of `spread` counts as this share: if 99.9 % of the
-        variance is explained, the rest need not be as accurate. Labels coded as ±1
-        have the right sign long before their values are fitted: 1 suffices for them.
-    spread : ndarray of shape (k,), optional
-        The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
-    most : ndarray of shape (k,), optional
-        A larger loss counts as this: the initial loss without rows of enormous weight,
-        whose losses say nothing about the fit to the other rows.
-    caution : float
-        The estimate of the excess is multiplied by this power of the ratio of the
-        upper bound to it: 0 takes the estimate, 1 the bound.
-    """
-
-    initial: np.ndarray
-    least: float = 1e-3
-    spread: np.ndarray | None = None
-    most: np.ndarray | None = None
-    caution: float = 1 / 4
-
-    def scale(self, gained: np.ndarray, rounding: float) -> np.ndarray:
-        """Return the loss that the excess is compared with, (k,)."""
-        spread = self.initial if self.spread is None else self.spread
-        # If nearly all variance is explained, the rest need not be as accurate ...
-        least = self.least * np.where(spread > 0, spread, self.initial)
-        known = self.initial - gained - _ROUNDED * rounding * self.initial
-        scale = np.maximum(known, least)
-        if self.most is not None:
-            scale = np.minimum(scale, self.most)
-        # ... but if little can be explained, most of it should be.
-        return np.minimum(scale, _LITTLE * gained)
 
 
 @dataclass(frozen=True)
@@ -148,41 +103,28 @@ class Iterate:
         """The decrease of the loss so far, (k,)."""
         return self.gains.sum(axis=0) + self.gained_before
 
-    def left(self, loss: Loss, shift: float) -> np.ndarray:
-        """Estimate the excess of the loss over its minimum, (k,)."""
-        squares = self._squares
-        left = squares / shift if shift > 0 else np.where(squares > 0, np.inf, 0.0)
-        gains = self.gains[int(self.before) :]
-        if len(gains) <= _LAST + 1 or shift <= 0:
-            return left
-        # Decreases come in bursts: past plateaus suggest how long the next may be.
-        gains = np.maximum(gains, np.finfo(float).tiny)
-        following = np.cumsum(gains[::-1], axis=0)[::-1]
-        burst = np.max(following / gains, axis=0)
-        estimate = burst * gains[-_LAST:].max(axis=0)
-        with np.errstate(over="ignore"):  # infinities are replaced by `left`
-            raised = np.maximum(left / estimate, 1.0) ** loss.caution * estimate
-        return np.minimum(left, raised)
-
     def excess(
         self,
         loss: Loss | None,
-        shift: float,
-        rounding: float,
-        drift: np.ndarray | float = 0.0,
+        state: PCGState,
+        drift_squares: np.ndarray | float = 0.0,
     ) -> float:
         """Estimate the largest relative excess of the loss over its minimum.
 
-        `drift` holds the squared norms of the difference of R and the residual, (k,).
+        `drift_squares` holds the squared norms of the difference between R and the true
+        residual, (k,).
         """
         if loss is None:
             return np.inf
-        scale, left = loss.scale(self.gained, rounding), self.left(loss, shift)
-        if shift > 0:
-            left = (np.sqrt(left) + np.sqrt(drift / shift)) ** 2
-        known = (scale > 0) | (left == 0)
-        shares = np.where(known, left / np.where(scale > 0, scale, 1.0), np.inf)
-        return float(shares.max(initial=0.0))
+        return relative_excess(
+            loss,
+            self.gains[int(self.before) :],
+            self.gained,
+            self._squares,
+            state.shift,
+            state.rounding,
+            drift_squares,
+        )
 
 
 @dataclass(frozen=True)
@@ -202,8 +144,8 @@ class Companions:
     def of(cls, B: Any) -> Companions:
         """Return the start at X = 0 for right-hand sides (n, s)."""
         ops = ops_of(B)
-        none = ops.zeros((len(B), 0), B)
-        return cls(ops.zeros(B.shape, B), B, none, none)
+        none = ops.float64_zeros((len(B), 0), B)
+        return cls(ops.float64_zeros(B.shape, B), B, none, none)
 
     def moved(self, P: Any, Q: Any, precision: float) -> Companions:
         """Return the state after a step along P with Q = AP."""
@@ -222,8 +164,8 @@ def _directions(now: Iterate | Companions, state: PCGState) -> Any:
     return orthonormal(S - now.P @ (now.Q.T @ S))
 
 
-_LEAST_GAIN = 1e-5
-_LEAST_RANK, _MOST_RANK = 64, 600
+_MIN_GAIN = 1e-5
+_MIN_RANK, _MAX_RANK = 64, 600
 _RESIDUAL_TOL = 1e-6
 _LOSS_TOL = 2e-2
 # Recomputed residuals must decrease by this factor from one to the next.
@@ -275,20 +217,22 @@ class SpectralPreconditioner:
         tail = float(eigenvalues[-1]) + shift
         # As the vectors are orthonormal only to single precision, P⁻¹ is positive only
         # if no direction is shrunk by more than this.
-        gains = np.maximum(tail / (eigenvalues + shift), _LEAST_GAIN)
+        gains = np.maximum(tail / (eigenvalues + shift), _MIN_GAIN)
         return cls(vectors, ops_of(vectors).float64_like(gains - 1.0, vectors))
 
     def apply(self, R: Any) -> Any:
         """Return P⁻¹R."""
         ops, vectors = ops_of(R), self.vectors
-        inner = ops.as_float64(vectors.T @ ops.asarray(R, vectors))
+        product = ops.precise_product
+        inner = ops.as_float64(product(vectors.T, ops.asarray(R, vectors)))
         inner *= self.gains[:, None]
-        return R + vectors @ ops.asarray(inner, vectors)
+        return R + product(vectors, ops.asarray(inner, vectors))
 
     def apply_root(self, Z: Any) -> Any:
         """Return Z P^(−1/2), for rows Z."""
-        roots = ops_of(Z).asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
-        return Z + ((Z @ self.vectors) * roots) @ self.vectors.T
+        ops, product = ops_of(Z), ops_of(Z).precise_product
+        roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
+        return Z + product(product(Z, self.vectors) * roots, self.vectors.T)
 
 
 @dataclass(frozen=True)
@@ -315,7 +259,7 @@ class PCGState:
         return float(getattr(self.operator, "noise", 0.0))
 
 
-class PCG(BaseEstimator):
+class PCG(IterativeSolver):
     """Solve (A + shift·I)X = B by block conjugate gradients.
 
     One product with A serves all columns of B; the search directions of all
@@ -341,13 +285,11 @@ class PCG(BaseEstimator):
         Stop when the loss Σ_i w_i (y_i − z_i·W)² + α‖W‖² of every target is within this
         share of its minimum. The excess r·(A + shift·I)⁻¹r is at most ‖r‖²/shift, r
         being the residual; usually it is far smaller, and is estimated from the
-        decreases Δ_j of the loss, which conjugate gradients give exactly, as
-        S·max(Δ_{k−2}, Δ_{k−1}, Δ_k) with the largest S = Σ_{i≥j} Δ_i/Δ_j over all j so
-        far (after Meurant, Papež and Tichý 2021, "Accurate error estimation in CG"),
-        raised a little towards the bound. None: 0.02 if `tol` is also None, otherwise
-        only the residual counts. At 0.02 predictions differ from the minimiser's by
-        about a seventh of the residuals' standard deviation at most. For classifiers it
-        is a share of the labels' variance.
+        decreases of the loss, which conjugate gradients give exactly
+        (:mod:`randkern.solvers.stopping` has the formulas). None: 0.02 if `tol` is also
+        None, otherwise only the residual counts. At 0.02 predictions differ from the
+        minimiser's by about a seventh of the residuals' standard deviation at most. For
+        classifiers it is a share of the labels' variance.
     max_iter : int
         Maximum number of iterations.
     rank : int or None
@@ -376,6 +318,8 @@ class PCG(BaseEstimator):
     >>> np.round(1 / solution.value, 6)
     array([2., 3., 4.])
     """
+
+    name = "pcg"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "tol": [Interval(Real, 0, None, closed="left"), None],
@@ -414,7 +358,7 @@ class PCG(BaseEstimator):
         """Return the rank of the preconditioner for a matrix of this size."""
         if self.rank is not None:
             return min(self.rank, size)
-        return min(max(size // 32, min(size // 4, _LEAST_RANK)), _MOST_RANK)
+        return min(max(size // 32, min(size // 4, _MIN_RANK)), _MAX_RANK)
 
     def init(self, operator: Operator, shift: float = 0.0) -> PCGState:
         """Build the preconditioner."""
@@ -465,7 +409,9 @@ class PCG(BaseEstimator):
         """
         ops = ops_of(rhs)
         B = ops.as_float64(rhs.reshape(len(rhs), -1))
-        further = ops.zeros((len(B), 0), B) if companions is None else companions
+        further = (
+            ops.float64_zeros((len(B), 0), B) if companions is None else companions
+        )
         best = EarlyStopping(self.patience, validate)
         run = _Run(self, state, B, further, start, sizes, loss, best, checkpoint)
         callbacks = (self.callback, callback)
@@ -508,15 +454,17 @@ class _Run:
         self.norms[self.norms == 0] = 1.0
         self.companions = Companions.of(self.further)
         self.now = self.least = self._resumed() or self._begin()
-        self.outcome = self._judge(self.residual)
+        self.outcome = self._outcome(self.residual)
         self.jitter = 0.0
 
     def _begin(self) -> Iterate:
         B, ops = self.B, ops_of(self.B)
-        empty = ops.zeros((len(B), 0), B)
+        empty = ops.float64_zeros((len(B), 0), B)
         gains = np.empty((0, B.shape[1]))
         if self.start is None:
-            return Iterate(ops.zeros(B.shape, B), ops.copy(B), empty, empty, gains)
+            return Iterate(
+                ops.float64_zeros(B.shape, B), ops.copy(B), empty, empty, gains
+            )
         X = ops.as_float64(ops.copy(self.start.reshape(B.shape)))
         product = self._product(X)
         gained = ops.to_host(((2 * B - product) * X).sum(axis=0))
@@ -532,13 +480,13 @@ class _Run:
         arrays = checkpoint.load()
         if arrays is None:
             return None
-        n, k = whole = tuple(self.B.shape)
-        shapes: dict[str, list[tuple[int, ...]]] = {"X": [whole], "R": [whole]}
+        n, k = shape = tuple(self.B.shape)
+        shapes: dict[str, list[tuple[int, ...]]] = {"X": [shape], "R": [shape]}
         shapes |= {"P": [(n, -1)], "Q": [(n, -1)], "gains": [(-1, k)]}
         shapes |= {"gained_before": [(), (k,)], "largest": [(), (k,)]}
         shapes |= {"before": [()], "residual_then": [()]}
         if "best_record" in arrays:
-            shapes |= {"best": [whole], "best_record": [(3,)]}
+            shapes |= {"best": [shape], "best_record": [(3,)]}
         beside = tuple(self.further.shape)
         shapes |= {"companion_X": [beside], "companion_R": [beside]}
         shapes |= {"companion_P": [(n, -1)], "companion_Q": [(n, -1)]}
@@ -565,7 +513,7 @@ class _Run:
         return self.now.residual(self.norms)
 
     def progress(self, seconds: float) -> Progress:
-        excess = self.now.excess(self.loss, self.state.shift, self.state.rounding)
+        excess = self.now.excess(self.loss, self.state)
         return Progress(self.count, self.residual, excess, seconds, self.now.X)
 
     def arrays(self) -> dict[str, Any]:
@@ -585,7 +533,7 @@ class _Run:
         self.now = following
         if self.residual < self.least.residual(self.norms):
             self.least = self.now
-        self.outcome = self._judge(self.residual)
+        self.outcome = self._outcome(self.residual)
         if self.outcome is not None:
             self._verify()
         if self.best.is_past(self.now.X):
@@ -625,7 +573,6 @@ class _Run:
                 f"{self.outcome.value} (residual {self.residual:.2g} after "
                 f"{iterations} iterations of {self.solver}{added}).",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         value = self.now.X if self.best.value is None else self.best.value
         return Solution(
@@ -670,31 +617,30 @@ class _Run:
         out += self.state.shift * V
         return out
 
-    def _judge(
-        self, residual: float, drift: np.ndarray | float = 0.0
+    def _outcome(
+        self, residual: float, drift_squares: np.ndarray | float = 0.0
     ) -> Outcome | None:
         """Return the outcome, None if the iteration continues.
 
-        `drift` holds the squared norms of the difference between the residual of the
-        recurrence and the true one, if known.
+        `drift_squares` holds the squared norms of the difference between the residual
+        of the recurrence and the true one, if known.
         """
         solver, state = self.solver, self.state
-        judged = self.loss is not None and state.shift > 0
-        stops = judged and (
+        has_loss = self.loss is not None and state.shift > 0
+        stops_by_loss = has_loss and (
             solver.loss_tol is not None
             or (solver.tol is None and solver.validation_fraction is None)
         )
         within = True
-        if judged:
-            excess = self.now.excess(self.loss, state.shift, state.rounding, drift)
+        if has_loss:
             loss_tol = _LOSS_TOL if solver.loss_tol is None else solver.loss_tol
-            within = excess <= loss_tol
+            within = self.now.excess(self.loss, state, drift_squares) <= loss_tol
         tol = solver.tol
         if tol is None:
-            tol = 0.0 if stops else _RESIDUAL_TOL
+            tol = 0.0 if stops_by_loss else _RESIDUAL_TOL
         if residual <= tol and within:
             return Outcome.CONVERGED
-        return Outcome.LOSS_CONVERGED if stops and within else None
+        return Outcome.LOSS_CONVERGED if stops_by_loss and within else None
 
     def _verify(self) -> None:
         """Set the outcome by the true residual.
@@ -707,17 +653,17 @@ class _Run:
         R = B - self._product(now.X)
         true, sizes = replace(now, R=R), squared_sizes(B)
         if not np.all(squared_sizes(R) <= np.where(sizes > 0, sizes, 1.0)):
-            self.now = replace(now, X=ops_of(B).zeros(B.shape, B), R=B)
+            self.now = replace(now, X=ops_of(B).float64_zeros(B.shape, B), R=B)
             self.outcome = Outcome.ILL_CONDITIONED
             return
         # The loss is estimated from the recurrence.
         residual = true.residual(self.norms)
-        self.outcome = self._judge(residual, squared_sizes(R - now.R))
+        self.outcome = self._outcome(residual, squared_sizes(R - now.R))
         self.now = true
         if self.outcome is None:
             if residual > _PROGRESS * float(now.residual_then):
                 self.outcome = Outcome.ROUNDED
             else:
-                none, before = ops_of(R).zeros((len(R), 0), R), now.iteration
+                none, before = ops_of(R).float64_zeros((len(R), 0), R), now.iteration
                 restarted = replace(true, P=none, Q=none, before=before)
                 self.now = replace(restarted, residual_then=residual)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
+from randkern._sklearn import Interval
+from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
     Callback,
     Checkpoint,
+    IterativeSolver,
     Outcome,
     Progress,
     Solution,
@@ -25,7 +25,7 @@ from randkern.solvers.iteration import (
 )
 from randkern.solvers.pcg import PCG, Operator, SpectralPreconditioner
 
-_LEAST_BATCH, _MOST_BATCH = 256, 4096
+_MIN_BATCH, _MAX_BATCH = 256, 4096
 _SMALLEST_BATCH = 16
 # Least number of steps per epoch, unless batches would be smaller than the smallest.
 _STEPS = 32
@@ -45,7 +45,7 @@ _GROWTH = 1e3
 _SAME_TARGETS = 1e-9
 _POWER_STEPS = 30
 # Largest matrix whose smallest eigenvalue is computed.
-_MOST_EXACT = 512
+_MAX_EXACT = 512
 _DIVERGED = (
     "the steps of SGD diverged: the sample of rows does not show the largest features; "
     "scale the input, or use solver='pcg'."
@@ -82,9 +82,9 @@ def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
     ops = ops_of(Z)
     inner = ops.as_float64(Z @ vectors) ** 2
     values = ops.float64_like(values, Z)
-    rest = ops.squared_norms(Z)[:, None] - inner.cumsum(axis=1)
+    rest = ops.float64_squared_norms(Z)[:, None] - inner.cumsum(axis=1)
     shortened = (inner / values).cumsum(axis=1) * values
-    return ops.to_host(ops.largest_sizes(rest.clip(min=0.0) + shortened))
+    return ops.to_host(ops.column_max_abs(rest.clip(min=0.0) + shortened))
 
 
 def _largest_eigenvalue(Z: Any) -> float:
@@ -106,7 +106,7 @@ def _largest_eigenvalue(Z: Any) -> float:
 def _smallest_eigenvalue(Z: Any) -> float:
     """Return the smallest eigenvalue of ZᵀZ, or 0 if it is too expensive."""
     ops = ops_of(Z)
-    if Z.shape[1] > min(len(Z), _MOST_EXACT) or not ops.is_finite(Z):
+    if Z.shape[1] > min(len(Z), _MAX_EXACT) or not ops.is_finite(Z):
         return 0.0
     values = ops.algebra.singular_values(Z)
     first, last = float(values[0]), float(values[-1])
@@ -162,7 +162,7 @@ class SGDState:
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
         ops = ops_of(Z)
-        peak = ops.largest(ops.squared_norms(Z))
+        peak = ops.largest(ops.float64_squared_norms(Z))
         if peak > self.peak:
             self.peak = peak
             self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
@@ -192,7 +192,7 @@ class SGDState:
         return self.average / self.n_averaged if self.n_averaged else self.W
 
 
-class SGD(BaseEstimator):
+class SGD(IterativeSolver):
     """Minimise Σ_i w_i (y_i − z_i·W)² + α‖W‖² by preconditioned stochastic gradients.
 
     For data too large to be read often. Gradients along the leading eigenvectors,
@@ -233,6 +233,9 @@ class SGD(BaseEstimator):
     1.0
     """
 
+    name = "sgd"
+    takes = "batches"
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -265,13 +268,13 @@ class SGD(BaseEstimator):
         if self.batch_rows is not None:
             return most
         critical = state.peak / max(state.tail, 1e-300)
-        return int(np.clip(critical, min(_LEAST_BATCH, most), most))
+        return int(np.clip(critical, min(_MIN_BATCH, most), most))
 
     def _most_rows(self, weight_sum: float) -> int:
         """Return the largest possible number of rows of a batch."""
         if self.batch_rows is not None:
             return self.batch_rows
-        return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MOST_BATCH))
+        return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MAX_BATCH))
 
     def init(self, operator: BatchOperator, shift: float = 0.0) -> SGDState:
         """Build the preconditioner, and choose the step length."""
@@ -293,9 +296,11 @@ class SGD(BaseEstimator):
             preconditioner = SpectralPreconditioner.of(values, vectors, shift)
             leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
-        W = ops.zeros((operator.size, operator.n_targets), Z)
+        W = ops.float64_zeros((operator.size, operator.n_targets), Z)
         tail = _largest_eigenvalue(Z) / len(Z)
-        peak = max(ops.largest(ops.squared_norms(Z)), tail, np.finfo(float).tiny)
+        peak = max(
+            ops.largest(ops.float64_squared_norms(Z)), tail, np.finfo(float).tiny
+        )
         leading = leading or tail + shift / total
         smallest = _smallest_eigenvalue(Z) / len(Z)
         return SGDState(W, preconditioner, tail, peak, shift, total, leading, smallest)
@@ -330,25 +335,38 @@ class SGD(BaseEstimator):
         seconds = iterate(epochs, self.epochs, (self.callback, callback))
         outcome = epochs.outcome or Outcome.ITERATION_LIMIT
         if outcome is Outcome.ITERATION_LIMIT:
-            warnings.warn(
+            warn(
                 f"the loss still fell by more than tol in the last epochs of {self}, "
                 "or the steps were too few for small eigenvalues; increase epochs, tol "
                 "or alpha, or use solver='pcg'.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         value, k = state.value, n_columns
         return Solution(
             ops_of(value).contiguous(value[:, :k]),
-            np.nan,
+            self._residual(state, rhs, k),
             state.epoch,
             outcome,
             seconds=seconds,
             companions=value[:, k:],
         )
 
+    def _residual(self, state: SGDState, rows: BatchOperator, k: int) -> float:
+        """Return the relative residual of the first k targets, by a further pass."""
+        W, ops = state.value, ops_of(state.W)
+        zeros = ops.float64_zeros(W.shape, W)
+        residual, rhs = state.shift * W, zeros
+        for batch in rows.batches(self.chosen_batch(state), state.epoch):
+            residual = residual + rows.gradient(batch, W)[0]
+            rhs = rhs - rows.gradient(batch, zeros)[0]
+        squares = ops.to_host((residual[:, :k] ** 2).sum(axis=0))
+        sizes = ops.to_host((rhs[:, :k] ** 2).sum(axis=0))
+        return float(np.sqrt((squares / np.where(sizes > 0, sizes, np.inf)).max()))
+
     def advance(self, state: SGDState, operator: BatchOperator) -> Solution:
         """Take one pass over rows, continuing from the state.
+
+        The residual of all rows, which are not there any more, is not a number.
 
         The value is an average over all steps in which later ones count more (Shamir
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
@@ -400,7 +418,7 @@ class _Epochs:
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             self._resume(self.checkpoint)
-        self.outcome = self._judge()
+        self.outcome = self._current_outcome()
         self._completed()
 
     def _completed(self) -> None:
@@ -428,7 +446,10 @@ class _Epochs:
         state, checkpoint = self.state, self.checkpoint
         if state.batch == 0:
             ops, W = ops_of(state.W), state.W
-            state.average, state.loss = ops.zeros(W.shape, W), ops.zeros(W.shape[1], W)
+            state.average, state.loss = (
+                ops.float64_zeros(W.shape, W),
+                ops.float64_zeros(W.shape[1], W),
+            )
             state.n_averaged, state.heaviest = 0, 0.0
         done = state.batch
         size = self.solver.chosen_batch(state)
@@ -446,10 +467,10 @@ class _Epochs:
         state.epoch += 1
         state.batch = 0
         self._completed()
-        self.outcome = self._judge()
+        self.outcome = self._current_outcome()
         return True
 
-    def _judge(self) -> Outcome | None:
+    def _current_outcome(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
         state = self.state
         if not ops_of(state.W).is_finite(state.W):
@@ -486,11 +507,11 @@ class _Epochs:
         arrays = checkpoint.load()
         if arrays is None:
             return
-        whole: tuple[int, ...] = tuple(state.W.shape)
-        each = whole[1:]
+        shape: tuple[int, ...] = tuple(state.W.shape)
+        per_target = shape[1:]
         shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
-        shapes |= {"W": [whole], "average": [(), whole], "loss": [(), each]}
-        shapes |= {"losses": [(0,), (-1, *each)], "initial": [(), each]}
+        shapes |= {"W": [shape], "average": [(), shape], "loss": [(), per_target]}
+        shapes |= {"losses": [(0,), (-1, *per_target)], "initial": [(), per_target]}
         checkpoint.check(arrays, shapes)
         # By target, as their sizes may differ.
         expected = checkpoint.identity
@@ -516,8 +537,8 @@ class _Epochs:
         state = self.state
         ops, n_rows = ops_of(state.W), self.solver._most_rows(state.weight_sum)
         batch = next(iter(self.rows.batches(n_rows, 0)))
-        zeros = ops.zeros(state.W.shape, state.W)
+        zeros = ops.float64_zeros(state.W.shape, state.W)
         gradient, loss, _ = self.rows.gradient(batch, zeros)
         sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
-        squares, cross, sizes = (ops.to_host(each) for each in sums)
+        squares, cross, sizes = (ops.to_host(value) for value in sums)
         return {"squares": squares, "cross": cross / np.where(sizes > 0, sizes, 1.0)}

@@ -63,10 +63,10 @@ def compare(
     sizes = sorted({check_count("n_components", size) for size in n_components})
     if not (sizes or exact):
         raise ValueError(
-            "nothing to compare: give n_components, or exact kernels, or both"
+            "there is nothing to compare; pass n_components, exact kernels, or both"
         )
-    for each in features:
-        check_choice("features", each, ("random", "nystrom"))
+    for name in features:
+        check_choice("features", name, ("random", "nystrom"))
     if alpha is not None:
         check_positive("alpha", alpha)
     check_count("n_seeds", n_seeds)
@@ -95,7 +95,7 @@ def compare(
         "memory_limit": memory_limit,
         "time_limit": time_limit,
     }
-    selection = {label: asdict(found) for label, found in chosen.items()}
+    selection = {label: asdict(selected) for label, selected in chosen.items()}
     return fits.results("compare", arguments, selection=selection, baselines=baselines)
 
 
@@ -113,11 +113,13 @@ def _measure_all(
         if deadline.is_over() and chosen:
             continue
         X, y, task = fits.data.X_train, fits.data.y_train, fits.data.task
-        found = select_hyperparameters(choice, X, y, task=task, alpha=alpha)
-        chosen[choice.label] = found
+        selected = select_hyperparameters(
+            choice, X, y, task=task, alpha=alpha, splitting=fits.data.splitting
+        )
+        chosen[choice.label] = selected
         # The exact kernel, and fewer features than rows: the primal system.
         few = None, len(fits.few_rows()) // 2
-        fits.compile(_model(fits, choice, found, size, 0) for size in few)
+        fits.compile(_model(fits, choice, selected, size, 0) for size in few)
     for draw in sorted(draws, key=lambda draw: draw[0] or float("inf")):
         for choice in choices:
             _measure(fits, choice, chosen.get(choice.label), deadline, *draw)
@@ -127,8 +129,8 @@ def _measure_all(
         for size, seed, features in draws
     ]
     fits.records.sort(
-        key=lambda each: asked.index(
-            (each["kernel"], each["n_components"], each["seed"])
+        key=lambda record: asked.index(
+            (record["kernel"], record["n_components"], record["seed"])
         )
     )
     return chosen
@@ -174,17 +176,17 @@ def _label(choice: KernelChoice, features: str) -> str:
 
 
 def _model(
-    fits: Fits, choice: KernelChoice, found: Selection, size: int | None, seed: int
+    fits: Fits, choice: KernelChoice, selected: Selection, size: int | None, seed: int
 ) -> Any:
     """Return a model of a kernel with the hyperparameters that were chosen."""
-    model = fits.model(choice.build(found.value), size, seed)
-    return model.set_params(alpha=found.alpha)
+    model = fits.model(choice.build(selected.value), size, seed)
+    return model.set_params(alpha=selected.alpha)
 
 
 def _measure(
     fits: Fits,
     choice: KernelChoice,
-    found: Selection | None,
+    selected: Selection | None,
     deadline: _Deadline,
     size: int | None,
     seed: int,
@@ -199,15 +201,15 @@ def _measure(
     reason = deadline.reason_to_skip(operations)
     if not fits.records:  # one fit is never skipped, so that there is a model to save
         reason = None
-    if found is None or reason is not None:
+    if selected is None or reason is not None:
         fits.skip(note, reason or "the time limit was over before it was its turn")
         return
-    model = _model(fits, choice, found, size, seed).set_params(features=features)
+    model = _model(fits, choice, selected, size, seed).set_params(features=features)
     if (most := model.n_components) != size:
         fits.skip(note, f"the {choice.family} kernel is exact with {most} features")
         return
     measured = fits.noted(note, partial(fits.measured, model))
     if measured is not None:
         deadline.note(operations, measured["fit_seconds"] + measured["predict_seconds"])
-        named = choice.hyperparameters(found.value, found.alpha)
+        named = choice.hyperparameters(selected.value, selected.alpha)
         fits.records.append(note | {"seed": seed, "hyperparameters": named} | measured)

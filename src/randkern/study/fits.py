@@ -15,7 +15,7 @@ import randkern
 
 from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
-from ..report.scores import evaluate, rmse_error
+from ..reporting.scores import evaluate, rmse_error
 from .kernel_choices import capped, parse_kernel
 from .measure import Measurement
 from .preparation import prepare
@@ -103,13 +103,13 @@ class Fits:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                found = fit()
+                result = fit()
             except MemoryLimitError as error:
                 self.skip(note, str(error))
                 return None
         for message in sorted({str(warning.message) for warning in caught}):
             _add(self.warnings, {**note, "message": message})
-        return found
+        return result
 
     def skip(self, note: Mapping[str, Any], reason: str) -> None:
         """Note that a model was skipped."""
@@ -135,15 +135,15 @@ class Fits:
         if task == "regression":
             squares = (np.asarray(predicted).reshape(y.shape) - y) ** 2
             error = rmse_error(squares.reshape(len(y), -1).mean(axis=1)) / _spread(y)
-            found: dict[str, float] = {}
+            values: dict[str, float] = {}
         else:
-            judged = evaluate(model, self.data.X_test, y, predicted)
-            found, error = judged.scores, judged.standard_error
-        area = found.get("auc", np.nan)
+            evaluation = evaluate(model, self.data.X_test, y, predicted)
+            values, error = evaluation.scores, evaluation.standard_error
+        area = values.get("auc", np.nan)
         return {
             "test_error": test_error(y, predicted, task),
             "standard_error": error,
-            "log_loss": found.get("log_loss"),
+            "log_loss": values.get("log_loss"),
             "auc": area if np.isfinite(area) else None,
         }
 
@@ -156,20 +156,20 @@ class Fits:
         models = {"mean": DummyRegressor(), "linear model": linear}
         if self.data.task == "classification":
             models = {"most frequent class": DummyClassifier(), "linear model": linear}
-        found = {}
+        measurements = {}
         for name, model in models.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    found[name] = self.measured(model)
+                    measurements[name] = self.measured(model)
                 except MemoryLimitError as error:
                     self.skip({"kernel": name, **note}, str(error))
                     continue
-            del found[name]["memory_before_bytes"]
-        return found
+            del measurements[name]["memory_before_bytes"]
+        return measurements
 
     def results(
-        self, command: str, arguments: Mapping[str, Any], **found: Any
+        self, command: str, arguments: Mapping[str, Any], **values: Any
     ) -> dict[str, Any]:
         """Return all that is known of a study, JSON-compatible."""
         data, (metric, formula) = self.data, _METRICS[self.data.task]
@@ -193,7 +193,7 @@ class Fits:
             "dataset": described,
             "versions": installed_versions(),
             "machine": describe_machine(),
-            **found,
+            **values,
             "records": self.records,
             "skipped": self.skipped,
             "warnings": self.warnings,
@@ -235,16 +235,16 @@ def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if results["command"] == "tune":
         size = results["arguments"]["n_components"]
-        found = results["best"].values()
-        measured = [(each, size, each["validation_error"]) for each in found]
+        records = results["best"].values()
+        measured = [(record, size, record["validation_error"]) for record in records]
     else:
-        found = results["records"]
-        measured = [(each, each["n_components"], each["test_error"]) for each in found]
+        records = results["records"]
+        measured = [(r, r["n_components"], r["test_error"]) for r in records]
     errors: dict[tuple[str, int | None], list[float]] = {}
     named = {}
-    for each, size, error in measured:
-        errors.setdefault((each["kernel"], size), []).append(error)
-        named[each["kernel"], size] = each["hyperparameters"]
+    for record, size, error in measured:
+        errors.setdefault((record["kernel"], size), []).append(error)
+        named[record["kernel"], size] = record["hyperparameters"]
     if not errors:
         return None
     best = min(errors, key=lambda key: fmean(errors[key]))
@@ -265,12 +265,16 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     """
     best = winner(results)
     if best is None:
-        raise ValueError("every model was skipped: there is none to save")
+        raise ValueError(
+            "all models were skipped, so that there is none to save; allow more time "
+            "or memory"
+        )
     named = best["hyperparameters"]
     choice = parse_kernel(best["kernel"])
     kernel = choice.build(named.get(choice.opens))
-    given = results["arguments"]
-    fits, seed = Fits(dataset, given["memory_limit"]), given.get("random_state", 0)
+    arguments = results["arguments"]
+    fits = Fits(dataset, arguments["memory_limit"])
+    seed = arguments.get("random_state", 0)
     model = fits.model(kernel, best["n_components"], seed)
     # Features times s with penalty α are equivalent to penalty α/s².
     alpha = named["alpha"] / named.get("scale", 1.0) ** 2

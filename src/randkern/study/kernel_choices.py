@@ -132,7 +132,7 @@ class KernelChoice:
 def capped(size: int, kernel: Any, n_columns: int) -> int:
     """Return `size`, or the number of features of an exact map if smaller."""
     (term,) = kernel.terms()
-    most = term.most_columns(n_columns)
+    most = term.exact_width(n_columns)
     return size if most is None else min(size, most)
 
 
@@ -145,7 +145,7 @@ def parse_kernel(text: str) -> KernelChoice:
     kernel does not take raises a ValueError.
     """
     label = text.strip().lower()
-    name, *given = label.split(":")
+    name, *numbers = label.split(":")
     if name not in _FAMILIES:
         raise ValueError(f"unknown kernel {text.strip()!r}; expected one of {_SYNTAX}")
     family = _FAMILIES[name]
@@ -155,14 +155,14 @@ def parse_kernel(text: str) -> KernelChoice:
             "functions that cannot be written on a command line: pass the kernel to a "
             "model in Python"
         )
-    if len(given) > len(family.parameters):
+    if len(numbers) > len(family.parameters):
         most = f"at most {len(family.parameters)}" if family.parameters else "no"
         raise ValueError(
             f"the {name} kernel takes {most} parameter, got {text.strip()!r}"
         )
     parameters = {key: p.default for key, p in family.parameters.items()}
     for (key, parameter), argument in zip(
-        family.parameters.items(), given, strict=False
+        family.parameters.items(), numbers, strict=False
     ):
         parameters[key] = _parse_value(f"{text.strip()!r}: {key}", parameter, argument)
     choice = KernelChoice(label, name, parameters)
@@ -185,9 +185,9 @@ def _parse_value(what: str, parameter: inspect.Parameter, argument: str) -> Any:
             f"is {parameter.default}"
         )
     if parameter.annotation is int and not value.is_integer():
-        raise ValueError(f"{what} must be whole, got {argument!r}.")
-    whole = value.is_integer() and isinstance(parameter.default, int)
-    return int(value) if whole else value
+        raise ValueError(f"{what} must be an integer, got {argument!r}.")
+    is_whole = value.is_integer() and isinstance(parameter.default, int)
+    return int(value) if is_whole else value
 
 
 def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
@@ -200,5 +200,5 @@ def parse_kernels(texts: str | Sequence[str]) -> list[KernelChoice]:
             # "matern" and "matern:1.5" are the same kernel.
             choices.setdefault(repr(choice.build(1.0)), choice)
     if not choices:
-        raise ValueError(f"no kernel was given; expected one or more of {_SYNTAX}")
+        raise ValueError(f"expected one or more kernels, got none; use {_SYNTAX}")
     return list(choices.values())

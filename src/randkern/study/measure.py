@@ -17,7 +17,7 @@ from typing import Self
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATM = Path("/proc/self/statm")
-_SECONDS_A_SAMPLE = 0.005
+_SECONDS_PER_SAMPLE = 0.005
 
 
 class Measurement:
@@ -64,7 +64,7 @@ class Measurement:
         self.peak_bytes = max(peak, self.peak_bytes)
 
     def _sample(self) -> None:
-        while not self._finished.wait(_SECONDS_A_SAMPLE):
+        while not self._finished.wait(_SECONDS_PER_SAMPLE):
             self.peak_bytes = max(self.peak_bytes, _resident_bytes())
 
 

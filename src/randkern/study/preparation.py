@@ -1,14 +1,14 @@
 """Prepares data sets as arrays on which kernels are compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
-from sklearn.utils import _safe_indexing
 
+from .._sklearn import safe_indexing
 from ..tabular import TabularEncoder
+from .splitting import Splitting
 
 TEST_SHARE = 0.25
 MIN_ROWS = 8
@@ -21,7 +21,7 @@ class PreparedData:
     Rows (n, d) are float32 for images, float64 for tables; `y_train` and `y_test` are
     labels or float64 targets, (n,) or (n, n_outputs). `split` says where the test rows
     come from, `preprocessing` what happened to columns; `encoder` is fitted to the
-    training rows, None for images.
+    training rows, None for images; `splitting` is how these rows are divided.
     """
 
     X_train: NDArray[Any]
@@ -32,13 +32,15 @@ class PreparedData:
     split: str
     preprocessing: str
     encoder: TabularEncoder | None = None
+    splitting: Splitting = field(default_factory=Splitting)
 
 
 def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     """Hold out test rows and encode all columns as numbers on a common scale.
 
     If the data set has no test rows, a quarter is held out by the seed `random_state`,
-    stratified by class in classification. Images, which the loaders scale to [0, 1],
+    stratified by class in classification; whole groups or the last rows in time, if the
+    data set has either. Images, which the loaders scale to [0, 1],
     are unchanged. Columns of tables are encoded by :class:`randkern.TabularEncoder`,
     fitted to the training rows: numbers are standardised, missing ones are replaced by
     the median and marked by an indicator column, and categories are one-hot encoded.
@@ -48,16 +50,18 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
     """
     y_train = _checked_target(dataset.y_train, dataset.task)
     X_train, X_test = dataset.X_train, dataset.X_test
+    splitting = Splitting.of(dataset.groups, dataset.time)
     _check_rows(X_train, y_train, dataset.task)
     if X_test is not None:
         y_test = _checked_target(dataset.y_test, dataset.task)
         split = "the data set's own test rows"
     else:
-        *rows, stratified = split_rows(y_train, dataset.task, TEST_SHARE, random_state)
-        X_train, X_test = (_safe_indexing(X_train, part) for part in rows)
+        *rows, split = splitting.held_out(
+            y_train, dataset.task, TEST_SHARE, random_state
+        )
+        X_train, X_test = (safe_indexing(X_train, part) for part in rows)
         y_train, y_test = (y_train[part] for part in rows)
-        kind = "stratified " * stratified
-        split = f"{kind}{TEST_SHARE:.0%} of the rows, seed {random_state}"
+        splitting = splitting.take(rows[0])
     encoder, preprocessing = None, "pixels in [0, 1]"
     if dataset.image_shape is not None:
         X_train, X_test = np.asarray(X_train), np.asarray(X_test)
@@ -66,8 +70,15 @@ def prepare(dataset: Any, *, random_state: int = 0) -> PreparedData:
         X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
         preprocessing = _described(encoder)
     return PreparedData(
-        *(X_train, y_train, X_test, y_test, dataset.task),
-        *(split, preprocessing, encoder),
+        X_train,
+        y_train,
+        X_test,
+        y_test,
+        dataset.task,
+        split,
+        preprocessing,
+        encoder,
+        splitting,
     )
 
 
@@ -109,46 +120,10 @@ def _check_rows(X: Any, y: NDArray[Any], task: str) -> None:
     if len(y) < MIN_ROWS:
         raise ValueError(f"the data set has {len(y)} rows; expected {MIN_ROWS} or more")
     if X.shape[1] == 0:
-        raise ValueError("the data set has no column beside its target")
+        raise ValueError(
+            "the data set has no columns besides its target; add at least one"
+        )
     if task == "classification" and len(np.unique(y)) < 2:
         raise ValueError(
-            f"every row has the same class, {y[0]!r}; expected two classes or more"
+            f"all rows have the same class, {y[0]!r}; expected at least two classes"
         )
-
-
-def split_rows(
-    y: NDArray[Any],
-    task: str,
-    held_out: float,
-    seed: int,
-    n_training: int | None = None,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], bool]:
-    """Return training rows, held-out rows, and whether each has its share of classes.
-
-    `held_out` is a number of rows or a share; rows are not stratified in regression, or
-    if some classes are too rare, or too many.
-    """
-    n, stratified = len(y), task == "classification"
-    if stratified:
-        counts = np.unique(y, return_counts=True)[1]
-        few = int(n * held_out) if held_out < 1 else int(held_out)
-        few = min(few, n_training or n - few)
-        stratified = bool(counts.min() >= 2 and len(counts) <= few)
-    training, others = train_test_split(
-        np.arange(n),
-        train_size=n_training,
-        test_size=held_out,
-        stratify=y if stratified else None,
-        random_state=seed,
-    )
-    return training, others, stratified
-
-
-def folds(
-    y: NDArray[Any], task: str, n_folds: int, seed: int
-) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Return training and validation rows, stratified if each class has enough."""
-    stratified = task == "classification"
-    stratified = stratified and np.unique(y, return_counts=True)[1].min() >= n_folds
-    kind = StratifiedKFold if stratified else KFold
-    return list(kind(n_folds, shuffle=True, random_state=seed).split(y, y))

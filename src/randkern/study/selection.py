@@ -16,7 +16,7 @@ from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
 from .kernel_choices import KernelChoice, capped
-from .preparation import folds, split_rows
+from .splitting import Splitting
 
 # Up to this many training rows, settings are evaluated with the exact kernel; beyond,
 # with a number of features whose decomposition takes seconds.
@@ -69,6 +69,7 @@ def select_hyperparameters(
     *,
     task: Task,
     alpha: float | None = None,
+    splitting: Splitting | None = None,
 ) -> Selection:
     """Choose a kernel's open hyperparameter and the ridge penalty on held-out rows.
 
@@ -102,42 +103,44 @@ def select_hyperparameters(
     signal variance that it represents does not depend on n.
 
     `X` are training rows, (n, d), without test rows, and `y` labels or numeric targets;
-    with `alpha` only the kernel's hyperparameter is chosen. Raises a ValueError for
+    with `alpha` only the kernel's hyperparameter is chosen. Rows are held out as
+    `splitting` says, at random by default. Raises a ValueError for
     fewer than 4 rows.
     """
-    exact = judge = _Judge(choice, X, y, task, alpha, None)
+    splitting = splitting or Splitting()
+    exact = evaluator = _Evaluator(choice, X, y, task, alpha, splitting, None)
     if len(X) > MAX_EXACT_ROWS:
-        judge = _Judge(choice, X, y, task, alpha, N_FEATURES)
+        evaluator = _Evaluator(choice, X, y, task, alpha, splitting, N_FEATURES)
     value: float | None = None
     if choice.opens == "lengthscale":
-        value = _search_lengthscale(judge.smallest, choice.reference(X))
+        value = _search_lengthscale(evaluator.smallest, choice.reference(X))
     elif choice.opens == "bias":
         reference = choice.reference(X)
         biases = [multiple * reference for multiple in _BIAS_MULTIPLES]
-        enough = TOLERANCE * min(map(judge.smallest, biases))
-        value = next(bias for bias in biases if judge.smallest(bias) <= enough)
-    judge.losses(value)
+        enough = TOLERANCE * min(map(evaluator.smallest, biases))
+        value = next(bias for bias in biases if evaluator.smallest(bias) <= enough)
+    evaluator.losses(value)
     alphas, losses = exact.losses(value)
     penalty = np.flatnonzero(losses <= TOLERANCE * losses.min())[-1]
     return Selection(
         value=value,
         alpha=float(alphas[penalty]),
         validation_loss=float(losses[penalty]),
-        n_training_rows=len(judge.splits[0][0]),
-        n_validation_rows=judge.n_validation_rows,
-        judged_by=judge.name,
+        n_training_rows=len(evaluator.splits[0][0]),
+        n_validation_rows=evaluator.n_validation_rows,
+        judged_by=evaluator.name,
         tried=[
             {
                 "value": setting,
                 "alpha": float(alphas[losses.argmin()]),
                 "validation_loss": float(losses.min()),
             }
-            for setting, (alphas, losses) in judge.tried.items()
+            for setting, (alphas, losses) in evaluator.tried.items()
         ],
     )
 
 
-class _Judge:
+class _Evaluator:
     """Losses of a kernel on validation rows, by the exact kernel or by features."""
 
     def __init__(
@@ -147,6 +150,7 @@ class _Judge:
         y: NDArray[Any],
         task: Task,
         alpha: float | None,
+        splitting: Splitting,
         n_features: int | None,
     ) -> None:
         self.choice, self.X, self.alpha = choice, X, alpha
@@ -157,7 +161,8 @@ class _Judge:
         exact = n_features is None
         self.name = "the exact kernel" if exact else f"{n_features} random features"
         self.size = n_features and capped(n_features, choice.build(1.0), X.shape[1])
-        self.splits = _validation_splits(y, task, EXACT_ROWS if exact else FEATURE_ROWS)
+        most = EXACT_ROWS if exact else FEATURE_ROWS
+        self.splits = _validation_splits(y, task, most, splitting)
         self.n_validation_rows = sum(len(held_out) for _, held_out in self.splits)
         # Ascending penalties, and the mean loss at each, by the open hyperparameter.
         self.tried: dict[float | None, tuple[NDArray[Any], NDArray[Any]]] = {}
@@ -203,8 +208,8 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
     """Walk a grid of powers of two to an inner minimum, then refine it twice."""
 
     def loss(exponent: float) -> float:
-        found = smallest(reference * 2.0**exponent)
-        return float(np.log(max(found, np.finfo(float).tiny)))
+        lengthscale = smallest(reference * 2.0**exponent)
+        return float(np.log(max(lengthscale, np.finfo(float).tiny)))
 
     exponents = list(_LENGTHSCALE_EXPONENTS)
     best = min(exponents, key=loss)
@@ -225,7 +230,7 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
 
 
 def _validation_splits(
-    y: NDArray[Any], task: Task, most: tuple[int, int]
+    y: NDArray[Any], task: Task, most: tuple[int, int], splitting: Splitting
 ) -> list[Split]:
     """Return one split of at most `most` rows, or the folds of few rows."""
     n = len(y)
@@ -235,8 +240,8 @@ def _validation_splits(
             "expected at least 4"
         )
     if n < MIN_SINGLE_SPLIT_ROWS:
-        return folds(y, task, min(N_FOLDS, n // 2), 0)
+        return splitting.folds(y, task, min(N_FOLDS, n // 2), 0)
     n_held_out = min(n // 4, most[1])
     n_training = min(n - n_held_out, most[0])
-    training, held_out, _ = split_rows(y, task, n_held_out, 0, n_training)
+    training, held_out, _ = splitting.held_out(y, task, n_held_out, 0, n_training)
     return [(training, held_out)]

@@ -21,7 +21,6 @@ from .._extras import import_extra
 from .._validation import check_count, check_positive
 from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
-from .preparation import folds, split_rows
 
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
@@ -135,16 +134,18 @@ class Grid:
                 zero = name == "biases"
                 rising = sorted({check_positive(name, v, zero=zero) for v in values})
             if not rising:
-                raise ValueError(f"{name} must hold one number or more, got none")
+                raise ValueError(
+                    f"{name} must be a list of at least one number, got an empty list"
+                )
             setattr(self, name, rising)
 
     def values(self, choice: KernelChoice, X: NDArray[Any]) -> list[float | None]:
         """Return the lengthscales or biases of a kernel, [None] if it has none."""
         if choice.opens is None:
             return [None]
-        given = self.biases if choice.opens == "bias" else self.lengthscales
-        if given != "auto":
-            return list(given)
+        grid = self.biases if choice.opens == "bias" else self.lengthscales
+        if grid != "auto":
+            return list(grid)
         reference = choice.reference(X)
         return [multiple * reference for multiple in _MULTIPLES[choice.opens]]
 
@@ -180,18 +181,25 @@ class _Search(Fits):
     def _splits(self) -> tuple[list[Any] | None, str]:
         """Return training and validation rows, None for leave-one-out, and a name."""
         y, task, seed = self.data.y_train, self.data.task, self.options["random_state"]
-        validation = self.options["validation"]
+        validation, splitting = self.options["validation"], self.data.splitting
         if validation == "loo":
-            return None, "leave-one-out"
+            folds = splitting.dependent_folds(len(y))
+            if folds is None:
+                return None, "leave-one-out"
+            splits = list(folds.splits())
+            if folds.is_forward:
+                return splits, f"{len(splits)} periods, each after its training rows"
+            return splits, f"{len(splits)} folds of whole groups"
         if validation == "holdout":
-            *rows, _ = split_rows(y, task, _HELD_OUT_SHARE, seed)
+            *rows, _ = splitting.held_out(y, task, _HELD_OUT_SHARE, seed)
             return [rows], f"{_HELD_OUT_SHARE:.0%} of the training rows"
         if isinstance(validation, str) or not 2 <= validation <= len(y):
             raise ValueError(
-                "validation must be 'loo', 'holdout' or a number of folds from 2 to "
-                f"the {len(y)} training rows, got {validation!r}"
+                "validation must be 'loo', 'holdout' or a number of folds between 2 "
+                f"and the {len(y)} training rows, got {validation!r}"
             )
-        return folds(y, task, validation, seed), f"{validation} folds"
+        splits = splitting.folds(y, task, validation, seed)
+        return splits, f"{len(splits)} folds"
 
     def settings_of(self, choice: KernelChoice) -> tuple[int, Iterable[float | None]]:
         """Return the number of settings to try, and these: the grid's, or Optuna's."""
@@ -202,8 +210,8 @@ class _Search(Fits):
         positive = [value for value in values if value]
         if not positive or positive[0] == positive[-1]:
             raise ValueError(
-                f"trials need a range: expected two positive values of {choice.opens} "
-                f"or more for {choice.label}, got {values}"
+                f"trials need at least two positive values of {choice.opens} for "
+                f"{choice.label}, got {values}"
             )
         return n_trials, self._proposals(choice.opens, positive[0], positive[-1])
 
@@ -320,7 +328,7 @@ def at_edge(
     tried = [compared(record["hyperparameters"]) for record in own]
     edges = []
     for name, value in compared(named).items():
-        found = {each[name] for each in tried}
-        if len(found) > 1 and value in {min(found), max(found)} - {0.0}:
+        values = {setting[name] for setting in tried}
+        if len(values) > 1 and value in {min(values), max(values)} - {0.0}:
             edges.append(name)
     return edges

@@ -45,8 +45,8 @@ def encode_columns(
     for j, (known, become) in zip(encoder._categories, levels, strict=True):
         if become.shape[1]:
             become = ops_of(columns[0]).float64_like(become, columns[0])
-            found = as_float64(is_known(columns[j], known))
-            parts.append(found @ (become[:-1] - become[-1]) + become[-1])
+            result = as_float64(is_known(columns[j], known))
+            parts.append(result @ (become[:-1] - become[-1]) + become[-1])
     rows = xp.concat(parts, axis=1)
     # Models fitted in single precision expect such rows.
     return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
@@ -60,8 +60,8 @@ def as_float64(x: Any) -> Any:
 def equals(x: Any, values: np.ndarray) -> Any:
     """Compare numbers with values; a NaN, always the last value, equals NaN."""
     ops, missing = ops_of(x), np.isnan(values)
-    found = x == ops.float64_like(values[~missing], x)
-    return ops.hstack([found, ops.xp.isnan(x)]) if missing.any() else found
+    result = x == ops.float64_like(values[~missing], x)
+    return ops.hstack([result, ops.xp.isnan(x)]) if missing.any() else result
 
 
 def _scaled(encoder: TabularEncoder, x: Any, at: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from itertools import count
 from numbers import Real
@@ -10,34 +9,40 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-)
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream
-from randkern._validation import check_given, count_missing
-from randkern._warnings import ignoring
+from randkern._sklearn import (
+    Interval,
+    StrOptions,
+    check_sample_weight,
+    num_samples,
+    safe_indexing,
+)
+from randkern._tables import count_missing
+from randkern._validation import check_given
+from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
-from randkern.tabular.learning import MOST_JUDGED, Learning
+from randkern.tabular.folds import Folds
+from randkern.tabular.html_summary import html_summary
+from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MOST_FACTORISED, Table, different_rows
+from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
+from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import Candidates
-from randkern.tabular.work import Stage, Work, encoding_seconds
+from randkern.tabular.work import Stage, Work, encoding_seconds, text_seconds
 
 # Weights below this share of the largest are zero: penalties are divided by weights.
-_LEAST_WEIGHT = 1e-100
+_MIN_WEIGHT = 1e-100
 # The most rows that a search uses.
-_MOST_SEARCHED = 10_000
+_MAX_SEARCHED = 10_000
 # The share of the time limit that importances may take when they are first read.
 _IMPORTANCES_SHARE = 0.1
 
@@ -46,21 +51,25 @@ _IMPORTANCES_SHARE = 0.1
 class Rows:
     """Checked rows with labels or targets, and whether weights were passed.
 
-    `unit` is what the weights have been divided by.
+    `folds` are those of rows that depend on each other, and `unit` is what the weights
+    have been divided by.
     """
 
     X: Any
     y: np.ndarray
     weight: np.ndarray
     weighted: bool
+    folds: Folds | None = None
     unit: float = 1.0
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Rows:
-        X = _safe_indexing(self.X, rows)
-        return replace(self, X=X, y=self.y[rows], weight=self.weight[rows])
+        X = safe_indexing(self.X, rows)
+        folds = None if self.folds is None else self.folds.take(rows)
+        y, weight = self.y[rows], self.weight[rows]
+        return replace(self, X=X, y=y, weight=weight, folds=folds)
 
     def used(self, name: str) -> Rows:
         """Return the rows with positive weight; raise if an estimator needs more."""
@@ -73,18 +82,23 @@ class Rows:
         return self if len(kept) == len(self) else self.take(kept)
 
     def merged(self, work: Work) -> Rows:
-        """Merge copies of a row and sum their weights.
+        """Merge copies of a row in a fold and sum their weights.
 
         Otherwise the leave-one-out errors of copies would be too small.
         """
-        if len(self) > MOST_FACTORISED:
+        if len(self) > MAX_FACTORISED:
+            return self
+        if not self.weighted and are_different(self.X):
             return self
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
             encoder.fit(self.X, sample_weight=self.weight)
         sizes = encoder.n_features_in_, len(encoder.columns_)
         work.charge(encoding_seconds(len(self), *sizes))
-        found = different_rows(encoder.transform(self.X), self.y, self.weight)
+        U = encoder.transform(self.X)
+        if self.folds is not None:
+            U = np.column_stack([U, self.folds.codes])
+        found = different_rows(U, self.y, self.weight)
         if found is None or (len(found[0]) == len(self) and not self.weighted):
             return self
         rows, weight = found
@@ -107,27 +121,33 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "time_limit": [Interval(Real, 0, None, closed="neither")],
+        "text_columns": [StrOptions({"auto"}), list],
         "warm_start": ["boolean"],
         "random_state": ["random_state", np.random.Generator],
     }
 
     _loss = staticmethod(log_squares)
+    _texts: TextEncoder | None = None
 
     def __init__(
         self,
         time_limit: float = 60,
         *,
+        text_columns: Any = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ):
         self.time_limit = time_limit
+        self.text_columns = text_columns
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray]:
-        """Return checked rows and weights."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, time: Any
+    ) -> tuple[Any, np.ndarray, Folds | None]:
+        """Return checked rows, weights and folds."""
         self._validate_params()
-        self._refuse_dask(X, y, sample_weight)
+        self._refuse_dask(X, y, sample_weight, groups, time)
         check_given(self, y)
         check_targets(y)
         if n_missing := count_missing(y):
@@ -140,27 +160,44 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         is_first = self._candidates is None
         X = checked_table(self, X, is_first, least_rows=2)
         check_consistent_length(X, y)
-        n = _num_samples(X)
+        n = num_samples(X)
         weight = np.ones(n)
         if sample_weight is not None:
-            weight = _check_sample_weight(
+            weight = check_sample_weight(
                 sample_weight, np.empty((n, 1)), ensure_non_negative=True
             )
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
-            weight = np.where(weight < _LEAST_WEIGHT * weight.max(), 0.0, weight)
-        return X, weight
+            weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
+        return X, weight, Folds.of(groups, time, weight)
+
+    def _without_texts(
+        self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
+    ) -> Any:
+        """Return a table with numbers in place of free texts."""
+        names = text_columns(X, self.text_columns)
+        self._texts = None
+        if not names:
+            return X
+        self._texts = TextEncoder(names, classes=is_noisy(self._loss))
+        work.charge(len(names) * text_seconds(len(X)))
+        return self._texts.fit_transform(X, y, weight, folds)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
-        return min(n, _MOST_SEARCHED)
+        return min(n, _MAX_SEARCHED)
+
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from the search."""
+        return 0
 
     def _learning(
         self, table: Table, counts: np.ndarray | None, stream: Stream, work: Work
     ) -> Learning:
         """Return what is learned from."""
-        most = self._n_searched(len(table))
-        return Learning.of(table, counts, most, self._loss, stream, work)
+        n = len(table)
+        sizes = self._n_searched(n), self._n_held(n)
+        return Learning.of(table, counts, sizes, self._loss, stream, work)
 
     def _search(
         self, learning: Learning, stage: Stage, stream: Stream, report: FitReport
@@ -216,9 +253,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if learning.table.labels is not None:
             labels = learning.table.labels[learning.searched]
             positions = np.argsort(_ranks_within(labels), kind="stable")
-        positions = positions[:MOST_JUDGED]
+        positions = positions[:MAX_JUDGED]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
+        folds = learning.table.folds
         self._effects = ColumnEffects(
             parts,
             {name: learning.codes[name][positions] for name in names},
@@ -229,33 +267,39 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             is_labels=is_noisy(self._loss),
             seconds=0.0 if is_stopped else _IMPORTANCES_SHARE * float(self.time_limit),
             seed=int(stream.child("importances").generator().integers(2**31)),
+            folds=None if folds is None else folds.take(shown),
         )
         self._importances: np.ndarray | None = None
 
-    def _report(self, work: Work, n: int, n_used: int) -> None:
+    def _report(self, work: Work, n: int, n_used: int, n_held: int) -> None:
         """Store the report of a fit, and warn if its deadline has cut something."""
         self.fit_report_: dict[str, Any] = {
             "rows": n,
             "rows_used": n_used,
+            "rows_held_out": n_held,
             "budget": work.limit,
             "work": work.spent,
             "cut": list(work.cut),
         }
         if work.cut:
-            warnings.warn(
+            warn(
                 f"time_limit={self.time_limit:g} seconds have cut short "
                 f"{', '.join(work.cut)}: this machine is slower or busier than plans "
                 "assume, and another fit may give another model. Raise time_limit; "
                 "fit_report_ shows what was done.",
                 DeadlineWarning,
-                stacklevel=5,  # the call of fit, within two decorators
             )
 
     @property
     def feature_importances_(self) -> np.ndarray:
         check_is_fitted(self)
         if self._importances is None:
-            self._importances = self._effects.shares(self.n_features_in_)
+            if self._texts is None:
+                self._importances = self._effects.shares(self.n_features_in_)
+            else:
+                source = self._texts.sources(list(self.feature_names_in_))
+                shares = self._effects.shares(len(source))
+                self._importances = np.bincount(source, shares, self.n_features_in_)
         return self._importances
 
     @property
@@ -267,6 +311,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         except ImportError:
             return trials
         return pd.DataFrame(trials)
+
+    def _html_repr(self) -> str:
+        described = super()._html_repr()
+        return html_summary(self) + described if hasattr(self, "model_") else described
 
     def _refuse_dask(self, *given: Any) -> None:
         """Raise for Dask collections, whose rows are not in memory."""
@@ -282,7 +330,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _rows_of(self, X: Any) -> Any:
         check_is_fitted(self)
         self._refuse_dask(X)
-        return checked_table(self, X, reset=False)
+        X = checked_table(self, X, reset=False)
+        return X if self._texts is None else self._texts.transform(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

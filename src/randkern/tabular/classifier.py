@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
@@ -18,18 +14,32 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.kernels import Kernel, Linear
-from randkern.models import KernelLogistic, KernelRidgeClassifier
+from randkern.kernels import Kernel
+from randkern.models import KernelRidgeClassifier, KernelRidgeClassifierCV
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
+from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
-    positive_inverse,
+)
+from randkern.tabular.local import fit_in_cells
+from randkern.tabular.logistic import (
+    LANDMARK_PASSES,
+    MAX_ITER,
+    MIN_CHANCE,
+    PASSES,
+    all_left_out,
+    left_out_seconds,
+    logistic,
+    logistic_seconds,
+    predicted,
+    refitted,
+    with_constant,
 )
 from randkern.tabular.model import (
     MEMORY_LIMIT,
@@ -39,10 +49,11 @@ from randkern.tabular.model import (
     fit_quietly,
     normalised,
 )
+from randkern.tabular.parts import Part, blend_probabilities, mean_log_loss
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
-    RATE,
     Stage,
     Work,
     evaluation_seconds,
@@ -61,7 +72,10 @@ _FIRST_PENALTY = 0.3
 # Divisors of the penalty that are tried for many rows, when few have chosen it, the
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
-_FEW_LANDMARKS, _MOST_HELD = 500, 4000
+_FEW_LANDMARKS, _MAX_HELD = 500, 4000
+# At most how many rows are held out from all fits, and the share of the remaining time
+# for the fit in cells.
+_MAX_APART, _CELLS_SHARE = 2500, 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -71,59 +85,36 @@ _ADAPTING_SHARE = 0.05
 _COMPARED_ROWS, _COMPARING_SHARE = 8000, 0.75
 # About how much longer a fit takes with four times the C.
 _GROWTH = 1.3
-_LEAST_CHANCE = 1e-8
-_MOST_ROWS = 2000
-_TOL = 1e-3
-_LEAST_ITER, _MAX_ITER = 40, 300
-# Numbers of landmarks, number of entries of their features in between, and rough
-# numbers of passes of logistic regression: over them, and over an exact kernel.
+# The most kinds of kernels with which logistic regression is fitted without each fold.
+_MAX_WEIGHTED = 5
+_MAX_ROWS = 2000
+_MIN_ITER = 40
+# Numbers of landmarks, and the number of entries of their features in between.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-_LANDMARK_PASSES, _PASSES = 90, 120
-# Smallest weight of a part, and number of steps of the weights.
-_LEAST_WEIGHT = 0.05
-_BLEND_STEPS = 300
-# The share of the optimism of the learned numbers that the temperature allows for, as
-# their prior keeps them from overfitting freely, and the largest optimism considered.
-_OPTIMISM_SHARE, _MOST_OPTIMISM = 0.5, 0.2
 # Shares of the time for few rows and for many: at most for the search, and at least for
-# the last fits.
+# the last fits; and for the search if kernels are learned again without each fold.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
+_REFITTED_SHARE = 0.35
 # Shares of the remaining time for a fit with landmarks, to few rows and to many, where
 # the rest is for choosing the penalty.
 _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
-_LEAST_FIT_SHARE, _LEAST_SHARE = 0.3, 0.1
-# Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
-_INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A candidate for a member of the model.
-
-    `share` is the penalty of logistic regression relative to least squares, None for
-    least squares; `P` holds the leave-one-out probabilities, with loss `loss`.
-    """
-
-    trial: Trial
-    share: float | None
-    P: np.ndarray
-    loss: float
+_MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
     """Classification of tables by a learned kernel, without preprocessing or tuning.
 
-    The kernels are those of :class:`TabularRegressor`, learned by the leave-one-out log
-    loss of least squares on labels coded as ±1, divided by a temperature; with more
-    than 2,500 rows (at most 10,000 are searched) each step uses different rows. With
-    fewer, one kernel has a single lengthscale for all columns. Logistic regression is
-    also fitted with the best few kernels, each plus a constant, with a penalty chosen
-    by the leave-one-out log loss, approximated by one Newton step. The model is the
-    weighted mean of the probabilities of these fits with the smallest log loss, with a
-    temperature.
+    The kernels are those of :class:`TabularRegressor`, learned from labels coded as ±1;
+    with more than 2,500 rows (at most 10,000 are searched) by the leave-one-out log
+    loss of least squares, divided by a temperature, on different rows in each step.
+    Logistic regression is also fitted with the best few kernels, each plus a constant.
+    The model is the weighted mean of the probabilities of these fits with the smallest
+    log loss, with a temperature. Up to some 1,000 rows, as the budget allows, this is
+    the loss of kernels that are learned again without each of five folds, on the rows
+    of the fold; else the leave-one-out log loss, approximated by one Newton step.
 
     Parameters
     ----------
@@ -133,6 +124,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -159,7 +154,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
-    replace it, and the model is a single fit whose penalty held-out rows choose.
+    replace it, with a penalty that rows outside the fit choose. Beside this fit stands
+    least squares with the exact kernel in overlapping cells (``features="local"`` of
+    :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
+    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
+    and set the temperature. With `groups` or `time` there are no cells.
 
     References
     ----------
@@ -181,7 +180,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
     ) -> TabularClassifier:
         """Search for kernels, and fit the model.
 
@@ -193,64 +197,138 @@ class TabularClassifier(ClassifierMixin, Tabular):
         sample_weight : array of shape (n,), optional
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
+        groups, time : array of shape (n,), optional
+            The group, or the time, of each row, see :meth:`TabularRegressor.fit`. The
+            probabilities are calibrated on new groups, or on later rows.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y, weight, weighted, folds)
         rows = rows.used(type(self).__name__)
-        self.classes_, labels = np.unique(rows.y, return_inverse=True)
-        k = len(self.classes_)
-        if k < 2:
+        labels, k = self._labels(rows.y), len(self.classes_)
+        stream = root_stream(self.random_state)
+        split = _split(replace(rows, y=labels), k, stream, work)
+        rows = split.rows if split.apart is not None else split.rows.merged(work)
+        rows = rows.normalised()
+        many = len(rows) > _FEATURE_ROWS
+        last = _LAST_SHARES[many] * work.limit
+        table = _table_of(rows, k)
+        learning = self._learning(table, rows.counts, stream, work)
+        refitted = is_refitted(learning)
+        share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
+        stage = work.stage(
+            "the search",
+            share * work.limit - work.spent,
+            (work.limit - last + share * work.limit) / 2,
+        )
+        trials, is_stopped = self._search(learning, stage, stream, report)
+        refitted = refitted and not is_stopped
+        chosen = self._chosen(trials, learning, refitted, last)
+        stage = work.stage("the last fit", work.limit)
+        cells: Member | None = None
+        if split.apart is not None:
+            cells = self._fit_cells(trials, learning, stream, stage)
+        members = self._fit_members(chosen, learning, stream, stage, last)
+        parts = [part.trial for _, part in chosen[: len(members)]]
+        shares = [member.weight for member in members]
+        pairs = list(zip(shares, parts, strict=True))
+        if cells is not None and split.apart is not None:
+            members = self._with_cells(cells, members, _table_of(split.apart, k))
+        self._candidates = Candidates.of(parts, learning.encoders)
+        self.model_ = TabularModel(
+            members,
+            split.held_out,
+            weighted=rows.weighted,
+            unit=rows.unit,
+            temperature=self.temperature_,
+            texts=self._texts,
+        )
+        self._keep_effects(learning, pairs, stream, is_stopped)
+        self._report(work, len(y), len(rows), len(split.apart or ()))
+        report.end()
+        return self
+
+    def _fit_cells(
+        self,
+        trials: list[Trial],
+        learning: Learning,
+        stream: Stream,
+        stage: Stage,
+    ) -> Member:
+        """Fit least squares with the exact kernel in cells."""
+        table = learning.table
+        weight = None if learning.counts is None else table.weight
+        seed = int(stream.child("cells of labels").generator().integers(2**31))
+        make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
+        stage = stage.part(_CELLS_SHARE * stage.left)
+        trial, cells = fit_in_cells(
+            make, best, table.labels, weight, learning, stream, seed, stage
+        )
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        return Member(1.0, encoder, cells, trial.turn)
+
+    def _with_cells(
+        self, cells: Member, members: list[Member], apart: Table
+    ) -> list[Member]:
+        """Return the fits of a model, weighted by held-out rows; set the temperature.
+
+        Cells stand beside the mean of the others.
+        """
+        parts = [member.weight * member.predict(apart.X) for member in members]
+        mean = np.sum(parts, axis=0)
+        weights, self.temperature_ = blend_probabilities(
+            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
+        )
+        others = [
+            replace(member, weight=float(weights[1] * member.weight))
+            for member in members
+        ]
+        both = [replace(cells, weight=float(weights[0])), *others]
+        return [member for member in both if member.weight > 0]
+
+    def _labels(self, y: np.ndarray) -> np.ndarray:
+        """Return labels as numbers, and store the classes; raise if there is one."""
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs labels of at least 2 classes, got one "
                 f"class, {self.classes_.tolist()[0]!r}."
             )
-        stream = root_stream(self.random_state)
-        rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
-        rows = rows.merged(work).normalised()
-        Y = 2.0 * (rows.y[:, None] == np.arange(k)) - 1
-        Y = Y[:, 1:] if k == 2 else Y
-        many = len(Y) > _FEATURE_ROWS
-        last = _LAST_SHARES[many] * work.limit
-        table = Table(rows.X, Y, rows.weight, rows.y)
-        learning = self._learning(table, rows.counts, stream, work)
-        stage = work.stage(
-            "the search",
-            _SEARCH_SHARES[many] * work.limit - work.spent,
-            (work.limit - last + _SEARCH_SHARES[many] * work.limit) / 2,
-        )
-        trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels", work.limit - last - work.spent, work.limit
-        )
-        adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MOST_MEMBERS]
-        stage = replace(stage, deadline=work.limit - last / 2)
-        chosen = self._calibrated(judged, learning, stage, last)
-        stage = work.stage("the last fit", work.limit)
-        members = self._fit_members(chosen, learning, stream, stage, last)
-        parts = [part.trial for _, part in chosen[: len(members)]]
-        self._candidates = Candidates.of(parts, learning.encoders)
-        self.model_ = TabularModel(
-            *(members, held_out),
-            weighted=rows.weighted,
-            unit=rows.unit,
-            temperature=self.temperature_,
-        )
-        shares = [member.weight for member in members]
-        pairs = list(zip(shares, parts, strict=True))
-        self._keep_effects(learning, pairs, stream, is_stopped)
-        self._report(work, len(y), len(rows))
-        report.end()
-        return self
+        return labels
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, none of those that are held out."""
         most = super()._n_searched(n)
-        return min(most, n - _n_held(n)) if n > _FEATURE_ROWS else most
+        return min(most, n - self._n_held(n))
+
+    def _n_held(self, n: int) -> int:
+        """Return how many of n rows are held out from fits that choose penalties."""
+        return _n_held(n) if n > _FEATURE_ROWS else 0
+
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool, last: float
+    ) -> list[tuple[float, Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that are learned again predict labels unknown to them.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels", work.limit - last - work.spent, work.limit
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        stage = replace(stage, deadline=work.limit - last / 2)
+        if refits:
+            stage = replace(stage, until=work.limit)
+            return self._weighted_by_folds(refits, learning, stage)
+        adapting = _ADAPTING_SHARE * work.limit
+        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
+        return self._calibrated(judged, learning, stage, last)
 
     def _calibrated(
         self,
@@ -258,70 +336,154 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning: Learning,
         stage: Stage,
         last: float,
-    ) -> list[tuple[float, _Part]]:
+    ) -> list[tuple[float, Part]]:
         """Return the parts of the model with their weights; set the temperature.
 
         All parts are evaluated on the same rows.
         """
         table, k = learning.table, len(self.classes_)
         # The logits of several classes are separate systems of equations.
-        n = int(_MOST_ROWS / max(k / 2, 1) ** (1 / 3))
+        n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        labels, weight = table.labels[rows], table.weight[rows]
-        squares = [self._least_squares_part(trial, learning, n) for trial, _ in judged]
-        parts: list[_Part] = []
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        some = table.take(rows)
+        if some.folds is not None:
+            some = replace(some, folds=some.folds.coarse())
+        predicted = predicted_rows(some.folds, len(some))
+        labels, weight = some.labels[predicted], some.weight[predicted]
+        squares = [
+            self._least_squares_part(trial, replace(some, X=U), learning.work)
+            for trial, U in samples
+        ]
+        parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
-        for at, (trial, _) in enumerate(judged):
+        for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
-            U = learning.sample(trial)[:n]
-            if not share.fits(_left_out_seconds(len(U), U.shape[1], k)):
+            encoded = replace(some, X=U)
+            if not share.fits(left_out_seconds(encoded, k)):
                 break
-            part = self._best_penalty(trial, U, labels, weight, start, share)
+            part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
             start = _PENALTIES.index(part.share)
-        if len(table) > _FEATURE_ROWS:  # one good fit is worth more than a blend
-            if not parts:
-                parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        many = len(table) > _FEATURE_ROWS
+        if not parts and (many or some.folds is not None):
+            parts = [replace(part, share=_FIRST_PENALTY) for part in squares]
+        if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
-        handicaps += [part.trial.optimism(len(rows)) for part in squares]
-        parts += squares
-        weights, self.temperature_ = _blend_probabilities(
+        if some.folds is None:  # the temperatures of these are of rows left out alone
+            handicaps += [part.trial.optimism(len(rows)) for part in squares]
+            parts += squares
+        weights, self.temperature_ = blend_probabilities(
             [part.P for part in parts], handicaps, labels, weight
+        )
+        order = np.argsort(-weights, kind="stable")
+        chosen = [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
+        if some.folds is not None:
+            self._learn_again(chosen[0][1], some, learning, stage)
+        return chosen
+
+    def _learn_again(
+        self, part: Part, some: Table, learning: Learning, stage: Stage
+    ) -> None:
+        """Set the temperature by kernels learned without the rows that they predict.
+
+        The search has seen all groups, or periods, and few of them are overfitted. As
+        time allows.
+        """
+        assert some.folds is not None and part.share is not None
+        P = np.full((len(some), len(self.classes_)), 1 / len(self.classes_))
+        for known, held in some.folds.splits():
+            learned = learning.relearned(part.trial, known, stage)
+            if learned is None:
+                return
+            again = replace(part, trial=learned)
+            encoded = replace(some, X=learning.sample(learned)[: len(some)])
+            both = encoded.take(np.concatenate([held, known]))
+            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+        out = some.folds.predicted
+        self._set_temperature(P[out], some.labels[out], some.weight[out])
+
+    def _weighted_by_folds(
+        self, refits: list[Refit], learning: Learning, stage: Stage
+    ) -> list[tuple[float, Part]]:
+        """Return the parts of the model with their weights; set the temperature.
+
+        Kernels that do not know a fold predict it.
+        """
+        known = learning.table.take(learning.searched)
+        parts: list[Part] = []
+        start = _PENALTIES.index(_FIRST_PENALTY)
+        for at, refit in enumerate(refits[:_MAX_WEIGHTED]):
+            F = known.Y - refit.residuals
+            P = np.exp(log_probabilities(F, known.Y, known.weight)[0])
+            loss = mean_log_loss(P, known.labels, known.weight)
+            parts.append(Part(refit.trial, None, P, loss))
+            share = stage.part(stage.left / (len(refits) - at))
+            n, d, k = len(known), learning.n_columns(refit.trial), len(self.classes_)
+            if share.fits(_folds_seconds(n, d, k)):
+                parts.append(self._best_penalty_of_folds(refit, learning, start, share))
+                start = _PENALTIES.index(parts[-1].share)
+        weights, self.temperature_ = blend_probabilities(
+            [part.P for part in parts], [0.0] * len(parts), known.labels, known.weight
         )
         order = np.argsort(-weights, kind="stable")
         return [(float(weights[at]), parts[at]) for at in order if weights[at] > 0]
 
-    def _least_squares_part(self, trial: Trial, learning: Learning, n: int) -> _Part:
-        """Return least squares with leave-one-out probabilities of the first rows."""
-        rows = learning.searched[:n]
-        table, U = learning.table.take(rows), learning.sample(trial)[:n]
-        learning.work.charge(evaluation_seconds(n, U.shape[1], table.Y.shape[1]))
-        residuals = leave_one_out(trial.kernel, trial.alpha, U, table.Y, table.weight)
+    def _best_penalty_of_folds(
+        self, refit: Refit, learning: Learning, start: int, stage: Stage
+    ) -> Part:
+        """Return logistic regression with the penalty of smallest log loss in folds."""
+        known = learning.table.take(learning.searched)
+        n, k = len(known), len(self.classes_)
+        seconds = _folds_seconds(n, learning.n_columns(refit.trial), k)
+
+        def judge(at: int) -> Part:
+            stage.work.charge(seconds)
+            P = np.full((n, k), 1 / k)
+            splits = zip(refit.without, refit.folds.splits(), strict=True)
+            for trial, (rest, rows) in splits:
+                C = _strength(Part(trial, _PENALTIES[at], P, 0.0))
+                encoded = replace(known, X=learning.sample(trial))
+                others, X = encoded.take(rest), encoded.X[rows]
+                P[rows] = predicted(trial.kernel, C, others, X, P[rows])
+            loss = mean_log_loss(P, known.labels, known.weight)
+            return Part(refit.trial, _PENALTIES[at], P, loss)
+
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
+
+    def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> Part:
+        """Return least squares with the probabilities of rows that are left out."""
+        U, Y, weight, labels = encoded.X, encoded.Y, encoded.weight, encoded.labels
+        work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
+        residuals = leave_one_out(
+            trial.kernel, trial.alpha, U, Y, weight, encoded.folds
+        )
         assert residuals is not None  # as with more rows
-        P = np.exp(log_probabilities(table.Y - residuals, table.Y, table.weight)[0])
-        return _Part(trial, None, P, _log_loss(P, table.labels, table.weight))
+        out = predicted_rows(encoded.folds, len(encoded))
+        P = np.exp(log_probabilities(Y[out] - residuals, Y[out], weight[out])[0])
+        return Part(trial, None, P, mean_log_loss(P, labels[out], weight[out]))
 
     def _compared(
-        self, parts: list[_Part], learning: Learning, last: float
-    ) -> _Part | None:
+        self, parts: list[Part], learning: Learning, last: float
+    ) -> Part | None:
         """Return the best part with more rows, and set the temperature.
 
         Kernels that few rows hardly distinguish may differ with many. None if there is
         nothing to compare, or no time.
         """
         table, work = learning.table, learning.work
-        held, rest = _held_and_rest(learning.order)
+        held, rest = _held_and_rest(learning)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
-        seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
+        seconds = logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
             "the comparison of kernels",
             work.limit - _COMPARING_SHARE * last - work.spent,
             work.limit - last / 2,
         )
-        best: _Part | None = None
+        best: Part | None = None
         for part in sorted(parts, key=lambda part: part.loss):
             if len(parts) == 1 or not stage.fits(seconds):
                 break
@@ -337,23 +499,30 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return best
 
     def _judged_apart(
-        self, part: _Part, D: int, encoded: Table, n_held: int, learning: Learning
-    ) -> _Part:
+        self,
+        part: Part,
+        D: int | None,
+        encoded: Table,
+        n_held: int,
+        learning: Learning,
+    ) -> Part:
         """Return a part with probabilities of the first encoded rows.
 
-        They are those of a fit to the others, with D landmarks.
+        They are those of a fit to the others, with D landmarks, or exact for None.
         """
         U, labels, weight = encoded.X, encoded.labels, encoded.weight
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
-            D = min(D, len(labels) - n_held)
-            model = _logistic(part.trial.kernel, _strength(part), D, 0)
+            D = None if D is None else min(D, len(labels) - n_held)
+            model = logistic(part.trial.kernel, _strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
-            P[:] = _LEAST_CHANCE
+            P[:] = MIN_CHANCE
             found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, _LEAST_CHANCE)
-        return replace(part, P=P, loss=_log_loss(P, labels[:n_held], weight[:n_held]))
+            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
+        return replace(
+            part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
+        )
 
     def _set_temperature(
         self, P: np.ndarray, labels: np.ndarray, weight: np.ndarray
@@ -362,43 +531,34 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self.temperature_ = temperature_of(np.log(P), of_class, weight)
 
     def _best_penalty(
-        self,
-        trial: Trial,
-        U: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
-        start: int,
-        stage: Stage,
-    ) -> _Part:
+        self, trial: Trial, encoded: Table, start: int, stage: Stage
+    ) -> Part:
         """Return logistic regression with the penalty of smallest log loss.
 
         Penalties are shares of that of least squares; the search moves from `start` to
         neighbours.
         """
-        gram = np.array(with_constant(trial.kernel)._gram(U, None))
-        seconds = _left_out_seconds(len(U), U.shape[1], len(self.classes_))
+        n, k = len(encoded), len(self.classes_)
+        gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
+        seconds = left_out_seconds(encoded, k)
+        out = predicted_rows(encoded.folds, n)
+        labels, weight = encoded.labels[out], encoded.weight[out]
 
-        def judge(at: int) -> _Part:
+        def judge(at: int) -> Part:
             stage.work.charge(seconds)
-            P = np.full((len(labels), len(self.classes_)), 1 / len(self.classes_))
-            part = _Part(trial, _PENALTIES[at], P, 0.0)
-            present = np.unique(labels)
-            if len(present) > 1:
-                with suppress(np.linalg.LinAlgError):  # the penalty is too small
-                    found = left_out(
-                        trial.kernel, _strength(part), U, gram, labels, weight
-                    )
-                    P[:] = _LEAST_CHANCE
-                    P[:, present] = found
-            return replace(part, loss=_log_loss(P, labels, weight))
+            part = Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
+            C = _strength(part)
+            if encoded.folds is not None:
+                P = refitted(trial.kernel, C, encoded, part.P)[out]
+            else:
+                P = all_left_out(trial.kernel, C, encoded, gram, part.P)
+            return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
 
-        return _descended(
-            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
-        )
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
 
     def _fit_members(
         self,
-        chosen: list[tuple[float, _Part]],
+        chosen: list[tuple[float, Part]],
         learning: Learning,
         stream: Stream,
         stage: Stage,
@@ -412,7 +572,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
-            seconds = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            seconds = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             D, last = self._size(part, learning, seconds)
             if members and not (last <= seconds and stage.fits(last)):
                 break
@@ -420,7 +580,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
                 if many:  # without time for the penalty, adapting is worth little
-                    spare -= _PENALTY_FITS * _logistic_seconds(n, _FEW_LANDMARKS, k)
+                    spare -= _PENALTY_FITS * logistic_seconds(n, _FEW_LANDMARKS, k)
                 adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
             part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
@@ -431,10 +591,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 part = self._with_penalty_of_all(
                     part, encoded, learning, D, last, stage
                 )
-            left = max(stage.left, _LEAST_SHARE * stage.work.limit) / n_left
+            left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _LEAST_ITER if D is None else _LANDMARK_PASSES
-            max_iter = min(max(passes, least), _MAX_ITER)
+            least = _MIN_ITER if D is None else LANDMARK_PASSES
+            max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
             fit_quietly(model, encoded.X, table.labels, given)
@@ -444,13 +604,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
     def _with_penalty_of_all(
         self,
-        part: _Part,
+        part: Part,
         encoded: Table,
         learning: Learning,
         D: int,
         last: float,
         stage: Stage,
-    ) -> _Part:
+    ) -> Part:
         """Return a part with the penalty for all rows.
 
         The given one is chosen with few rows, and more may need a smaller penalty.
@@ -459,14 +619,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
         temperature.
         """
         n, k = encoded.Y.shape
-        seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
+        few = min(max(D // 2, _FEW_LANDMARKS), D)
+        seconds = logistic_seconds(n, few, k)
         if not stage.fits(last + 2 * seconds):
             return part
-        held, rest = _held_and_rest(learning.order)
-        few, n_held = min(D, _FEW_LANDMARKS), len(held)
+        held, rest = _held_and_rest(learning)
+        n_held = len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
-        def judge(at: int) -> _Part:
+        def judge(at: int) -> Part:
             stage.work.charge(seconds)
             assert part.share is not None
             tried = replace(part, share=part.share / _MULTIPLES[at])
@@ -476,13 +637,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
             # The last fit takes longer with a smaller penalty.
             return not stage.fits(_GROWTH * (seconds + last))
 
-        best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        best = descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
         return best
 
     def _size(
-        self, part: _Part, learning: Learning, seconds: float
+        self, part: Part, learning: Learning, seconds: float
     ) -> tuple[int | None, float]:
         """Return a fit's number of landmarks and its work.
 
@@ -491,15 +652,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n, k = learning.table.Y.shape
         is_logistic, n_columns = part.share is not None, learning.n_columns(part.trial)
         if n <= _FEATURE_ROWS:
-            passes = _PASSES if is_logistic else 0
+            passes = PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
-            if n <= _MOST_ROWS or last < seconds:
+            if n <= _MAX_ROWS or last < seconds:
                 return None, last
 
         def cost(D: int) -> float:
             if is_logistic:
-                return _logistic_seconds(n, D, k, n_columns)
+                return logistic_seconds(n, D, k, n_columns)
             return landmark_seconds(n, D, n_columns)
 
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
@@ -510,7 +671,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return the number of landmarks that memory allows."""
         least, most = _LANDMARKS
         if self._candidates is not None:  # no more than were evaluated
-            most = min(most, self.model_.members[0].fit.n_components or most)
+            known = [
+                member.fit.n_components or most
+                for member in self.model_.members
+                if member.fit.features == "nystrom"
+            ]
+            most = min([most, *known])
         return max(min(most, _ENTRIES // n), least)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -546,154 +712,73 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
-def _descended(
-    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
-) -> Any:
-    """Return what `judge` finds at a place in a list with no better neighbour.
-
-    Losses decrease on the way from `start` to this place.
-    """
-    best, at = judge(start), start
-    for step in (1, -1):
-        while 0 <= at + step < size and not over():
-            found = judge(at + step)
-            if not found.loss < best.loss:
-                break
-            best, at = found, at + step
-        if at != start:
-            break
-    return best
-
-
-def with_constant(kernel: Kernel) -> Kernel:
-    """Return the sum of a kernel and a constant, which acts as an intercept."""
-    return kernel + Linear(1.0, columns=[])
-
-
-def left_out(
-    kernel: Kernel,
-    C: float,
-    X: np.ndarray,
-    gram: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray,
-) -> np.ndarray:
-    """Approximate the leave-one-out probabilities of rows, (n, k).
-
-    It takes one Newton step from the fit to all rows (Rad & Maleki 2020, "A scalable
-    estimate of the out-of-sample prediction error via approximate leave-one-out
-    cross-validation"): with W the curvature of the losses, the fit is a least-squares
-    fit to the logits plus W⁻¹(y − p).
-    """
-    model = _logistic(kernel, C, None, 0)
-    fit_quietly(model, X, labels, weight)
-    F, Y = model.decision_function(X), labels[:, None] == model.classes_
-    if binary := F.ndim == 1:
-        F, Y = F[:, None], Y[:, 1:]
-    P = np.clip(expit(F) if binary else softmax(F, axis=1), _LEAST_CHANCE, None)
-    P = np.clip(P, None, 1 - _LEAST_CHANCE)
-    slopes, strength = (Y - P)[:, :, None], C * weight[:, None, None]
-    if binary:
-        W = (P * (1 - P))[:, :, None]
-        B = positive_inverse(gram.copy(), 1 / (strength * W).ravel())
-        B = B.diagonal()[:, None, None]
-    else:
-        # Both map equal logits to 0: changing that eigenvalue changes no probability.
-        W = P[:, :, None] * (np.eye(F.shape[1]) - P[:, None]) + 1
-        B = _blocks_of_inverse(gram, strength[:, 0] * P) + strength
-    shift = np.linalg.solve(W, slopes) - np.linalg.solve(B, strength * slopes)
-    F = F + shift[:, :, 0]
-    return expit(np.hstack([-F, F])) if binary else softmax(F, axis=1)
-
-
-def _blocks_of_inverse(gram: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Return the blocks (n, k, k), one per row, of the inverse of I ⊗ K + W⁻¹.
-
-    It is E − ER(RᵀER)⁻¹RᵀE with E_c = (K + D_c⁻¹)⁻¹ and R stacked identities
-    (Rasmussen & Williams 2006, "Gaussian processes for machine learning", section 3.5).
-    """
-    (n, k), inverses = D.shape, [positive_inverse(gram.copy(), 1 / d) for d in D.T]
-    factor = scipy.linalg.cholesky(sum(inverses), lower=True)
-    halves = [scipy.linalg.solve_triangular(factor, E, lower=True) for E in inverses]
-    blocks = np.empty((n, k, k))
-    for c in range(k):
-        for other in range(k):
-            blocks[:, c, other] = -np.einsum("ij,ij->j", halves[c], halves[other])
-        blocks[:, c, c] += inverses[c].diagonal()
-    return blocks
-
-
-def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
-    """Return the work of logistic regression with D landmarks."""
-    # Features and second derivatives take some three products of n × D and D × D; in
-    # single precision each takes a third of the time that a factorisation would.
-    entries = gram_seconds(1, n_columns) * 2 * n * D
-    return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
-
-
-def _left_out_seconds(n: int, n_columns: int, n_classes: int) -> float:
-    """Return the work of the leave-one-out approximation of logistic regression."""
+def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
+    """Return the work of logistic regression without each fold."""
     k = n_classes if n_classes > 2 else 1
-    fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
-    inverses = k * _INVERSE_SECONDS * float(n) ** 3
-    return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
+    fit = exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
+    return MAX_REFITTED * fit
 
 
 def _n_held(n: int) -> int:
     """Return how many of n rows are held out from fits that choose penalties."""
-    return min(_MOST_HELD, n // 8)
+    return min(_MAX_HELD, n // 8)
 
 
-def _held_and_rest(order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out rows, which the search has not seen, and the rest."""
-    n_held = _n_held(len(order))
-    return order[-n_held:], order[:-n_held]
+    order = learning.order
+    rest, held = divided(order, learning.table.folds, _n_held(len(order)))
+    return held, rest
 
 
-def _affordable(
-    rows: Rows, n_classes: int, stream: Stream, work: Work
-) -> tuple[Rows, tuple[int, int, int] | None]:
-    """Return as many rows as the fewest landmarks can be fitted to in time.
+@dataclass(frozen=True)
+class _Split:
+    """The rows to fit, and for many independent rows, some that are held out.
 
-    With fewer than all, also the seed of their choice, the number of the others, and
-    their own number.
+    `held_out` is the seed of their choice, the number of rows that are not fitted, and
+    that of the others.
     """
+
+    rows: Rows
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
+
+
+def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
+    """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
-    seconds = _LEAST_FIT_SHARE * work.limit
+    seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
-        lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
+        lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    if n <= most:
-        return rows, None
+    is_apart = n > _FEATURE_ROWS and rows.folds is None
+    n_held = min(_MAX_APART, n // 8) if is_apart else 0
+    n_apart = max(n_held, n - most)
+    if n_apart <= 0:
+        return _Split(rows)
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
-    return rows.take(used), (seed, n - most, most)
+    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(others[:n_held]) if n_held else None
+    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
 
 
-def _strength(part: _Part) -> float:
+def _table_of(rows: Rows, n_classes: int) -> Table:
+    """Return rows with codes ±1 of their labels, one column for two classes."""
+    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
+    Y = Y[:, 1:] if n_classes == 2 else Y
+    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
+
+
+def _strength(part: Part) -> float:
     return 1 / ((part.share or 1.0) * part.trial.alpha)
 
 
-def _model(part: _Part, D: int | None, seed: int, max_iter: int) -> Any:
+def _model(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
     """Return the unfitted model of a part."""
     kernel = part.trial.kernel
     if part.share is None:
         return _least_squares(kernel, part.trial.alpha, D, seed)
-    return _logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _logistic(kernel: Any, C: float, D: int | None, seed: int) -> KernelLogistic:
-    return KernelLogistic(
-        with_constant(kernel),
-        fit_intercept=False,
-        C=C,
-        n_components=D,
-        tol=_TOL,
-        max_iter=_MAX_ITER,
-        features="random" if D is None else "nystrom",
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )
+    return logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
 
 
 def _least_squares(
@@ -709,48 +794,3 @@ def _least_squares(
         memory_limit=MEMORY_LIMIT,
         random_state=seed,
     )
-
-
-def _log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
-    chosen = P[np.arange(len(labels)), labels]
-    losses = -np.log(np.clip(chosen, 1e-15, None))
-    return float(np.average(losses, weights=weight))
-
-
-def _blend_probabilities(
-    parts: list[np.ndarray],
-    handicaps: list[float],
-    labels: np.ndarray,
-    weight: np.ndarray,
-    most: int = MOST_MEMBERS,
-) -> tuple[np.ndarray, float]:
-    """Return the weights, with sum 1, and the temperature of smallest log loss.
-
-    At most `most` weights are nonzero; handicaps are added to the losses of parts.
-    """
-    chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
-    chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
-    shares = weight / weight.sum()
-    kept = np.arange(len(parts))
-    while True:
-        found = _mixture_weights(chances[kept], shares)
-        is_large = found >= _LEAST_WEIGHT
-        is_large[np.argsort(-found, kind="stable")[most:]] = False
-        if is_large.all():
-            break
-        kept = kept[is_large]  # and find the best weights without the others
-    weights = np.zeros(len(parts))
-    weights[kept] = found
-    mean = np.tensordot(weights, np.stack(parts), axes=1)
-    logits = np.log(np.clip(mean, 1e-15, None))
-    of_class = labels[:, None] == np.arange(logits.shape[1])
-    optimism = _OPTIMISM_SHARE * min(max(handicaps), _MOST_OPTIMISM)
-    return weights, temperature_of(logits, of_class, weight, optimism=optimism)
-
-
-def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the weights of least log loss, by the EM algorithm for mixtures."""
-    weights = np.full(len(chances), 1 / len(chances))
-    for _ in range(_BLEND_STEPS):
-        weights = weights * ((chances / (weights @ chances)) @ shares)
-    return weights / weights.sum()

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from randkern.kernels import Laplacian, Sum
+from randkern.tabular.folds import Folds
 from randkern.tabular.learning import relearned
 from randkern.tabular.leave_one_out import inverse, log_loss, log_squares
 from randkern.tabular.search import Trial
@@ -19,7 +20,7 @@ __all__ = ["ColumnEffects"]
 # Times that rows are halved, the most and the fewest rows whose columns are changed,
 # and the fewest rows that wide tables are fitted to.
 _HALVINGS = 7
-_MOST_CHANGED, _LEAST_CHANGED, _LEAST_ROWS = 200, 20, 100
+_MAX_CHANGED, _MIN_CHANGED, _MIN_ROWS = 200, 20, 100
 # Most kernel values that are computed for all changes, some ten seconds' work.
 _VALUES = 4e8
 
@@ -57,6 +58,8 @@ class ColumnEffects:
         The work for learning kernels from halves.
     seed : int
         Seeds the choice of halves.
+    folds : Folds or None
+        Those of rows that depend on each other, which are whole in either half.
     """
 
     parts: Sequence[Part]
@@ -68,6 +71,7 @@ class ColumnEffects:
     is_labels: bool
     seconds: float
     seed: int
+    folds: Folds | None = None
 
     def shares(self, n_columns: int) -> np.ndarray:
         """Return the total-effect index of each column, as shares of their sum.
@@ -81,9 +85,7 @@ class ColumnEffects:
         """
         n, n_halvings, m = self._sizes(n_columns)
         generator = np.random.default_rng(self.seed)
-        halvings = [
-            np.array_split(generator.permutation(n), 2) for _ in range(n_halvings)
-        ]
+        halvings = [self._halves(generator, n) for _ in range(n_halvings)]
         effects = []
         for pair in self._learned(halvings):
             first, second = (
@@ -97,6 +99,16 @@ class ColumnEffects:
             return total / total.sum()
         return np.full(n_columns, 1 / n_columns)
 
+    def _halves(self, generator: np.random.Generator, n: int) -> list[np.ndarray]:
+        """Return random halves of the first n rows, of whole folds if there are any."""
+        folds = None if self.folds is None else self.folds.take(np.arange(n))
+        if folds is None:
+            return np.array_split(generator.permutation(n), 2)
+        values, codes = np.unique(folds.codes, return_inverse=True)
+        place = generator.permutation(len(values))[codes]
+        is_first = place < len(values) // 2
+        return [np.flatnonzero(is_first), np.flatnonzero(~is_first)]
+
     def _sizes(self, n_columns: int) -> tuple[int, int, int]:
         """Return the numbers of rows, of halvings, and of rows that are changed.
 
@@ -106,9 +118,9 @@ class ColumnEffects:
         width = n_columns * (1 + max((turn.shape[1] for turn in turns), default=0) / 20)
         most = _VALUES / (len(self.parts) * width)
         n = len(self.Y)
-        m = int(np.clip(most / (_HALVINGS * n), _LEAST_CHANGED, _MOST_CHANGED))
+        m = int(np.clip(most / (_HALVINGS * n), _MIN_CHANGED, _MAX_CHANGED))
         n_halvings = int(np.clip(most / (n * m), 1, _HALVINGS))
-        return min(n, max(int(most / m), _LEAST_ROWS)), n_halvings, min(m, n)
+        return min(n, max(int(most / m), _MIN_ROWS)), n_halvings, min(m, n)
 
     def _learned(
         self, halvings: list[list[np.ndarray]]
@@ -127,7 +139,15 @@ class ColumnEffects:
             kernels = []
             for half in halves:
                 found = relearned(
-                    first, codes, blocks, self.Y, self.weight, half, stage, loss
+                    first,
+                    codes,
+                    blocks,
+                    self.Y,
+                    self.weight,
+                    half,
+                    stage,
+                    loss,
+                    self.folds,
                 )
                 if found is None:
                     break

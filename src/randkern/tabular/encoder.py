@@ -8,49 +8,45 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
-from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from randkern._cells import check_categories, check_not_infinite, naming_cells
 from randkern._extras import import_extra
 from randkern._fitting import all_or_nothing
-from randkern._validation import (
-    check_categories,
+from randkern._sklearn import (
+    StrOptions,
+    check_feature_names_in,
+    check_sample_weight,
+    safe_indexing,
+)
+from randkern._tables import (
     check_column_order,
-    check_not_infinite,
-    check_readable,
     days_of,
     is_numeric,
     is_table,
     is_time,
-    naming_cells,
     no_numbers,
     numbers_of,
     objects_of,
-    refuse_dask,
     without_sparse_columns,
 )
+from randkern._validation import check_readable, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
 
 # The most frequent categories get one column each; the others share one.
-_MOST_LEVELS = 200
-_LEAST_ROWS = 2
+_MAX_LEVELS = 200
+_MIN_ROWS = 2
 _QUANTILES = 1000
 # Where normal quantiles are clipped, in standard deviations.
 FARTHEST = 3.0
 # Largest number of rows from which medians, scales and categories are learned.
-_MOST_FITTED = 100_000
+_MAX_FITTED = 100_000
 # The squares of larger numbers may overflow.
 _LARGEST = 1e150
 # Weights with a larger sum are not treated as repetitions.
-_MOST_REPEATED = 10**6
+_MAX_REPEATED = 10**6
 
 
 class TabularEncoder(TransformerMixin, BaseEstimator):
@@ -121,11 +117,11 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         rows = np.arange(len(X))
         if sample_weight is not None:
             rows = _repeated_rows(sample_weight, X)
-        if (n := len(rows)) > _MOST_FITTED:
-            drawn = np.random.default_rng(0).choice(n, _MOST_FITTED, replace=False)
+        if (n := len(rows)) > _MAX_FITTED:
+            drawn = np.random.default_rng(0).choice(n, _MAX_FITTED, replace=False)
             rows = rows[np.sort(drawn)]
-        if sample_weight is not None or n > _MOST_FITTED:
-            X = _safe_indexing(X, rows)
+        if sample_weight is not None or n > _MAX_FITTED:
+            X = safe_indexing(X, rows)
         if is_table(X):
             columns = enumerate(X[name] for name in X.columns)
             categories = [j for j, x in columns if not (is_numeric(x) or is_time(x))]
@@ -193,8 +189,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             self._one_hot = OneHotEncoder(
                 drop="if_binary",
                 handle_unknown="infrequent_if_exist",
-                min_frequency=_LEAST_ROWS if len(objects) > _LEAST_ROWS else None,
-                max_categories=_MOST_LEVELS,
+                min_frequency=_MIN_ROWS if len(objects) > _MIN_ROWS else None,
+                max_categories=_MAX_LEVELS,
                 sparse_output=False,
             ).set_output(transform="default")
             self._one_hot.fit(objects)
@@ -226,7 +222,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     "texts occurs in a single row. Drop it, or put what it says into "
                     "columns of numbers or of few categories.",
                     UserWarning,
-                    stacklevel=5,
                 )
 
     def _check_levels(self, j: int, values: np.ndarray) -> None:
@@ -236,8 +231,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
                 "many for categories. Drop it, or put what it says into columns of "
-                "numbers or of few categories (for free text, for instance by "
-                "sklearn.feature_extraction.text.TfidfVectorizer and TruncatedSVD)."
+                "numbers or of few categories; TabularRegressor and TabularClassifier "
+                "read free text (text_columns)."
             )
 
     def transform(self, X: Any) -> np.ndarray:
@@ -295,8 +290,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             )
             if types != known_types:
                 raise ValueError(
-                    f"column {name!r} held {known_types} values when the encoder was "
-                    f"fitted, but {types} values here; convert it."
+                    f"column {name!r} had {known_types} values when the encoder was "
+                    f"fitted, but has {types} values now; convert it."
                 )
             rare = None if rare_of is None else rare_of[at]
             if rare is None or len(rare) < len(known):  # else, the column is ignored
@@ -304,7 +299,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     f"column {name!r} holds no value that is known from the fit: "
                     f"{_nearest(sorted(found)[0], sorted(present))}",
                     UserWarning,
-                    stacklevel=5,
                 )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -316,7 +310,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             Names of the columns; by default those seen in the fit, or ``x0``, ``x1``, …
         """
         check_is_fitted(self)
-        names = _check_feature_names_in(self, input_features)
+        names = check_feature_names_in(self, input_features)
         n_missing = len(self._missing)
         out = [names[j] for j in self.columns_]
         for at in range(len(self._varying), len(self._varying) + n_missing):
@@ -389,7 +383,6 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                     f"column {name!r} was empty when the encoder was fitted, and is "
                     "ignored",
                     UserWarning,
-                    stacklevel=5,
                 )
                 return np.full(len(column), np.nan)
             found = objects_of(column)
@@ -402,8 +395,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if is_numeric(days):
                 return days.to_numpy()
             raise ValueError(
-                f"column {name!r} held numbers when the encoder was fitted, but "
-                f"{no_numbers(column)} here; mend or empty it."
+                f"column {name!r} was numeric when the encoder was fitted, but "
+                f"{no_numbers(column)}; fix or clear this value."
             )
         values = numbers_of(column)
         check_not_infinite(name, values)
@@ -463,13 +456,13 @@ def checked_table(estimator: Any, X: Any, reset: bool, least_rows: int = 1) -> A
 
 def _repeated_rows(sample_weight: Any, X: Any) -> np.ndarray:
     """Return row indices, repeated by their weights."""
-    weight = _check_sample_weight(
+    weight = check_sample_weight(
         sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
     )
     if not weight.any():
         raise ValueError("sample_weight is zero for all rows.")
     whole = np.array_equal(weight, np.round(weight))
-    if not whole or weight.sum() > _MOST_REPEATED:
+    if not whole or weight.sum() > _MAX_REPEATED:
         return np.flatnonzero(weight)
     times = weight.astype(int)
     # Repeating all rows equally often changes nothing.

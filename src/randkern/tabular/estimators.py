@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import _check_y
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
+from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.learning import MOST_MEMBERS, Learning
+from randkern.tabular.folds import Folds, divided, predicted_rows
+from randkern.tabular.learning import MAX_MEMBERS, Learning
+from randkern.tabular.local import most_in_cells
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
-from randkern.tabular.many_rows import fit_many
+from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
-    MOST_FACTORISED,
+    MAX_FACTORISED,
     Member,
     Table,
     TabularModel,
     factorised_rows,
     fit_ridge,
-    folds_of,
     most_rows,
     normalised,
     plan_of,
 )
+from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial, blend
+from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,
@@ -43,30 +46,29 @@ from randkern.tabular.work import (
 )
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
-# the rest is the smallest share for that fit.
-_SEARCH_SHARES = (0.7, 0.5)
-_FEW_ROWS = _MOST_STEP = 2500
+# the rest is the smallest share for that fit. If kernels are learned again, that takes
+# about half of the time.
+_SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
+# The same if rows are fitted in cells, where kernels are learned further.
+_MANY_SHARE = 0.35
+# Share of the time of the last fit for adapting the kernel, if rows depend on others.
+_ADAPTING_MANY_SHARE = 0.4
+_FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
-# Share of the time in which the fewest landmarks must fit the rows that are used.
-_LEAST_FIT_SHARE = 0.3
-# Share of the remaining time for a last fit of landmarks.
-_FEATURES_SHARE = 0.5
+# Share of the time in which the smallest cells must fit the rows that are used.
+_MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
-# Smallest and largest number of rows for which kernels are relearned without each fold,
-# and the number of folds; the share of the remaining time that this may take.
-_LEAST_RELEARNED, _MOST_RELEARNED, _RELEARNED = 10, 600, 5
-_RELEARNING_SHARE = 0.8
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
-_MOST_NOVEL = 500
+_MAX_NOVEL = 500
 # The largest number of learned numbers per row with which residuals tell anything.
-_MOST_LEARNED = 0.8
+_MAX_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
 _POWERS_TRIED = 12
 
@@ -76,7 +78,8 @@ class _Split:
     """The rows to fit, how, and those held out to evaluate the fit.
 
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
-    out, their number, and how many of the others are fitted.
+    out, their number, and how many of the others are fitted. In time, the last rows
+    evaluate a fit to the others, with `residuals`, before the `whole` is fitted.
     """
 
     rows: Rows
@@ -85,6 +88,27 @@ class _Split:
     n_fitted: int
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
+    whole: Rows | None = None
+    residuals: np.ndarray | None = None
+
+    @property
+    def in_cells(self) -> bool:
+        """Whether the rows are fitted in cells."""
+        return self.apart is not None and self.rows.folds is None
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows outside the fit that evaluate it."""
+        return 0 if self.apart is None or self.held_out is None else len(self.apart)
+
+
+def _search_share(split: _Split, is_refitted: bool) -> float:
+    """Return the largest share of the time for the search."""
+    if is_refitted:
+        return _REFITTED_SHARE
+    if split.in_cells:
+        return _MANY_SHARE
+    return _SEARCH_SHARES[len(split.rows) > _FEW_ROWS]
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -93,11 +117,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     Columns are encoded by :class:`~randkern.TabularEncoder`. Then, on at most 2,500
     rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
     (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
-    one lengthscale per column are learned together with the penalty, by the closed-form
-    gradient of the leave-one-out error; so are lengthscales along the directions in
-    which the best of these fits varies (a full metric), if they are better on rows that
-    they were not learned from. The best kernel is fitted to all rows, or the weighted
-    mean of the best few if its leave-one-out error is smaller.
+    one lengthscale per column, or one for all, are learned together with the penalty,
+    by the closed-form gradient of their evidence, and from more rows of the
+    leave-one-out error; so are lengthscales along the directions in which the best of
+    these fits varies (a full metric), if they are better on rows that they were not
+    learned from. The best kernel is fitted to all rows, or the weighted mean of the
+    best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
+    budget allows, these errors are those of kernels that are learned again without
+    each of five folds.
 
     Parameters
     ----------
@@ -107,6 +134,17 @@ class TabularRegressor(RegressorMixin, Tabular):
         is late on slower machines, with a
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
+    target_transform : {"log", "log1p"} or None, default=None
+        ``"log"``: fit the logarithms of positive targets, such as prices, whose errors
+        grow in proportion to them; ``"log1p"``: those of 1 + y, for counts.
+        Predictions, intervals and scores are of the targets themselves: a prediction is
+        the exponential of the expected logarithm, which is nearer to the median than to
+        the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
+        importances are those of the logarithms.
+    text_columns : list of str or "auto", default="auto"
+        Columns of free text: numbers that a linear model reads in their words take
+        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
+        strings of which most differ, and have three words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
@@ -134,8 +172,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
-        to; ``budget`` and ``work``, in nominal seconds; ``cut``, names of what the
-        deadline has cut short, usually none.
+        to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
+        ``work``, in nominal seconds; ``cut``, names of what the deadline has cut short,
+        usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -143,10 +182,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, up to 38,000, conjugate gradients multiply by it; for
-    even more, or if time is short, Nyström features replace it, and the penalty of all
-    rows is chosen by leave-one-out. In all these cases 1,500 rows are held out to
-    evaluate the fit and for intervals. Categories are one column per value, so the
+    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
+    weight two fits to all others, and set intervals. One has the exact kernel in
+    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
+    its kernels are learned further, each step from the rows of another cell, which
+    resolve more detail than a sample of the table, and each cell chooses its penalty.
+    The other has the exact kernel in one piece, by conjugate gradients, for up to
+    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
+    Categories are one column per value, so the
     linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
     add.
 
@@ -171,9 +214,38 @@ class TabularRegressor(RegressorMixin, Tabular):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Tabular._parameter_constraints,
+        "target_transform": [StrOptions({*TRANSFORMS}), None],
+    }
+
+    def __init__(
+        self,
+        time_limit: float = 60,
+        *,
+        target_transform: str | None = None,
+        text_columns: Any = "auto",
+        warm_start: bool = False,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            time_limit,
+            text_columns=text_columns,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.target_transform = target_transform
+
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TabularRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
+    ) -> TabularRegressor:
         """Search for kernels, and fit the model.
 
         Parameters
@@ -184,21 +256,31 @@ class TabularRegressor(RegressorMixin, Tabular):
             Weights of the squared errors; rows of weight zero are omitted. If the Gram
             matrix is factorised, copies of a row are merged into one row with the sum
             of their weights.
+        groups : array of shape (n,), optional
+            The group of each row, such as a patient. Whole groups are left out together
+            in the search, for intervals and for importances, so that they are those of
+            rows of new groups.
+        time : array of shape (n,), optional
+            Numbers or dates in the order of time. Rows are predicted from earlier ones
+            in the search and for intervals. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
-        X, weight = self._read(X, y, sample_weight)
+        X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Rows(X, y.reshape(len(y), -1), weight, sample_weight is not None)
+        weighted = sample_weight is not None
+        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
         stream = root_stream(self.random_state)
         split = self._split(rows.used(type(self).__name__), stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        table = Table(rows.X, Y, rows.weight)
+        table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
-        share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
+        refitted = split.how == "factorise" and is_refitted(learning)
+        share = _search_share(split, refitted)
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -206,45 +288,52 @@ class TabularRegressor(RegressorMixin, Tabular):
             min(left, (1 - _LAST_SHARE) * work.limit),
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        stage = work.stage(
-            "the comparison of kernels",
-            (1 - _LAST_SHARE) * work.limit - work.spent,
-            (1 - _LAST_SHARE / 2) * work.limit,
-        )
-        judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
-        chosen = self._blended(judged)
+        refitted = refitted and not is_stopped
+        chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
-        members, split = self._fit_members(chosen, learning, split, stream, stage)
-        chosen = chosen[: len(members)]
-        self._candidates = Candidates.of([t for _, t in chosen], learning.encoders)
+        if split.apart is None:
+            pairs, split = self._fit_members(chosen, learning, split, stage)
+        else:
+            pairs, split = self._fit_many(chosen, learning, split, stream, stage)
+        members = [member for member, _ in pairs]
+        self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
-            members, split.held_out, weighted=rows.weighted, unit=rows.unit
+            members,
+            split.held_out,
+            weighted=rows.weighted,
+            unit=rows.unit,
+            target_transform=self.target_transform,
+            note=_note(split, folds),
+            texts=self._texts,
         )
-        shares = [member.weight for member in members]
-        parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
+        parts = [(member.weight, trial) for member, trial in pairs]
+        if split.in_cells:  # a kernel learned from rows as few as those here
+            parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream, is_stopped)
-        factor = self._learning_factor(parts[0][1], learning, split, is_stopped)
-        self._keep_residuals(split, learning, factor)
-        self._report(work, len(y), split.n_fitted)
+        self._keep_residuals(split, learning, parts, refits)
+        self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search: if few, those of one step."""
         most = super()._n_searched(n)
-        return min(most, _MOST_STEP) if n <= MOST_FACTORISED else most
+        return min(most, _MAX_STEP) if n <= MAX_FACTORISED else most
 
     def _targets(self, y: Any) -> np.ndarray:
         """Return checked targets."""
         try:
-            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
-            return np.asarray(y, dtype=np.float64)
+            y = check_y(y, multi_output=True, y_numeric=True, estimator=self)
+            y = np.asarray(y, dtype=np.float64)
         except ValueError as error:
             if "could not convert string" in str(error):
                 raise ValueError(
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
+        if self.target_transform is None:
+            return y
+        return TRANSFORMS[self.target_transform].of(y, self.target_transform)
 
     def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
         """Choose how to fit; hold some rows out if too many for an exact fit."""
@@ -259,16 +348,53 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        n_apart = max(JUDGED_ROWS, n - most_rows(_LEAST_FIT_SHARE * work.limit))
+        most_fitted = most_in_cells if rows.folds is None else most_rows
+        n_apart = max(JUDGED_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
+        whole, folds = None, rows.folds
+        if folds is not None:
+            order, most = np.random.default_rng(seed).permutation(n), n
+            if n_apart > JUDGED_ROWS:  # rows are too many
+                most = n - n_apart
+                if folds.is_forward:
+                    _, order = divided(order, folds, max(most, n // 2))
+            fitted, apart = divided(order, folds, JUDGED_ROWS)
+            fitted = fitted[:most]
+            if folds.is_forward:
+                whole = rows.take(np.append(fitted, apart)).normalised()
         return _Split(
             rows.take(fitted).normalised(),
-            *(how, last, n - n_apart),
-            held_out=(seed, n_apart, n - n_apart),
+            how,
+            last,
+            len(fitted),
+            held_out=(seed, n - len(fitted), len(fitted)),
             apart=rows.take(apart[:JUDGED_ROWS]),
+            whole=whole,
         )
+
+    def _chosen(
+        self, trials: list[Trial], learning: Learning, refitted: bool
+    ) -> tuple[list[tuple[float, Trial]], list[Refit]]:
+        """Return the trials of the model with their weights; and those learned again.
+
+        Residuals of rows unknown to a kernel choose, if it is learned again, and
+        leave-one-out residuals otherwise.
+        """
+        work = learning.work
+        stage = work.stage(
+            "the comparison of kernels",
+            (1 - _LAST_SHARE) * work.limit - work.spent,
+            (1 - _LAST_SHARE / 2) * work.limit,
+        )
+        refits = refits_of(trials, learning, stage) if refitted else []
+        if not refits:
+            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
+            return self._blended(judged), refits
+        roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
+        pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
+        return self._blended(pairs), refits
 
     def _blended(
         self, judged: list[tuple[Trial, np.ndarray]]
@@ -280,33 +406,30 @@ class TabularRegressor(RegressorMixin, Tabular):
             for weight, (trial, _) in zip(weights, judged, strict=True)
             if weight > 0
         ]
-        return sorted(pairs, key=lambda pair: -pair[0])[:MOST_MEMBERS]
+        return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
 
     def _fit_members(
         self,
         chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
-        stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
         table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = learning.order, len(table)
         members: list[Member] = []
+        fitted: list[Trial] = []
         for at, (share, trial) in enumerate(chosen):
             part = stage.part(stage.left / (len(chosen) - at))
             last = _FOLDED_FITS * exact_seconds(n, learning.n_columns(trial))
             if n > _FEW_ROWS:
                 last = exact_seconds(n, learning.n_columns(trial))
-            if split.how == "features":
-                last = _FEATURES_SHARE * part.left
-            if members and (split.how != "factorise" or not part.fits(last)):
+            if members and not part.fits(last):
                 break  # one good fit is better
+            fitted.append(trial)
             trial = learning.adapted(trial, part.part(0.8 * part.left - last))
-            if split.how != "factorise":
-                return self._fit_many(trial, table, learning, split, stream, stage)
             allowed = stage.affordable(last)
             if allowed < last:  # at the deadline, fewer rows have to do
                 order = order[: min(factorised_rows(allowed), n)]
@@ -315,97 +438,111 @@ class TabularRegressor(RegressorMixin, Tabular):
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = learning.encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
-        return normalised(members), replace(split, n_fitted=len(order))
+        pairs = list(zip(normalised(members), fitted, strict=True))
+        return pairs, replace(split, n_fitted=len(order))
 
     @staticmethod
     def _fit_many(
-        trial: Trial,
-        table: Table,
+        chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
         stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
+        """Fit the rows of the split, and evaluate fits on those that are held out."""
         assert split.apart is not None and split.held_out is not None
-        seed = int(stream.child("features").generator().integers(2**31))
-        weighted = split.rows.weighted
+        trials = [trial for _, trial in chosen]
+        table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-        held_out = (*split.held_out[:2], n)
-        return [member], replace(split, n_fitted=n, held_out=held_out)
+        if table.folds is None:
+            pairs = fit_blend(trials, table, apart, learning, weighted, stream, stage)
+            return pairs, split
+        seed = int(stream.child("features").generator().integers(2**31))
+        part = stage.part(_ADAPTING_MANY_SHARE * stage.left)
+        trial = learning.adapted(trials[0], part)
+        if split.whole is None:
+            member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
+            held_out = (split.held_out[0], split.held_out[1], n)
+            return [(member, trial)], replace(split, n_fitted=n, held_out=held_out)
+        part = stage.part(stage.left / 2)
+        member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
+        residuals = apart.Y - member.predict(apart.X)
+        rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+        member, n = fit_again(member, trial, rows, learning, weighted)
+        split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
+        return [(member, trial)], split
 
-    def _learning_factor(
-        self, trial: Trial, learning: Learning, split: _Split, is_stopped: bool
-    ) -> float:
+    @staticmethod
+    def _learning_factor(trial: Trial, learning: Learning) -> float:
         """Return the factor by which residuals of unknown rows are larger.
 
-        The kernel minimises leave-one-out residuals. If there are few rows, it is
-        relearned without each fold, as time allows; for more rows, learning p numbers,
-        the lengthscales and the penalty, makes the squares of other rows larger by
-        about (n + p)/(n − p) (the final prediction error: Akaike 1970). Infinite for so
-        many that the residuals tell nothing.
+        Learning p numbers, the lengthscales and the penalty, makes the squares of other
+        rows larger by about (n + p)/(n − p) (the final prediction error: Akaike 1970).
+        Infinite for so many that the residuals tell nothing.
         """
         n, encoder = len(learning.table), learning.encoders[trial.numbers]
         n_learned = 2 + int(encoder.blocks_.max(initial=-1))
         if trial.turn is not None:
             n_learned = 1 + len(encoder.columns_)
-        if n_learned > _MOST_LEARNED * n:
+        if n_learned > _MAX_LEARNED * n:
             return math.inf
-        usual = math.sqrt((n + n_learned) / (n - n_learned))
-        few = _LEAST_RELEARNED <= n <= _MOST_RELEARNED and split.how == "factorise"
-        if is_stopped or not few:
-            return usual
-        U, rows = learning.codes[trial.numbers], learning.searched
-        Y, weight = learning.table.Y[rows], learning.table.weight[rows]
-        work, sizes = learning.work, np.zeros(2)
-        stage = work.stage(
-            "the widths of intervals", _RELEARNING_SHARE * (work.limit - work.spent)
-        )
-        for fold in range(_RELEARNED):
-            held = np.arange(n) % _RELEARNED == fold
-            learned = learning.relearned(trial, np.flatnonzero(~held), stage)
-            if learned is None:
-                break
-            for at, each in enumerate((trial, learned)):
-                V, order = each.turned(U), np.arange(n - held.sum())
-                rest = Table(V[~held], Y[~held], weight[~held])
-                fit = fit_ridge(each.kernel, each.alpha, rest, order)
-                residuals = np.abs(Y[held] - fit.predict(V[held]))
-                sizes[at] += (weight[held] @ residuals).sum()
-        return max(usual, float(sizes[1] / sizes[0])) if sizes[0] > 0 else usual
+        return math.sqrt((n + n_learned) / (n - n_learned))
 
-    def _keep_residuals(self, split: _Split, learning: Learning, factor: float) -> None:
-        """Store the residuals of rows unknown to the fit, (m, k), and their weights."""
+    def _keep_residuals(
+        self,
+        split: _Split,
+        learning: Learning,
+        parts: list[tuple[float, Trial]],
+        refits: list[Refit],
+    ) -> None:
+        """Store the residuals of rows unknown to the fit, (m, k), and their weights.
+
+        If kernels were learned again, they do not know the rows either; else, residuals
+        allow for what the first trial has learned.
+        """
         members = self.model_.members
         self._folds: np.ndarray | None = None
         first = members[0]
         if split.apart is not None:
             rows = first.rows_of(split.apart.X)
-            self._residuals = split.apart.y - self.model_.predict(split.apart.X)
-            weight = split.apart.weight
+            residuals = split.residuals
+            if residuals is None:
+                residuals = split.apart.y - self.model_.predict(split.apart.X)
+            self._residuals: np.ndarray = residuals
+            weight, folds = split.apart.weight, None
         else:
-            parts = [member.weight * member.fit.residuals for member in members]
-            self._residuals = np.sum(parts, axis=0)
             judged = first.fit.judged
             rows = first.fit.X[judged]
             weight = split.rows.weight[learning.order[judged]]
+            folds = None
+            if split.rows.folds is not None:
+                folds = split.rows.folds.take(learning.order[judged])
+            factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
+            if refits:
+                deviation = split.rows.y.std(axis=0)
+                self._residuals = deviation * _residuals_of(parts, refits)
+            else:
+                own = [member.weight * member.fit.residuals for member in members]
+                self._residuals = np.sum(own, axis=0)
             if not math.isfinite(factor):
                 y = split.rows.y[learning.order[judged]]
                 self._residuals = y - np.average(y, axis=0, weights=weight)
-            elif first.fit.fold_dual is not None:
+            elif first.fit.fold_dual is not None or folds is not None:
                 self._residuals *= factor
-            if first.fit.fold_dual is not None:
-                self._folds = folds_of(len(first.fit.X))
+            self._folds = first.fit.folds
         self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
         work, self._power = learning.work, 0.0
         seconds = _POWERS_TRIED * gram_seconds(len(rows), rows.shape[1])
         if work.stage("the widths of intervals", work.limit).fits(seconds):
             work.charge(seconds)
-            self._power = chosen_power(first.kernel, rows, sizes)
+            self._power = chosen_power(first.kernel, rows, sizes, folds)
         self._near = rows
-        self._novelty = self._novelty_of(rows[:_MOST_NOVEL], own=True)
-        local = local_sizes(first.kernel, self._power, rows, rows, sizes, own=True)
+        novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True, folds=folds)
+        out = predicted_rows(folds, len(rows))
+        self._novelty = novelty[out[out < len(novelty)]]
+        kernel = first.kernel
+        local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
         self._local = np.where(local > 0, local, 1.0)
 
     def _sizes_near(self, X: Any) -> np.ndarray:
@@ -418,11 +555,13 @@ class TabularRegressor(RegressorMixin, Tabular):
         far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
         return near * np.maximum(far, 1.0)[:, None]
 
-    def _novelty_of(self, rows: np.ndarray, own: bool = False) -> np.ndarray:
+    def _novelty_of(
+        self, rows: np.ndarray, own: bool = False, folds: Folds | None = None
+    ) -> np.ndarray:
         """Return how uncertain the first member is at encoded rows."""
         first = self.model_.members[0]
         alpha = getattr(first.fit, "alpha_", None) or first.fit.alpha
-        return novelty(first.kernel, float(alpha), rows, self._near, own)
+        return novelty(first.kernel, float(alpha), rows, self._near, own, folds)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -436,7 +575,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         return self._as_given(self.model_.predict(X))
 
     def _as_given(self, values: np.ndarray) -> np.ndarray:
-        """Return values (n, k, ...) in the shape of the targets of `fit`."""
+        """Return values (n, k, ...) in the unit and shape of the targets of `fit`."""
+        if self.target_transform is not None:
+            values = TRANSFORMS[self.target_transform].inverse(values)
         return values if self._many else values[:, 0]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
@@ -446,10 +587,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         rows), from closed-form fits without each fold: with exchangeable rows, a fixed
         kernel and residuals of equal sizes, the probability is at least 2·coverage − 1
         − √(2/n), and near `coverage` in practice. As the kernel is learned from the
-        same n rows, residuals are multiplied by √((n + p)/(n − p)), where p is the
-        number of lengthscales and penalties; up to 600 rows, by their ratio in five
-        folds whose kernels are learned without the fold, if that is larger. For p >
-        0.8n deviations from the mean replace them. For more rows, intervals are
+        same n rows, residuals are those of kernels that are learned again without the
+        fold, up to some 1,000 rows; else they are multiplied by √((n + p)/(n − p)),
+        where p is the number of lengthscales and penalties, and for p > 0.8n deviations
+        from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
         1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
         jackknife, with asymptotically correct coverage for stable fits), otherwise
@@ -503,3 +644,18 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _residuals_of(parts: list[tuple[float, Trial]], refits: list[Refit]) -> np.ndarray:
+    """Return what blends of kernels learned again leave of the rows unknown to them."""
+    residuals = {id(refit.trial): refit.residuals for refit in refits}
+    return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)
+
+
+def _note(split: _Split, folds: Folds | None) -> str:
+    """Return what the code of a model cannot say about its rows, if anything."""
+    if split.apart is None or folds is None:
+        return ""
+    if folds.is_forward:
+        return f"The encoder is fitted to the first {len(split.rows):,} rows in time."
+    return f"X and y are the {split.n_fitted:,} rows of groups that are not held out."

@@ -16,21 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from randkern._validation import (
-    days_of,
-    is_numeric,
-    is_time,
-    numbers_of,
-    objects_of,
-)
+from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.data.columns import with_known_types
 
 # Fewer rows prove nothing.
-_LEAST_ROWS = 20
+_MIN_ROWS = 20
 # Rows on which candidates are sought; those that are reported hold for all rows.
-_MOST_ROWS = 10_000
+_MAX_ROWS = 10_000
 # Groups are at least so many, of so many rows on average.
-_LEAST_GROUPS, _ROWS_PER_GROUP = 10, 2
+_MIN_GROUPS, _ROWS_PER_GROUP = 10, 2
 # Share of the variance of targets between groups, for columns of any name, and for
 # those that are called as groups are.
 _BETWEEN, _BETWEEN_NAMED = 0.5, 0.1
@@ -46,11 +40,11 @@ _UNRELATED = 1.0
 # Rows per combination of the values of two columns that are said to determine targets.
 _ROWS_PER_PAIR = 4
 # Least rows outside the most frequent class.
-_LEAST_OTHERS = 5
+_MIN_OTHERS = 5
 # Largest share of the variance of targets that rounding may leave.
 _ROUNDING = 1e-6
 # Columns of which pairs are compared, and pairs that are reported.
-_MOST_COLUMNS, _MOST_PAIRS = 300, 3
+_MAX_COLUMNS, _MAX_PAIRS = 300, 3
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def suspected_leakage(
     [('patient',)]
     """
     y = np.asarray(y)
-    if len(y) < _LEAST_ROWS or y.ndim != 1:
+    if len(y) < _MIN_ROWS or y.ndim != 1:
         return []
     X = with_known_types(X)
     columns = [_read(str(name), X[name], str(name) in dates) for name in X.columns]
@@ -165,7 +159,7 @@ class _Targets:
             y = y.astype(str)
         codes = np.unique(y, return_inverse=True)[1]
         counts = np.bincount(codes)
-        if len(codes) - counts.max() < _LEAST_OTHERS:
+        if len(codes) - counts.max() < _MIN_OTHERS:
             return None
         if task == "regression":
             return cls(codes, y.astype(float)[:, None], y.astype(float))
@@ -195,7 +189,7 @@ def _read(name: str, column: Any, is_date: bool) -> _Column:
 
 def _names_groups(column: _Column, targets: _Targets) -> bool:
     n, m = len(column.codes), column.n_distinct
-    if not column.is_whole or not _LEAST_GROUPS <= m <= n / _ROWS_PER_GROUP:
+    if not column.is_whole or not _MIN_GROUPS <= m <= n / _ROWS_PER_GROUP:
         return False
     counts = np.bincount(column.codes, minlength=m)
     Y = targets.columns - targets.columns.mean(axis=0)
@@ -229,8 +223,9 @@ def _of_group(column: _Column) -> Suspicion:
         f"column {column.name!r} seems to name groups: rows of each of its "
         f"{column.n_distinct:,} values have targets that are much alike. Rows of one "
         "group are both in the training and in the held-out rows, so errors for rows "
-        "of new groups will be larger than those shown. Hold out whole groups, and "
-        "drop the column if new rows have other values.",
+        "of new groups will be larger than those shown. If new rows are of other "
+        f"groups, say --groups {column.name} (in Python fit(..., groups=...)): whole "
+        "groups are then held out, and the column is not used.",
     )
 
 
@@ -246,7 +241,8 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
             dates,
             f"column {named} holds dates. Rows held out at random lie between dates of "
             "training rows, so errors for later dates will be larger than those shown. "
-            "If the model is to predict later dates, hold out the latest rows.",
+            f"If the model is to predict later dates, say --time {dates[0]} (in Python "
+            "fit(..., time=...)): the latest rows are then held out.",
         )
         return
     if not _is_serial(targets):
@@ -262,8 +258,9 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
                 (column.name,),
                 f"the rows are sorted by {column.name!r}, and targets of successive "
                 "rows are alike. If this is the order of time and the model is to "
-                "predict later rows, errors will be larger than those shown: hold out "
-                "the last rows.",
+                "predict later rows, errors will be larger than those shown: say "
+                f"--time {column.name} (in Python fit(..., time=...)) to hold out the "
+                "last rows.",
             )
             return
 
@@ -299,7 +296,7 @@ def _determined(columns: list[_Column], targets: _Targets) -> list[Suspicion]:
         single += _combinations(numeric, targets.numbers, known)
     elif not single:
         single = list(_pairs(columns, targets.codes))
-    return single[:_MOST_PAIRS]
+    return single[:_MAX_PAIRS]
 
 
 def _of_target(names: tuple[str, ...], how: str) -> Suspicion:
@@ -348,8 +345,8 @@ def _is_monotone(column: _Column, targets: _Targets) -> bool:
 def _pairs(columns: list[_Column], y: np.ndarray) -> Iterator[Suspicion]:
     """Yield pairs of columns of which equal values have equal classes."""
     n = len(y)
-    rows = slice(None, None, -(-n // _MOST_ROWS))
-    few = [c for c in columns if c.n_distinct <= n / _ROWS_PER_PAIR][:_MOST_COLUMNS]
+    rows = slice(None, None, -(-n // _MAX_ROWS))
+    few = [c for c in columns if c.n_distinct <= n / _ROWS_PER_PAIR][:_MAX_COLUMNS]
     for first, second in combinations(few, 2):
         if first.n_distinct * second.n_distinct > 50 * n:
             continue
@@ -367,7 +364,7 @@ def _combinations(
 ) -> list[Suspicion]:
     """Return columns whose linear combinations, or products of powers, are y."""
     found: dict[tuple[str, ...], str] = {}
-    values = {c.name: c.values for c in columns[:_MOST_COLUMNS] if c.values is not None}
+    values = {c.name: c.values for c in columns[:_MAX_COLUMNS] if c.values is not None}
     for names in _linear(values, y):
         found.setdefault(names, ", as a linear combination")
     positive = {name: np.log(x) for name, x in values.items() if x.min() > 0}
@@ -380,9 +377,9 @@ def _combinations(
 def _linear(values: dict[str, np.ndarray], y: np.ndarray) -> Iterator[tuple[str, ...]]:
     """Yield one or two columns of which y is a linear combination up to rounding."""
     names = list(values)
-    if not names or len(y) < _LEAST_ROWS:
+    if not names or len(y) < _MIN_ROWS:
         return
-    step = -(-len(y) // _MOST_ROWS)
+    step = -(-len(y) // _MAX_ROWS)
     sample = np.column_stack([*(values[name][::step] for name in names), y[::step]])
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = sample.std(axis=0)

@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
 from randkern._random import Stream, root_stream
+from randkern._sklearn import num_samples, safe_indexing
 from randkern._warnings import ignoring
 from randkern.data import row_blocks
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import Loss, is_noisy, leave_one_out
 from randkern.tabular.model import Table, adapted
 from randkern.tabular.search import KernelSearch, Trial
@@ -31,13 +31,13 @@ from randkern.tabular.work import (
 
 # Largest number of rows to which lengthscales are adapted, and the ratio to the rows
 # they were learned from at which this starts.
-_MOST_ADAPTED = 6000
+_MAX_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
 # Approximate number of fits that this takes.
 _ADAPTING_FITS = 12
 # Largest number of rows on which trials, and the fits of a blend, are evaluated.
-MOST_JUDGED = 2000
-MOST_MEMBERS = 3
+MAX_JUDGED = 2000
+MAX_MEMBERS = 3
 # Largest share of the time for learning the quantiles of all columns.
 _QUANTILE_SHARE = 0.1
 # Rows encoded at a time.
@@ -67,13 +67,20 @@ class Learning:
         cls,
         table: Table,
         counts: np.ndarray | None,
-        most_searched: int,
+        sizes: tuple[int, int],
         loss: Loss,
         stream: Stream,
         work: Work,
     ) -> Learning:
-        """Draw the order of rows; fit the encoders, and encode the first rows."""
+        """Draw the order of rows; fit the encoders, and encode the first rows.
+
+        `sizes` are how many rows are searched at most, and how many of the others, at
+        the end of the order, share no fold with the rest.
+        """
+        most_searched, n_held = sizes
         order = stream.child("searched").generator().permutation(len(table))
+        if n_held:
+            order = np.concatenate(divided(order, table.folds, n_held))
         searched = order[:most_searched]
         standard = encoder_to_arrays("standard").fit(table.X, sample_weight=counts)
         encoders = {"standard": standard}
@@ -85,12 +92,18 @@ class Learning:
                 encoders["quantile"] = encoder_to_arrays("quantile").fit(
                     table.X, sample_weight=counts
                 )
-        sample = _safe_indexing(table.X, searched)
+        sample = safe_indexing(table.X, searched)
         codes = {name: each.transform(sample) for name, each in encoders.items()}
         learning = cls(table, order, searched, encoders, codes, counts, loss, work)
         for encoder in encoders.values():
             learning._charge_encoding(encoder, len(table))
         return learning
+
+    @property
+    def searched_folds(self) -> Folds | None:
+        """The folds of the searched rows."""
+        folds = self.table.folds
+        return None if folds is None else folds.take(self.searched)
 
     def _charge_encoding(self, encoder: TabularEncoder, n: int) -> None:
         sizes = encoder.n_features_in_, len(encoder.columns_)
@@ -107,13 +120,24 @@ class Learning:
 
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
+        if X is self.table.X and len(self.searched) == len(self.table):
+            codes = self.codes[trial.numbers][np.argsort(self.searched)]
+            return trial.turned(codes.astype(dtype, copy=False))
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
-        self._charge_encoding(encoder, _num_samples(X))
+        self._charge_encoding(encoder, num_samples(X))
         parts = [
-            trial.turned(encoder.transform(_safe_indexing(X, rows)))
-            for rows in row_blocks(_num_samples(X), _ENCODED_ROWS)
+            trial.turned(encoder.transform(safe_indexing(X, rows)))
+            for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def codes_of(self, trials: Sequence[Trial], X: Any) -> dict[str, np.ndarray]:
+        """Return rows encoded for each scaling of numbers of the trials."""
+        codes = {}
+        for name in dict.fromkeys(trial.numbers for trial in trials):
+            self._charge_encoding(self.encoders[name], num_samples(X))
+            codes[name] = self.encoders[name].transform(X)
+        return codes
 
     def encoded_table(
         self, trial: Trial, table: Table, dtype: str = "float64"
@@ -128,7 +152,15 @@ class Learning:
         blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         search = KernelSearch(
-            self.codes, blocks, Y, weight, stage, stream, report, self.loss
+            self.codes,
+            blocks,
+            Y,
+            weight,
+            stage,
+            stream,
+            report,
+            self.loss,
+            self.searched_folds,
         )
         search.run()
         return search
@@ -143,9 +175,12 @@ class Learning:
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         codes = self.codes[trial.numbers]
         blocks = self.encoders[trial.numbers].blocks_
-        return relearned(trial, codes, blocks, Y, weight, positions, stage, self.loss)
+        folds = self.searched_folds
+        return relearned(
+            trial, codes, blocks, Y, weight, positions, stage, self.loss, folds
+        )
 
-    def adapted(self, trial: Trial, stage: Stage, most: int = _MOST_ADAPTED) -> Trial:
+    def adapted(self, trial: Trial, stage: Stage, most: int = _MAX_ADAPTED) -> Trial:
         """Return a trial adapted to more rows than it was learned from.
 
         Their number allows several factorisations in the stage.
@@ -173,30 +208,32 @@ class Learning:
         evaluated on more rows than they were learned from: adapting each of the best
         to them may take `adapting` seconds of work.
         """
-        rows = self.searched[:MOST_JUDGED]
+        rows = self.searched[:MAX_JUDGED]
         Y, w = self.table.Y[rows], self.table.weight[rows]
+        folds = None if self.table.folds is None else self.table.folds.take(rows)
+        out = predicted_rows(folds, len(rows))
         judged: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
             if judged and stage.over:
                 break
-            if at < MOST_MEMBERS:
+            if at < MAX_MEMBERS:
                 trial = self.adapted(trial, stage.part(adapting), len(rows))
             U, residuals = self.sample(trial)[: len(rows)], None
             while residuals is None:  # more rows may need a larger penalty
                 self.work.charge(evaluation_seconds(len(U), U.shape[1], Y.shape[1]))
-                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w)
+                residuals = leave_one_out(trial.kernel, trial.alpha, U, Y, w, folds)
                 if residuals is None:
                     trial = replace(trial, alpha=10 * trial.alpha)
-            loss, _ = self.loss(Y - residuals, Y, w)
+            loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
             if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
-                loss += 2 * trial.optimism(len(rows))
-            judged.append((loss, trial, residuals * np.sqrt(w)[:, None]))
+                loss += 2 * trial.optimism(n_independent(folds, len(rows)))
+            judged.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
         judged.sort(key=itemgetter(0))
         return [(trial, residuals) for _, trial, residuals in judged]
 
 
 # Fewer rows than this teach no kernel.
-_LEAST_LEARNED = 8
+_MIN_LEARNED = 8
 
 
 def relearned(
@@ -208,18 +245,44 @@ def relearned(
     positions: np.ndarray,
     stage: Stage,
     loss: Loss,
+    folds: Folds | None = None,
 ) -> Trial | None:
     """Return a trial's kernel learned from some rows only.
 
     None if there is nothing to learn from them, or it has to end early.
     """
     varies = np.ptp(Y[positions], axis=0).any()
-    if len(positions) < _LEAST_LEARNED or not varies or stage.over:
+    if len(positions) < _MIN_LEARNED or not varies or stage.over:
         return None
     search = KernelSearch(
         {trial.numbers: codes},
         {trial.numbers: blocks},
-        *(Y, weight, stage, root_stream(0), lambda _: False, loss),
+        Y,
+        weight,
+        stage,
+        root_stream(0),
+        lambda _: False,
+        loss,
+        folds,
     )
     found = search.again(trial, positions)
     return None if stage.over else found
+
+
+def descended(
+    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
+) -> Any:
+    """Return what `judge` finds at a place in a list with no better neighbour.
+
+    Losses decrease on the way from `start` to this place.
+    """
+    best, at = judge(start), start
+    for step in (1, -1):
+        while 0 <= at + step < size and not over():
+            found = judge(at + step)
+            if not found.loss < best.loss:
+                break
+            best, at = found, at + step
+        if at != start:
+            break
+    return best

@@ -10,6 +10,15 @@ y_i − e_i, with derivatives g_i in them,
 
 so all derivatives, in the penalty and in one lengthscale per column, cost one more
 product of n × n matrices.
+
+Rows S that are left out together have the residuals e_S = P_SS⁻¹ (PY)_S, and
+
+    M = ½ (UAᵀ + AUᵀ) − P B P,  B_SS = ½ (e_S h_Sᵀ + h_S e_Sᵀ),
+    h_S = P_SS⁻¹ g_S,  U = P h.
+
+The Cholesky factor K + αW⁻¹ = LLᵀ of rows in the order of time has all fits to the
+past: with z = L⁻¹Y, s = L⁻¹1 and c the intercept Σ s_i z_i / Σ s_i² over the rows
+before those of S, the residuals are e_S = L_SS (z_S − s_S c).
 """
 
 from __future__ import annotations
@@ -18,7 +27,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
@@ -31,15 +40,16 @@ from randkern.kernels import Kernel, Laplacian, Sum
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models.calibration import smoothed_share, temperature_of
 from randkern.solvers import mirror_upper
+from randkern.tabular.folds import Folds, n_independent, predicted_rows
 
 # Bounds of learned numbers.
 LENGTHSCALES = (1e-3, 1e5)
 PENALTIES = (1e-9, 1e3)
 # The least penalty, relative to the mean of the Gram matrix's diagonal.
-_LEAST_PENALTY = 2.0**-34
+_MIN_PENALTY = 2.0**-34
 _EPS = float(np.finfo(float).eps)
 # A descent ends when a step lowers the logarithm of the error by less.
-_LEAST_DESCENT = 3e-5
+_MIN_DESCENT = 3e-5
 # Rows whose distances in a column are computed at a time.
 _BLOCK_ROWS = 64
 
@@ -75,9 +85,14 @@ def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
     `penalty` is α, or a vector of α/w_i.
     """
     try:
-        upper = positive_inverse(gram, penalty)
+        return _centred_inverse(gram, penalty)
     except np.linalg.LinAlgError:
         return None
+
+
+def _centred_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return P, which overwrites `gram`."""
+    upper = positive_inverse(gram, penalty)
     sums = upper.sum(axis=1)
     upper -= np.outer(sums, sums / sums.sum())
     return upper
@@ -85,12 +100,22 @@ def inverse(gram: np.ndarray, penalty: Any) -> np.ndarray | None:
 
 def positive_inverse(gram: np.ndarray, penalty: Any) -> np.ndarray:
     """Return the inverse of K + αW⁻¹, which overwrites `gram`."""
-    n = len(gram)
-    gram.flat[:: n + 1] += penalty
+    return inverse_of_factor(lower_factor(gram, penalty))
+
+
+def lower_factor(gram: np.ndarray, penalty: Any) -> np.ndarray:
+    """Return the lower factor of K + αW⁻¹, which overwrites `gram`, in Fortran order.
+
+    What lies above its diagonal is arbitrary.
+    """
+    gram.flat[:: len(gram) + 1] += penalty
     factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
-    return inverse_of_factor(factor)
+        raise np.linalg.LinAlgError(
+            "the Gram matrix plus its penalty is not positive definite in floating "
+            "point."
+        )
+    return factor
 
 
 def inverse_of_factor(factor: np.ndarray) -> np.ndarray:
@@ -105,7 +130,7 @@ def least_penalty(diagonal: np.ndarray) -> float:
     It bounds the condition number of K + αW⁻¹ relative to the size of K, which a linear
     term of large weight makes much larger than one.
     """
-    return _LEAST_PENALTY * float(diagonal.mean())
+    return _MIN_PENALTY * float(diagonal.mean())
 
 
 def residuals_of(
@@ -128,15 +153,166 @@ def residuals_of(
     return A, np.copysign(np.hypot(E, rounding), E)
 
 
-@short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
+class LeftOut(Protocol):
+    """Residuals of rows that a fit has left out."""
+
+    residuals: np.ndarray
+
+    def weights_of_change(self, slopes: np.ndarray) -> np.ndarray:
+        """Return M, (n, n), with dL = tr(dK M), for the slopes of L in predictions."""
+
+
+class _RowsOut:
+    """Rows that are left out one at a time."""
+
+    def __init__(self, gram: np.ndarray, penalty: Any, Y: np.ndarray):
+        self.P = _centred_inverse(gram.copy(), penalty)
+        self.dual, self.residuals = residuals_of(gram, self.P, penalty, Y)
+
+    def weights_of_change(self, slopes: np.ndarray) -> np.ndarray:
+        P = self.P
+        slopes = slopes / P.diagonal()[:, None]
+        curved, U = -(slopes * self.residuals).sum(axis=1), P @ slopes
+        half = P * np.sqrt(abs(curved))
+        # The product only gives a direction: float32 suffices, in half the time.
+        half = half.astype(np.float32)
+        M = (half @ half.T).astype(np.float64)
+        if (curved < 0).any():
+            half = half[:, curved < 0]
+            M -= 2 * (half @ half.T)
+        return _add_symmetric(M, U, self.dual)
+
+
+class _FoldsOut:
+    """Whole folds of rows that are left out, each predicted from all others."""
+
+    def __init__(self, gram: np.ndarray, penalty: Any, Y: np.ndarray, folds: Folds):
+        self.P = _centred_inverse(gram.copy(), penalty)
+        self.dual, alone = residuals_of(gram, self.P, penalty, Y)
+        # The difference is what rounding adds.
+        rounding = abs(alone - self.dual / self.P.diagonal()[:, None])
+        self.members = [out for _, out in folds.splits()]
+        E = self._solved(self.dual)
+        self.residuals = E + np.copysign(rounding, E)
+
+    def _solved(self, values: np.ndarray) -> np.ndarray:
+        """Return P_SS⁻¹ times the rows S of some values, for each fold S."""
+        out = np.empty_like(values)
+        for S in self.members:
+            block = self.P[np.ix_(S, S)]
+            out[S] = scipy.linalg.solve(block, values[S], assume_a="pos")
+        return out
+
+    def weights_of_change(self, slopes: np.ndarray) -> np.ndarray:
+        P, E, H = self.P, self.residuals, self._solved(slopes)
+        product = np.empty(P.shape, dtype=np.float32)
+        for S in self.members:
+            B = E[S] @ H[S].T
+            product[:, S] = P[:, S] @ (B + B.T) / -2
+        M = (product @ P.astype(np.float32)).astype(np.float64)
+        return _add_symmetric(M, P @ H, self.dual)
+
+
+class _PeriodsOut:
+    """Periods of time that are predicted from the rows before them."""
+
+    def __init__(self, gram: np.ndarray, penalty: Any, Y: np.ndarray, folds: Folds):
+        n, k = Y.shape
+        self.order = order = np.argsort(folds.codes, kind="stable")
+        codes = folds.codes[order]
+        matrix = gram[np.ix_(order, order)]
+        sizes = np.sqrt(matrix.diagonal())[:, None]
+        matrix.flat[:: n + 1] += np.broadcast_to(penalty, n)[order]
+        self.factor = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True)
+        both = np.column_stack([np.ones(n), Y[order]])
+        both = scipy.linalg.solve_triangular(self.factor, both, lower=True)
+        self.ones, z = both[:, :1], both[:, 1:]
+        starts = np.flatnonzero(np.diff(codes)) + 1
+        self.periods = list(zip(starts, [*starts[1:], n], strict=True))
+        # The weights of the fit before each period.
+        self.duals = np.zeros((len(starts), n, k))
+        E = np.zeros((n, k))
+        for dual, (start, stop) in zip(self.duals, self.periods, strict=True):
+            ones = self.ones[:start]
+            mean = (ones * z[:start]).sum(axis=0) / float((ones**2).sum())
+            dual[:start] = self._solved_back(z[:start] - ones * mean)
+            here = slice(start, stop)
+            E[here] = self.factor[here, here] @ (z[here] - self.ones[here] * mean)
+            known = (sizes[:start] * abs(dual[:start])).sum(axis=0)
+            E[here] = np.copysign(
+                np.hypot(E[here], _EPS * sizes[here] * known), E[here]
+            )
+        residuals = np.empty((n, k))
+        residuals[order] = E
+        self.predicted = folds.predicted
+        self.residuals = residuals[self.predicted]
+
+    def _solved_back(self, values: np.ndarray) -> np.ndarray:
+        factor = self.factor[: len(values), : len(values)]
+        return scipy.linalg.solve_triangular(factor, values, lower=True, trans=1)
+
+    def weights_of_change(self, slopes: np.ndarray) -> np.ndarray:
+        n, k = len(self.order), slopes.shape[1]
+        whole = np.zeros((n, k))
+        whole[self.predicted] = slopes
+        whole = whole[self.order]
+        # The derivatives of predictions in the targets of the rows before.
+        shares = np.zeros_like(self.duals)
+        for share, (start, stop) in zip(shares, self.periods, strict=True):
+            ones, G = self.ones[:start], whole[start:stop]
+            T = self.factor[start:stop, :start].T @ G
+            T += ones * ((G.sum(axis=0) - (ones * T).sum(axis=0)) / (ones**2).sum())
+            share[:start] = -self._solved_back(T)
+            share[start:stop] = G
+        A, V = np.empty((n, len(shares) * k)), np.empty((n, len(shares) * k))
+        A[self.order] = np.hstack(list(self.duals))
+        V[self.order] = np.hstack(list(shares))
+        return _add_symmetric(np.zeros((n, n)), A, V)
+
+
+def _add_symmetric(M: np.ndarray, U: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Return M + ½ (UAᵀ + AUᵀ), which overwrites M."""
+    M += 0.5 * (U @ A.T)
+    M += 0.5 * (A @ U.T)
+    return M
+
+
+def left_out(
+    gram: np.ndarray, penalty: Any, Y: np.ndarray, folds: Folds | None
+) -> LeftOut | None:
+    """Return the residuals of rows left out of a fit, of those that are predicted.
+
+    Without folds, rows are left out one at a time. None if K + αW⁻¹ is not positive
+    definite.
+    """
+    try:
+        if folds is None:
+            return _RowsOut(gram, penalty, Y)
+        kind = _PeriodsOut if folds.is_forward else _FoldsOut
+        return kind(gram, penalty, Y, folds)
+    except np.linalg.LinAlgError:
+        return None
+
+
+@short_on_one_thread(
+    lambda kernel, alpha, X, Y, weight, folds=None: _operations(len(X))
+)
 def leave_one_out(
-    kernel: Kernel, alpha: float, X: np.ndarray, Y: np.ndarray, weight: np.ndarray
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weight: np.ndarray,
+    folds: Folds | None = None,
 ) -> np.ndarray | None:
-    """Return the leave-one-out residuals, (n, k), or None if `inverse` does."""
+    """Return the residuals of rows left out, (m, k), or None if `left_out` does.
+
+    They are those of `predicted_rows`: all, but for the first period of time.
+    """
     gram = np.array(kernel._gram(X, None))
     penalty = (alpha + least_penalty(gram.diagonal())) / weight
-    P = inverse(gram.copy(), penalty)
-    return None if P is None else residuals_of(gram, P, penalty, Y)[1]
+    found = left_out(gram, penalty, Y, folds)
+    return None if found is None else found.residuals
 
 
 @short_on_one_thread(lambda kernel, alpha, X, Y, weight: _operations(len(X)))
@@ -262,8 +438,11 @@ class LeaveOneOut:
         allowed: Callable[[], bool],
         loss: Loss,
         precision: float,
+        folds: Folds | None = None,
     ):
-        self.precision = precision
+        self.precision, self.folds = precision, folds
+        self.predicted = predicted_rows(folds, len(X))
+        self.n_independent = n_independent(folds, len(X))
         self.hyper = Hyperparameters(kernel)
         # The shape of a rational quadratic kernel is not learned.
         self.free = np.ones(self.hyper.size, dtype=bool)
@@ -273,7 +452,8 @@ class LeaveOneOut:
         self.weight = weight / weight.mean()
         self.codes, self.loss = Y, loss
         self.Y = Y - self.weight @ Y / len(Y)
-        self.variance = float((self.weight @ self.Y**2).sum() / len(Y)) or 1.0
+        squares = self.weight[self.predicted] @ self.Y[self.predicted] ** 2
+        self.variance = float(squares.sum() / len(self.predicted)) or 1.0
         self.origin: Any = None
         self.best: tuple[float, Any, float] = (math.inf, None, math.inf)
 
@@ -299,44 +479,43 @@ class LeaveOneOut:
         if not self.allowed() and self.best[1] is not None:
             raise OutOfTimeError
         hyper = self._at(theta)
-        alpha, n = math.exp(theta[-1]), len(self.X)
+        alpha = math.exp(theta[-1])
         gram = np.array(hyper.kernel._gram(self.X, None))
         penalty = (alpha + least_penalty(gram.diagonal())) / self.weight
-        P = inverse(gram.copy(), penalty)
-        if P is None:
+        try:
+            value, M, E = self._criterion(gram, penalty)
+        except np.linalg.LinAlgError:
             return 1e3, np.zeros_like(theta)
-        diagonal = P.diagonal().copy()
-        A, E = residuals_of(gram, P, penalty, self.Y)
-        error = float((self.weight @ E**2).sum()) / n
-        value, slopes = self.loss(self.codes - E, self.codes, self.weight)
-        slopes /= diagonal[:, None]
-        curved, U = -(slopes * E).sum(axis=1), P @ slopes
-        half = P * np.sqrt(abs(curved))
-        # The product only gives a direction: float32 suffices, in half the time.
-        half = half.astype(np.float32)
-        M = (half @ half.T).astype(np.float64)
-        if (curved < 0).any():
-            half = half[:, curved < 0]
-            M -= 2 * (half @ half.T)
-        M += 0.5 * (U @ A.T)
-        M += 0.5 * (A @ U.T)
+        error = float((self.weight[self.predicted] @ E**2).sum()) / len(E)
         slope = np.zeros(hyper.size)
         add_symmetric_gradient(hyper, self.X, M, slope)
         by_alpha = alpha * float((M.diagonal() / self.weight).sum())
         gradient = np.append(np.bincount(self.ties, slope[self.free]), by_alpha)
         if self.origin is not None:
             away = theta[:-1] - self.origin
-            value += self.precision / n * float(away @ away)
-            gradient[:-1] += 2 * self.precision / n * away
+            precision = self.precision / self.n_independent
+            value += precision * float(away @ away)
+            gradient[:-1] += 2 * precision * away
         if value < self.best[0]:
             self.best = (value, theta.copy(), math.sqrt(error / self.variance))
         return value, gradient
+
+    def _criterion(
+        self, gram: np.ndarray, penalty: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return what is minimised, M of its derivative, and the residuals."""
+        found = left_out(gram, penalty, self.Y, self.folds)
+        if found is None:
+            raise np.linalg.LinAlgError("the Gram matrix is not positive.")
+        E, codes = found.residuals, self.codes[self.predicted]
+        value, slopes = self.loss(codes - E, codes, self.weight[self.predicted])
+        return value, found.weights_of_change(slopes), E
 
     def descend(self, theta: np.ndarray, steps: int) -> None:
         """Minimise starting from θ; `best` holds the best point found."""
         low, high = np.log(LENGTHSCALES)
         bounds = [(low, high)] * (len(theta) - 1) + [tuple(np.log(PENALTIES))]
-        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _LEAST_DESCENT}
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": _MIN_DESCENT}
         theta = np.clip(theta, *np.array(bounds).T)
         descend = partial(
             minimize, self, jac=True, method="L-BFGS-B", bounds=bounds, options=options

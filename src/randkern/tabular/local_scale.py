@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from randkern.data import row_blocks, rows_within
 from randkern.kernels import Kernel, Sum
+from randkern.tabular.folds import Folds
 
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
 _POWERS = (1.0, 4.0, 16.0, 64.0)
 # The overall mean size has the weight of this many equal rows.
 _PRIOR_ROWS = 2.0
-_LEAST_ROWS = 40
+_MIN_ROWS = 40
 # Smallest reduction of the mean negative log-likelihood by a power.
-_LEAST_GAIN = 0.01
+_MIN_GAIN = 0.01
 
 
 def local_sizes(
@@ -24,12 +27,13 @@ def local_sizes(
     rows: np.ndarray,
     sizes: np.ndarray,
     own: bool = False,
+    folds: Folds | None = None,
 ) -> np.ndarray:
     """Return weighted means (n, k) of the sizes (m, k) of residuals near rows X.
 
     The weight of a row is a power of its similarity, between 0 and 1 (Nadaraya &
     Watson 1964); with power 0 all weights are equal. If `own`, X are the rows of the
-    residuals, and each is excluded from its own mean.
+    residuals, and each is excluded from its own mean, with what `folds` hides from it.
     """
     mean = sizes.mean(axis=0)
     out = np.tile(mean, (len(X), 1))
@@ -41,7 +45,7 @@ def local_sizes(
         weight = kernel._gram(X[part], rows) / (here[:, None] * largest)
         weight = np.clip(weight, 0.0, 1.0) ** power
         if own:
-            weight[np.arange(len(weight)), np.arange(part.start, part.stop)] = 0.0
+            weight[_hidden(part, folds)] = 0.0
         total = weight.sum(axis=1, keepdims=True) + _PRIOR_ROWS
         out[part] = (weight @ sizes + _PRIOR_ROWS * mean) / total
     return out
@@ -53,12 +57,14 @@ def novelty(
     X: np.ndarray,
     rows: np.ndarray,
     own: bool = False,
+    folds: Folds | None = None,
 ) -> np.ndarray:
     """Return how uncertain a kernel is at rows X that are known at `rows`, (n,).
 
     It is √(1 − s² + α), with s the similarity of the nearest row: the standard
     deviation of a Gaussian process that knows only this row, with noise of variance α.
-    A linear term is ignored. If `own`, X are the rows, and each is excluded.
+    A linear term is ignored. If `own`, X are the rows, and each is excluded, with what
+    `folds` hides from it.
     """
     if isinstance(kernel, Sum):
         kernel = kernel.k1
@@ -66,26 +72,36 @@ def novelty(
     for part in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * max(len(rows), 1))):
         similarity = np.array(kernel._gram(X[part], rows))
         if own:
-            similarity[np.arange(len(similarity)), np.arange(part.start, part.stop)] = 0
+            similarity[_hidden(part, folds)] = 0
         nearest = similarity.max(axis=1, initial=0.0).clip(0.0, 1.0)
         out[part] = np.sqrt(1 - nearest**2 + alpha)
     return out
 
 
-def chosen_power(kernel: Kernel, rows: np.ndarray, sizes: np.ndarray) -> float:
+def _hidden(part: slice, folds: Folds | None) -> Any:
+    """Return the places, (m, n), of rows that are unknown where some are predicted."""
+    if folds is not None:
+        return folds.is_hidden(part)
+    rows = np.arange(part.start, part.stop)
+    return rows - part.start, rows
+
+
+def chosen_power(
+    kernel: Kernel, rows: np.ndarray, sizes: np.ndarray, folds: Folds | None = None
+) -> float:
     """Return the power with the best leave-one-out sizes, or 0 if none helps.
 
     The criterion is the likelihood of the residuals under Laplace laws with these mean
     sizes.
     """
-    if len(sizes) < _LEAST_ROWS or not (sizes.mean(axis=0) > 0).all():
+    if len(sizes) < _MIN_ROWS or not (sizes.mean(axis=0) > 0).all():
         return 0.0
 
     def loss(power: float) -> float:
-        local = local_sizes(kernel, power, rows, rows, sizes, own=True)
+        local = local_sizes(kernel, power, rows, rows, sizes, True, folds)
         return float((np.log(local) + sizes / local).mean())
 
-    least, best = loss(0.0) - _LEAST_GAIN, 0.0
+    least, best = loss(0.0) - _MIN_GAIN, 0.0
     for power in _POWERS:
         found = loss(power)
         if found < least:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.solvers import PCG
 from randkern.tabular.learning import Learning
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.model import (
     MEMORY_LIMIT,
+    ExactRidge,
     Member,
     Table,
     factorised_rows,
@@ -22,13 +27,68 @@ from randkern.tabular.model import (
     plan_of,
     stopping,
 )
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, blend
 from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
 
 # The multiples of the penalty from which a fit of landmarks chooses.
-_MULTIPLES = np.logspace(-2, 2, 9)
+_MULTIPLES = np.logspace(-2, 4, 13)
+# Share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
-_AFTER_SHARE, _LEAST_SHARE = 0.05, 0.1
+_AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
+
+
+def fit_blend(
+    trials: Sequence[Trial],
+    table: Table,
+    apart: Table,
+    learning: Learning,
+    weighted: bool,
+    stream: Stream,
+    stage: Stage,
+) -> list[tuple[Member, Trial]]:
+    """Return fits to all rows, weighted by the held-out rows, and their kernels.
+
+    One is exact in cells, with a kernel that is learned there. The other is exact in
+    one piece, as far as conjugate gradients get in time, or has landmarks.
+    """
+    weight = table.weight if weighted else None
+    seed = int(stream.child("features").generator().integers(2**31))
+    part = stage.part(_CELLS_SHARE * stage.left)
+    make = KernelRidgeRegressorCV
+    local, cells = fit_in_cells(
+        make, trials, table.Y, weight, learning, stream, seed, part
+    )
+    fits = [(local, cells)]
+    trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
+    encoded = learning.encoded_table(trial, table, "float32")
+    whole = _fit_whole(trial, encoded, weight, seed, stage)
+    if whole is not None:
+        fits.append((trial, whole))
+    return _weighted(fits, apart, learning)
+
+
+def _weighted(
+    fits: list[tuple[Trial, Any]], apart: Table, learning: Learning
+) -> list[tuple[Member, Trial]]:
+    """Return the fits with the weights of the smallest error of held-out rows."""
+    size = apart.Y.std(axis=0)
+    size[size == 0] = 1.0
+    members, residuals = [], []
+    for trial, fit in fits:
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        member = Member(1.0, encoder, fit, trial.turn)
+        left = (apart.Y - member.predict(apart.X)) / size
+        residuals.append(np.sqrt(apart.weight)[:, None] * left)
+        members.append((member, trial))
+    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
+    weights = blend([residuals[at] for at in order])
+    out = []
+    for share, at in zip(weights, order, strict=True):
+        if share > 0:
+            member, trial = members[at]
+            out.append((replace(member, weight=float(share)), trial))
+    return out
 
 
 def fit_many(
@@ -51,7 +111,7 @@ def fit_many(
     encoder = copy(encoder).set_params(dtype="float32")
     U = learning.encoded(trial, table.X, "float32")
     weight = table.weight if weighted else None
-    whole = _fit_whole(trial, U, table.Y, weight, seed, stage)
+    whole = _fit_whole(trial, replace(table, X=U), weight, seed, stage)
     member = Member(1.0, encoder, whole, trial.turn)
     size, errors = table.Y.std(axis=0), []
     size[size == 0] = 1.0
@@ -65,12 +125,40 @@ def fit_many(
     return member, len(table)
 
 
+def fit_again(
+    member: Member, trial: Trial, table: Table, learning: Learning, weighted: bool
+) -> tuple[Member, int]:
+    """Return a member fitted to all rows, and their number.
+
+    The member was evaluated on the last rows in time, and is to predict from all.
+    """
+    encoded = learning.encoded_table(trial, table, member.encoder.dtype)
+    fit: Any = member.fit
+    if isinstance(fit, ExactRidge):
+        m = len(fit.X)
+        order = np.random.default_rng(0).permutation(len(table))[:m]
+        return replace(member, fit=fit_ridge(fit.kernel, fit.alpha, encoded, order)), m
+    searched = isinstance(fit, KernelRidgeRegressorCV)
+    model = KernelRidgeRegressor(
+        fit.kernel,
+        member.alpha,
+        fit.n_components,
+        features=fit.features,
+        solver="auto" if searched else fit.solver,
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=fit.random_state,
+    )
+    fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
+    return replace(member, fit=model), len(table)
+
+
 def _fit_part(
     trial: Trial, table: Table, learning: Learning, stage: Stage
 ) -> tuple[Any, int]:
     """Fit the exact kernel to some rows; return the fit and their number."""
     n_columns = learning.n_columns(trial)
-    left = max(stage.left, _LEAST_SHARE * stage.work.limit)
+    left = max(stage.left, _MIN_SHARE * stage.work.limit)
     m = min(factorised_rows(left / 3), len(table))
     seconds = exact_seconds(m, n_columns)
     if (allowed := stage.affordable(seconds)) < seconds:
@@ -83,22 +171,21 @@ def _fit_part(
 
 def _fit_whole(
     trial: Trial,
-    U: np.ndarray,
-    Y: np.ndarray,
+    encoded: Table,
     weight: np.ndarray | None,
     seed: int,
     stage: Stage,
 ) -> Any:
-    """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
-    n, n_columns = U.shape
+    """Fit all rows, as exactly as time allows; None if it does not."""
+    n, n_columns = encoded.X.shape
     limit = stage.work.limit
-    left = max(stage.left - _AFTER_SHARE * limit, _LEAST_SHARE * limit)
+    left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
 
     def planned(left: float) -> tuple[str, int, int, float]:
         plan, D = plan_of(n, left)
         if plan == "factorise":  # after the Gram matrix
             spare = left - 2 * gram_seconds(n, n_columns)
-            plan, D = plan_of(n, max(spare, _LEAST_SHARE * limit))
+            plan, D = plan_of(n, max(spare, _MIN_SHARE * limit))
         n_iter = iterations_within(n, left)
         if plan == "factorise":
             return plan, D, n_iter, exact_seconds(n, n_columns)
@@ -109,8 +196,8 @@ def _fit_whole(
     plan, D, n_iter, seconds = planned(left)
     if (allowed := stage.affordable(seconds)) < seconds:
         plan, D, n_iter, seconds = planned(allowed)
-        if allowed < seconds / 2:
-            return None
+    if min(allowed, left) < seconds / 2:
+        return None
     stage.work.charge(seconds)
     shared: dict[str, Any] = {
         "fit_intercept": True,
@@ -120,8 +207,10 @@ def _fit_whole(
     whole: Any
     if D:  # all rows may need another penalty
         alphas = (trial.alpha * _MULTIPLES).tolist()
+        folds = encoded.folds
+        splits = None if folds is None else list(folds.coarse().splits())
         whole = KernelRidgeRegressorCV(
-            trial.kernel, alphas, D, features="nystrom", **shared
+            trial.kernel, alphas, D, features="nystrom", cv=splits, **shared
         )
     else:
         solver: Any = "cholesky"
@@ -130,7 +219,9 @@ def _fit_whole(
         whole = KernelRidgeRegressor(
             trial.kernel, trial.alpha, None, solver=solver, **shared
         )
-    fit_quietly(whole, U, Y, weight)
+    fit_quietly(whole, encoded.X, encoded.Y, weight)
+    if D:
+        whole.cv = None  # which files of models need not hold
     if plan == "iterate":  # without the callback, and as far as it got
         whole.solver = PCG(max_iter=max(int(whole.solution_.iterations), 1))
     return whole

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
+from randkern._sklearn import num_samples, safe_indexing
+from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
@@ -26,11 +26,20 @@ from randkern.models import (
 from randkern.models.dual import exact_gram, factorise_dual, solve_dual
 from randkern.solvers import Solution
 from randkern.tabular.encoder import TabularEncoder
-from randkern.tabular.leave_one_out import Loss, inverse_of_factor, log_squares
+from randkern.tabular.folds import Folds, fold_codes, predicted_rows
+from randkern.tabular.leave_one_out import (
+    Loss,
+    inverse_of_factor,
+    leave_one_out,
+    log_squares,
+)
 from randkern.tabular.search import turned
+from randkern.tabular.target_transforms import TRANSFORMS
+from randkern.tabular.texts import TextEncoder
 from randkern.tabular.work import (
     RATE,
     Stage,
+    evaluation_seconds,
     exact_seconds,
     factorising_seconds,
     landmark_seconds,
@@ -39,13 +48,15 @@ from randkern.tabular.work import (
 
 _BLOCK_BYTES = 64 * 10**6
 # Up to so many rows, all are left out in folds; beyond, only some, one at a time.
-MOST_FOLDED = 3000
+MAX_FOLDED = 3000
 _FOLDS = 20
+# The most rows that are left out in dependent folds.
+_MAX_LEFT_OUT = 6000
 JUDGED_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
-MOST_FACTORISED = 16_000
-MOST_ITERATED = 38_000
+MAX_FACTORISED = 16_000
+MAX_ITERATED = 38_000
 _ALWAYS_FACTORISED = 2000
 # Operations of conjugate gradients per n²: the Gram matrix and the preconditioner, and
 # each iteration.
@@ -54,24 +65,29 @@ _PREPARING, _ITERATION = 600.0, 10.0
 # of the matrix may have been added to it, and so of well predicted targets.
 _LARGEST_RESIDUAL = 1e-6
 MEMORY_LIMIT = "3GB"
-MAX_ITER = 60
+# The most iterations, and the fewest for which the exact kernel is worth its matrix.
+MAX_ITER, _MIN_ITER = 60, 10
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
-_LEAST_GAIN = 1e-3
+_MIN_GAIN = 1e-3
 # If more than this share of the distinct rows differ only in their targets, equal rows
 # are not treated as copies.
-_MOST_MIXED = 0.1
+_MAX_MIXED = 0.1
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, with targets (n, k) or codes of labels, weights, and the labels, if any."""
+    """Rows, with targets (n, k) or codes of labels, and weights.
+
+    Also the labels, if any, and the folds of rows that depend on each other.
+    """
 
     X: Any
     Y: np.ndarray
     weight: np.ndarray
     labels: Any = None
+    folds: Folds | None = None
 
     def __len__(self) -> int:
         return len(self.Y)
@@ -79,16 +95,18 @@ class Table:
     def take(self, rows: np.ndarray) -> Table:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
-        X = _safe_indexing(self.X, rows)
-        return Table(X, self.Y[rows], self.weight[rows], labels)
+        folds = None if self.folds is None else self.folds.take(rows)
+        X = safe_indexing(self.X, rows)
+        return Table(X, self.Y[rows], self.weight[rows], labels, folds)
 
 
 @dataclass
 class ExactRidge:
     """Σ_i a_i k(x, x_i) + c, with leave-one-out residuals and fits without folds.
 
-    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `fold_dual`
-    (n, 20, k) and `fold_intercept` (20, k) are the fits without each fold.
+    `residuals`, (m, k), belong to the rows `judged`. Up to 3,000 rows, `folds` (n,) are
+    the folds of rows, at most 20, and `fold_dual` (n, 20, k) and `fold_intercept`
+    (20, k) the fits without each fold.
     """
 
     kernel: Kernel
@@ -98,6 +116,7 @@ class ExactRidge:
     intercept: np.ndarray
     judged: np.ndarray
     residuals: np.ndarray
+    folds: np.ndarray | None = None
     fold_dual: np.ndarray | None = None
     fold_intercept: np.ndarray | None = None
 
@@ -140,7 +159,7 @@ class Member:
     @property
     def alpha(self) -> float:
         """The penalty of a least-squares fit."""
-        searched = isinstance(self.fit, KernelRidgeRegressorCV)
+        searched = hasattr(self.fit, "alpha_")
         return float(self.fit.alpha_ if searched else self.fit.alpha)
 
     @property
@@ -165,11 +184,6 @@ def normalised(members: list[Member]) -> list[Member]:
     return [replace(member, weight=member.weight / total) for member in members]
 
 
-def folds_of(n: int) -> np.ndarray:
-    """Return the folds of n rows, which are assumed to be in random order."""
-    return np.arange(n) % min(_FOLDS, n)
-
-
 def fit_ridge(
     kernel: Kernel, alpha: float, encoded: Table, order: np.ndarray
 ) -> ExactRidge:
@@ -179,7 +193,13 @@ def fit_ridge(
     Gram matrix may be singular to working precision.
     """
     encoded = encoded.take(order)
-    fit = _fit_folds if len(encoded) <= MOST_FOLDED else fit_tail
+    fit = fit_tail
+    if encoded.folds is not None and (
+        encoded.folds.is_forward or len(encoded) > MAX_FOLDED
+    ):
+        fit = _fit_and_leave_out
+    elif len(encoded) <= MAX_FOLDED:
+        fit = _fit_folds
     mean = np.average(encoded.Y, axis=0, weights=encoded.weight)
     # A large mean would cost accuracy.
     centred = replace(encoded, Y=encoded.Y - mean)
@@ -215,6 +235,18 @@ def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     )
 
 
+def _fit_and_leave_out(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
+    """Fit, and leave out folds of the last rows, at most 6,000."""
+    fit, n = fit_tail(kernel, alpha, encoded), len(encoded)
+    last = np.arange(max(n - _MAX_LEFT_OUT, 0), n)
+    some = encoded.take(last)
+    found = leave_one_out(kernel, alpha, some.X, some.Y, some.weight, some.folds)
+    if found is None:
+        raise np.linalg.LinAlgError("the Gram matrix plus its penalty is not positive.")
+    judged = last[predicted_rows(some.folds, len(some))]
+    return replace(fit, judged=judged, residuals=found)
+
+
 def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Also fit without each fold, with P as in `leave_one_out`.
 
@@ -235,7 +267,7 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     half = np.sqrt(system.share / shift)
     P -= np.outer(half, half)
     P *= system.root[:, None] * system.root
-    folds = folds_of(n)
+    folds = fold_codes(encoded.folds, n, _FOLDS)
     residuals, n_folds = np.empty((n, k)), int(folds.max()) + 1
     fold_dual, fold_intercept = np.empty((n, n_folds, k)), np.empty((n_folds, k))
     for fold in range(n_folds):
@@ -246,9 +278,14 @@ def _fit_folds(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
         fold_dual[S, fold] = 0.0
         fold_intercept[fold] = intercept - system.share[S] @ r + system.means @ change
     return ExactRidge(
-        *(kernel, alpha, X, dual, intercept),
+        kernel,
+        alpha,
+        X,
+        dual,
+        intercept,
         judged=np.arange(n),
         residuals=residuals,
+        folds=folds,
         fold_dual=fold_dual,
         fold_intercept=fold_intercept,
     )
@@ -268,10 +305,14 @@ def adapted(
     the stage is not over.
     """
     seconds = exact_seconds(*encoded.X.shape)
+    if encoded.folds is not None:
+        n, n_columns = encoded.X.shape
+        seconds += evaluation_seconds(n, n_columns, encoded.Y.shape[1])
+    fit_some = fit_tail if encoded.folds is None else _fit_and_leave_out
 
     def error(at: tuple[int, int]) -> float:
         stage.work.charge(seconds)
-        fit = fit_tail(*_stepped(kernel, alpha, at), encoded)
+        fit = fit_some(*_stepped(kernel, alpha, at), encoded)
         judged = encoded.Y[fit.judged]
         weight = encoded.weight[fit.judged]
         return loss(judged - fit.residuals, judged, weight)[0]
@@ -289,7 +330,7 @@ def adapted(
                     continue
                 tried.add(at)
                 found = error(at)
-                if found < least - _LEAST_GAIN:
+                if found < least - _MIN_GAIN:
                     best, least = at, found
     return _stepped(kernel, alpha, best)
 
@@ -311,16 +352,16 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
     """
     if n <= _ALWAYS_FACTORISED:
         return "factorise", 0
-    if n <= MOST_FACTORISED and factorising_seconds(n) < seconds:
+    if n <= MAX_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    if n <= MOST_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
+    if n <= MAX_ITERATED and iterating_seconds(n, _MIN_ITER) < seconds:
         return "iterate", 0
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
 
 def factorised_rows(seconds: float) -> int:
     """Return the number of rows that can be fitted exactly in about `seconds`."""
-    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MOST_FACTORISED)
+    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MAX_FACTORISED)
 
 
 def most_rows(seconds: float) -> int:
@@ -352,11 +393,27 @@ def different_rows(
     _, place, counts = np.unique(
         _bytes_of(U[rows]), return_inverse=True, return_counts=True
     )
-    if (counts[place] > 1).mean() > _MOST_MIXED or len(rows) < 2:
+    if (counts[place] > 1).mean() > _MAX_MIXED or len(rows) < 2:
         return None
     total = np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
     order = np.lexsort(both[rows].T[::-1])
     return rows[order], total[order]
+
+
+def are_different(X: Any) -> bool:
+    """Return whether no two rows of an array or pandas dataframe are equal.
+
+    That of rows of other tables is not known before they are encoded.
+    """
+    if not is_table(X):
+        return len(np.unique(_bytes_of(X))) == len(X)
+    if not hasattr(X, "iloc"):
+        return False
+    import pandas as pd
+
+    with suppress(TypeError):  # values of several types
+        return bool(pd.util.hash_pandas_object(X, index=False).is_unique)
+    return False
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:
@@ -420,8 +477,16 @@ class TabularModel:
 
     `held_out` is the seed of the rows that evaluate the fit, their number, and how many
     of the others are fitted. `unit` is the divisor of the weights, if rows have any,
-    and `temperature` that of the logarithms of a classifier's probabilities.
+    and `temperature` that of the logarithms of a classifier's probabilities. The
+    targets of the members are those of the fit, if it has any, after
+    `target_transform`; `note` is a comment on them that the code needs, in place of how
+    they are held out. Members take rows in which numbers replace `texts`.
     """
+
+    # Files of earlier versions do not have these.
+    target_transform: str | None = None
+    note = ""
+    texts: TextEncoder | None = None
 
     def __init__(
         self,
@@ -431,7 +496,12 @@ class TabularModel:
         weighted: bool = False,
         unit: float = 1.0,
         temperature: float | None = None,
+        target_transform: str | None = None,
+        note: str = "",
+        texts: TextEncoder | None = None,
     ):
+        self.note, self.texts = note, texts
+        self.target_transform = target_transform
         self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
         self.held_out = held_out
@@ -443,9 +513,9 @@ class TabularModel:
     def blocks_of(self, X: Any) -> Iterator[Any]:
         """Yield blocks of rows that are small when encoded."""
         width = max(len(member.encoder.columns_) for member in self.members)
-        n = max(_num_samples(X), 1)  # a table without rows is refused by the encoder
+        n = max(num_samples(X), 1)  # a table without rows is refused by the encoder
         for rows in row_blocks(n, rows_within(_BLOCK_BYTES, 8 * width)):
-            yield _safe_indexing(X, rows)
+            yield safe_indexing(X, rows)
 
     def _predicted(self, X: Any) -> np.ndarray:
         parts = [member.weight * member.predict(X) for member in self.members]
@@ -466,7 +536,11 @@ class TabularModel:
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
             ]
-        if self.held_out is not None:
+        if self.texts is not None:
+            lines += self._text_lines(self.texts)
+        if self.note:
+            lines.append(f"# {self.note}")
+        elif self.held_out is not None:
             lines += self._split_lines(*self.held_out)
         labels = hasattr(self.members[0].fit, "predict_proba")
         several = len(self.members) > 1
@@ -486,6 +560,16 @@ class TabularModel:
             how = ", voting='soft'" if labels else ""
             code = f"{voting}([{pairs}], weights={weights}{how})"
             lines.append(f"model = {f'MultiOutputRegressor({code})' if many else code}")
+        if self.target_transform is not None:
+            transform = TRANSFORMS[self.target_transform]
+            function, inverse = transform.function, transform.inverse
+            lines += [
+                "import numpy as np",
+                "from sklearn.compose import TransformedTargetRegressor",
+                "model = TransformedTargetRegressor("
+                f"model, func=np.{function.__name__}, "
+                f"inverse_func=np.{inverse.__name__})",
+            ]
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")
         lines += self._precision_lines(many)
@@ -499,17 +583,30 @@ class TabularModel:
             ]
         return "\n".join(lines)
 
+    def _text_lines(self, texts: TextEncoder) -> Iterator[str]:
+        yield "from randkern.tabular.texts import TextEncoder"
+        labels = ", classes=True" * texts.classes
+        yield f"texts = TextEncoder({list(texts.columns)}{labels})"
+        y = "y"
+        if self.target_transform is not None:
+            yield "import numpy as np"
+            y = f"np.{TRANSFORMS[self.target_transform].function.__name__}(y)"
+        given = ", sample_weight" if self.weighted else ""
+        yield f"X = texts.fit_transform(X, {y}{given})"
+        yield "# For predictions: texts.transform(X)"
+
     def _precision_lines(self, many: bool) -> Iterator[str]:
         """Yield lines that make a single-precision fit predict in double precision."""
         if all(member.encoder.dtype == "float64" for member in self.members):
             return
         change = "[0].set_params(dtype='float64')  # for predictions"
+        model = "model" if self.target_transform is None else "model.regressor_"
         if len(self.members) == 1:
-            yield f"model{change}"
+            yield f"{model}{change}"
             return
-        fitted = "model.estimators_"
+        fitted = f"{model}.estimators_"
         if many:
-            fitted = "[each for part in model.estimators_ for each in part.estimators_]"
+            fitted = f"[each for part in {fitted} for each in part.estimators_]"
         yield f"for fitted in {fitted}:"
         yield f"    fitted{change}"
 
@@ -544,7 +641,11 @@ class TabularModel:
         yield f"kernel = {kernel}"
         options: dict[str, Any] = {}
         searched = isinstance(fit, KernelRidgeRegressorCV)
-        if searched or hasattr(fit, "alpha"):
+        is_local = hasattr(fit, "cells_")
+        if is_local:
+            alphas = [float(alpha * self.unit) for alpha in fit.alphas]
+            options |= {"alphas": alphas, "fit_intercept": True}
+        elif searched or hasattr(fit, "alpha"):
             options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
         else:
             options |= {
@@ -559,19 +660,22 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if searched:
+        if searched and not is_local:
             options["solver"] = "cholesky"
-        elif isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
+        elif not is_local and isinstance(
+            fit, (KernelRidgeRegressor, KernelRidgeClassifier)
+        ):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         encoder = self._encoder_code(member)
-        if self.held_out is not None and isinstance(fit, ExactRidge):
+        frozen = self.held_out is not None and not self.note
+        if frozen and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
         name_of_class = type(fit).__name__
-        if searched or isinstance(fit, ExactRidge):
+        if not is_local and (searched or isinstance(fit, ExactRidge)):
             name_of_class = "KernelRidgeRegressor"
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:

@@ -1,4 +1,4 @@
-"""The search for a kernel, by leave-one-out errors."""
+"""The search for a kernel: by its evidence, from many rows by leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from randkern.kernels import (
     Matern,
     RationalQuadratic,
 )
+from randkern.tabular.evidence import Evidence
+from randkern.tabular.folds import Folds, divided, n_independent, predicted_rows
 from randkern.tabular.leave_one_out import (
     LENGTHSCALES,
     PENALTIES,
@@ -48,14 +50,12 @@ _LINEAR_WEIGHT = 0.1
 # Isotropic starts: lengthscales relative to the deviation of whole rows, and penalties.
 _SPREADS = (0.5, 1.5, 5.0)
 _ALPHAS = (1e-1, 1e-3)
-# Precision of the normal prior on the logarithms of learned numbers, centred at the
-# start: without it, lengthscales overfit few rows.
-_PRECISION = 0.3
-# Precisions tried.
-_PRECISIONS = (0.3, 1.0, 3.0, 10.0)
+# Precisions of the normal prior on the logarithms of learned numbers, centred at the
+# start, for targets and for labels: without it, lengthscales overfit few rows.
+_PRECISIONS = (0.3, 1.0)
 # Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
-_MOST_ROWS = 2500
+_MAX_ROWS = 2500
 _FIRST_STEPS = 30
 _REFINED_STEPS = 15
 _REFINED = 3
@@ -67,29 +67,31 @@ _STREAMED_LENGTH = 0.15
 _KEPT_SLOPE, _KEPT_SQUARE = 0.9, 0.99
 # Full metrics: how often directions are learned, the powers of gradients that weight
 # them, their smallest weight, and multiples of lengthscales to start from.
-_MOST_TURNS = 3
+_MAX_TURNS = 3
 _POWERS = (0.25, 0.5, 1.0)
 _FLOOR = 1e-3
 _TURNED_SPREADS = (0.5, 1.0, 2.0)
 # They need so many rows per column, and must reduce the squared error by this share.
 _ROWS_PER_COLUMN = 5
-_LEAST_TURNED_GAIN = 0.05
+_MIN_TURNED_GAIN = 0.05
+# Steps of learning a kernel again, and about how many evaluations they take.
+_RELEARNING_STEPS, RELEARNING_EVALUATIONS = 20, 32
 # Trials that may become part of the model.
-_KEPT = 6
+_KEPT = 10
 # Share of the time for the first descents, the approximate number of evaluations that
 # they take, and their smallest number of rows, unless a first comparison with isotropic
 # kernels would take longer.
 _FIRST_SHARE = 0.55
 _FIRST_EVALUATIONS = 300
 _ISOTROPIC_EVALUATIONS = 24
-_LEAST_ROWS, _FEWEST_ROWS = 200, 20
+_MIN_ROWS, _FEWEST_ROWS = 200, 20
 # A search ends after so many successive starts that have not reduced the loss by this
 # share of its standard error.
 _PATIENCE = 2
 _RESTART_GAIN = 0.1
 # By how much a fit must reduce the error of a blend, and its smallest weight there.
-_LEAST_GAIN = 0.005
-_LEAST_WEIGHT = 0.05
+_MIN_GAIN = 0.005
+_MIN_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,8 @@ class KernelSearch:
 
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
     blocks of columns that share a lengthscale. The search ends with the work of its
-    stage, or if `report`, called with every trial, says so. Trials are evaluated by the
-    loss.
+    stage, or if `report`, called with every trial, says so. Up to 2,500 rows, kernels
+    are learned by their evidence, from more by the leave-one-out loss.
     """
 
     def __init__(
@@ -155,8 +157,12 @@ class KernelSearch:
         stream: Stream,
         report: Callable[[Trial], bool],
         loss: Loss = log_squares,
+        folds: Folds | None = None,
     ):
-        self.loss, self.precision = loss, _PRECISION
+        self.loss, self.precision = loss, _PRECISIONS[is_noisy(loss)]
+        self.folds = folds
+        few = len(Y) <= _MAX_ROWS and folds is None
+        self.criterion = Evidence if few else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
         # The whole search, and the part of it that is under way.
         self.stage = self.part = stage
@@ -192,7 +198,7 @@ class KernelSearch:
         turn: np.ndarray | None = None,
         precision: float | None = None,
     ) -> LeaveOneOut:
-        return LeaveOneOut(
+        return self.criterion(
             kernel,
             turned(self.rows[numbers][rows], turn),
             self.Y[rows],
@@ -201,6 +207,7 @@ class KernelSearch:
             partial(self._spend, len(rows)),
             self.loss,
             self.precision if precision is None else precision,
+            None if self.folds is None else self.folds.take(rows),
         )
 
     def _spend(self, n: int) -> bool:
@@ -285,15 +292,10 @@ class KernelSearch:
         return self._descend(start, self.order[:n], steps, form)
 
     def _descend(
-        self,
-        start: Trial,
-        rows: np.ndarray,
-        steps: int,
-        form: str = "",
-        precision: float | None = None,
+        self, start: Trial, rows: np.ndarray, steps: int, form: str = ""
     ) -> Trial:
         began, start = working_seconds(), self._in_form(start, form)
-        goal = self._objective_of(start, rows, precision)
+        goal = self._objective_of(start, rows)
         goal.origin = start.origin
         goal.descend(start.theta, steps)
         return self._record(goal, start.kind, began, start.turn)
@@ -310,6 +312,11 @@ class KernelSearch:
             theta=np.concatenate([start.theta[:-1], extra, start.theta[-1:]]),
             origin=np.append(start.origin, extra),
         )
+
+    def started(self, trial: Trial) -> Trial:
+        """Return a trial with the θ of its kernel, which may have changed since."""
+        goal = self._objective_of(trial, self.order[:2])
+        return replace(trial, theta=goal.start(trial.alpha))
 
     def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn lengthscales from many rows, n different ones per step.
@@ -355,7 +362,7 @@ class KernelSearch:
         The fit uses the first rows, and the others evaluate it. If the loss is noisy,
         lengthscales are not learned from these either.
         """
-        began, rows = working_seconds(), self.order[: n - self._n_judges(n)]
+        began, (rows, _) = working_seconds(), self._with_judges(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
         found = directions_of(
@@ -364,8 +371,8 @@ class KernelSearch:
         if found is None:
             return None
         directions, relevance = found
-        if is_noisy(self.loss):
-            n = len(rows)
+        if not is_noisy(self.loss):
+            rows = self.order[:n]
         turn = directions if start.turn is None else start.turn @ directions
         best: Any = None
         for power in _POWERS:
@@ -374,9 +381,7 @@ class KernelSearch:
             root *= math.sqrt(len(root) / float(root @ root))
             for spread in _TURNED_SPREADS:
                 kernel = FORMS[start.form](spread / root)
-                goal = self._objective(
-                    kernel, start.form, start.numbers, self.order[:n], turn
-                )
+                goal = self._objective(kernel, start.form, start.numbers, rows, turn)
                 with suppress(OutOfTimeError):
                     goal(goal.start(start.alpha))
                 if best is None or goal.best[0] < best.best[0]:
@@ -391,13 +396,17 @@ class KernelSearch:
         """Learn the kernel and metric of a trial from these rows only."""
         self.order, n = rows, len(rows)
         form = like.form
+        if like.metric == "none":
+            self.isotropic(form, like.numbers, n)
+            return self.plain(n)
         if like.turn is not None:
             base = form.partition(" + ")[0]
             form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
-        found = self.descend(self.isotropic(form, like.numbers, n), n, _FIRST_STEPS)
+        start = self.isotropic(form, like.numbers, n)
+        found = self.descend(start, n, _RELEARNING_STEPS)
         if like.turn is None:
             return found
-        return self.turn(found, n, _FIRST_STEPS) or found
+        return self.turn(found, n, _RELEARNING_STEPS) or found
 
     # -- the search -------------------------------------------------------------------
 
@@ -405,7 +414,7 @@ class KernelSearch:
         """Return the best trials, refined ones first."""
         seconds = _FIRST_SHARE * self.stage.left
         self.part, n = self.stage.part(seconds), self._first_rows(seconds)
-        if len(self.Y) > _MOST_ROWS:
+        if len(self.Y) > _MAX_ROWS:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
@@ -419,8 +428,6 @@ class KernelSearch:
             if found and self._over:
                 break
             start = self.isotropic(form, numbers, n)
-            if not found:
-                self.precision = self._best_precision(start, n)
             found.append(self.descend(start, n, _FIRST_STEPS))
         found += self._turned(found, n, _FIRST_STEPS)
         for start, form in self._relatives(found):
@@ -434,7 +441,7 @@ class KernelSearch:
                 found, partial(self.descend, n=more, steps=_REFINED_STEPS)
             )
         self.part = self.stage
-        if is_noisy(self.loss) and not self._over:  # many lengthscales overfit labels
+        if not self._over:  # many lengthscales may overfit few rows
             found.append(self.plain(found[0].n_rows))
             found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
         return self._restarted(found, n)
@@ -442,11 +449,11 @@ class KernelSearch:
     def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
         """Try other starts, until several in succession bring no improvement.
 
-        An improvement lowers the loss by a share of its standard error, which is √(2/n)
-        for the logarithm of a mean of n squares. For the log loss of labels, which is
-        not a logarithm, √(2/n) times the loss is used, but at most √(2/n).
+        An improvement lowers the objective by a share of its standard error, which is
+        √(2/n) for the logarithm of a mean of n squares, or of a likelihood per row.
         """
         most = found[0].n_rows
+        known = self._n_independent(self.order[:most])
         refined = [trial for trial in found if trial.n_rows == most]
         least, failed = found[0].objective, 0
         for start in self._other_starts(refined, found, n):
@@ -454,9 +461,7 @@ class KernelSearch:
                 break
             trial = self.descend(start, most, _REFINED_STEPS)
             refined.append(trial)
-            gain = _RESTART_GAIN * math.sqrt(2 / most)
-            if is_noisy(self.loss):
-                gain *= min(least, 1.0)
+            gain = _RESTART_GAIN * math.sqrt(2 / known)
             better = trial.objective < least - gain
             failed = 0 if better else failed + 1
             least = min(least, trial.objective)
@@ -518,8 +523,8 @@ class KernelSearch:
         Their own losses are not comparable: those of streams are means over many small
         sets of rows, and those of full metrics the smallest over one set.
         """
-        rows = self.order[-n:]
-        losses = [self._error_of_judges(each, rows, n, self.loss) for each in found]
+        rows, none = self.order[-n:], self.order[:0]
+        losses = [self._error_of_judges(each, none, rows, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
@@ -529,14 +534,14 @@ class KernelSearch:
         kernels at least can be compared.
         """
         least = largest(
-            self._seconds, seconds / _ISOTROPIC_EVALUATIONS, _FEWEST_ROWS, _LEAST_ROWS
+            self._seconds, seconds / _ISOTROPIC_EVALUATIONS, _FEWEST_ROWS, _MIN_ROWS
         )
         n = largest(self._seconds, seconds / _FIRST_EVALUATIONS, least, _FIRST_ROWS)
         return min(n, _FIRST_ROWS, len(self.Y))
 
     def _planned_rows(self, steps: int, n: int) -> int:
         """Return the number of rows, at least n, of so many steps in what is left."""
-        most = min(len(self.Y), _MOST_ROWS)
+        most = min(len(self.Y), _MAX_ROWS)
         return largest(self._seconds, self.stage.left / steps, n, most)
 
     def _first_choices(self) -> Iterator[tuple[str, str]]:
@@ -548,70 +553,56 @@ class KernelSearch:
         """Yield full metrics from the best trial on, as long as they help."""
         smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
-        if not smooth or n_columns == 1 or n < _ROWS_PER_COLUMN * n_columns:
+        known = self._n_independent(self.order[:n])
+        if not smooth or n_columns == 1 or known < _ROWS_PER_COLUMN * n_columns:
             return
         best = min(smooth, key=lambda trial: trial.objective)
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_TURNS):
             trial = None if self._over else self.turn(best, n, steps)
             if trial is None:
                 return
             if trial.n_rows < n:  # the other must not know the evaluation rows either
                 start = np.append(best.origin, best.theta[-1])
-                best = self.descend(replace(best, theta=start), trial.n_rows, steps)
+                learners, _ = self._with_judges(n)
+                best = self._descend(replace(best, theta=start), learners, steps)
             if not self._is_better(trial, best, n):
                 return
             best = trial if trial.n_rows == n else self.descend(trial, n, steps)
             yield best
 
-    @staticmethod
-    def _n_judges(n: int) -> int:
-        return n // 3
+    def _n_independent(self, rows: np.ndarray) -> int:
+        folds = None if self.folds is None else self.folds.take(rows)
+        return n_independent(folds, len(rows))
+
+    def _with_judges(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first rows without those that evaluate directions, and these."""
+        return divided(self.order[:n], self.folds, n // 3)
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Return whether a trial is better on rows unknown to its directions."""
-        n_judges = self._n_judges(n)
-        rows = self.order[:n]
+        learners, judges = self._with_judges(n)
         new, old = (
-            self._error_of_judges(each, rows, n_judges, log_squares)
+            self._error_of_judges(each, learners, judges, log_squares)
             for each in (trial, other)
         )
-        return new < old + math.log1p(-_LEAST_TURNED_GAIN)
+        return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
     def _error_of_judges(
-        self, trial: Trial, rows: np.ndarray, n_judges: int, loss: Loss
+        self, trial: Trial, others: np.ndarray, judges: np.ndarray, loss: Loss
     ) -> float:
-        """Return the leave-one-out loss of the last `n_judges` of the rows."""
+        """Return the loss of judges that are left out of fits to them and others."""
+        rows = np.concatenate([others, judges])
         self._spend(len(rows))
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
-        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight)
+        folds = None if self.folds is None else self.folds.take(rows)
+        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
         if found is None:
             return math.inf
-        judges = slice(len(rows) - n_judges, len(rows))
-        return loss((Y - found)[judges], Y[judges], weight[judges])[0]
-
-    def _best_precision(self, start: Trial, n: int) -> float:
-        """Return the best precision of the prior on lengthscales.
-
-        Each half of the rows evaluates lengthscales learned from the other half:
-        lengthscales overfit few noisy targets.
-        """
-        half = n // 2
-        if half < 2:  # a single row cannot be left out
-            return self.precision
-        errors = {self.precision: math.inf}
-        for precision in _PRECISIONS:
-            error = 0.0
-            for shift in (0, half):
-                if self._over:
-                    return min(errors, key=lambda known: errors[known])
-                rows = np.roll(self.order[:n], shift)
-                trial = self._descend(
-                    start, rows[:half], _FIRST_STEPS, precision=precision
-                )
-                error += self._error_of_judges(trial, rows, n - half, self.loss)
-            errors[precision] = error
-        return min(errors, key=lambda known: errors[known])
+        known = predicted_rows(folds, len(rows))
+        is_judge = known >= len(others)
+        judges = known[is_judge]
+        return loss(Y[judges] - found[is_judge], Y[judges], weight[judges])[0]
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
@@ -645,9 +636,14 @@ class KernelSearch:
 
 
 def kinds_first(found: Sequence[Trial]) -> list[Trial]:
-    """Return the first trial of each metric and scaling of numbers, then the rest."""
+    """Return first the best of each scaling with a metric, and of each form, first."""
     firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
-    is_other = [trial is not firsts[trial.numbers, trial.metric] for trial in found]
+    forms = {trial.form: trial for trial in reversed(found)}
+    is_other = [
+        (trial is not firsts[trial.numbers, trial.metric])
+        + (trial is not forms[trial.form])
+        for trial in found
+    ]
     return [found[at] for at in np.argsort(is_other, kind="stable")]
 
 
@@ -664,7 +660,7 @@ def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:
     alone = np.eye(E.shape[1])[0]
     if weights.sum() == 0:
         return alone
-    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0
+    weights[weights < _MIN_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
     gain = 1 - float(np.linalg.norm(E @ weights)) / size
-    return weights if gain > _LEAST_GAIN else alone
+    return weights if gain > _MIN_GAIN else alone

@@ -68,9 +68,9 @@ def _moved(trial: Trial, before: list[Column], after: list[Column]) -> Trial:
     kernel = clone(trial.kernel)
     for leaf in kernel.leaves():
         if "lengthscale" in leaf.get_params():
-            found = leaf.lengthscale
+            result = leaf.lengthscale
             places = [place_of.get(block) for block, _ in after]
-            longest = found.max()
-            values = [longest if at is None else found[at] for at in places]
+            longest = result.max()
+            values = [longest if at is None else result[at] for at in places]
             leaf.set_params(lengthscale=np.array(values))
     return replace(trial, kernel=kernel)

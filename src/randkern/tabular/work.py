@@ -24,6 +24,8 @@ _FACTORISING, _FEATURES_SHARE = 0.4, 0.3
 _EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
 # Seconds per encoded number, and per cell that is read.
 _ENCODED_SECONDS, _CELL_SECONDS = 6e-8, 2e-7
+# Seconds per text, whose words are counted and to which some linear models are fitted.
+_TEXT_SECONDS = 2e-3
 # Seconds per column, and per number of at most so many rows, for quantiles.
 _QUANTILES_SECONDS, _QUANTILE_SECONDS, _QUANTILE_ROWS = 4e-4, 4e-7, 100_000
 
@@ -151,6 +153,12 @@ def landmark_seconds(n: int, D: int, n_columns: int = 0) -> float:
     return n * D**2 / (_FEATURES_SHARE * RATE) + entries
 
 
+def cells_seconds(n_cells: int, n: int, n_columns: int, n_penalties: int) -> float:
+    """Return the work of exact fits to cells of n rows with each of some penalties."""
+    each = gram_seconds(n, n_columns) + 2 * n_penalties * factorising_seconds(n)
+    return n_cells * each
+
+
 def pass_seconds(n: int, D: int, k: int) -> float:
     """Return the work of two products of n × D features with k vectors.
 
@@ -163,6 +171,11 @@ def pass_seconds(n: int, D: int, k: int) -> float:
 def encoding_seconds(n: int, n_read: int, n_encoded: int) -> float:
     """Return the work of encoding n rows of a table."""
     return n * (n_read * _CELL_SECONDS + n_encoded * _ENCODED_SECONDS)
+
+
+def text_seconds(n: int) -> float:
+    """Return the work of fitting a column of n texts."""
+    return n * _TEXT_SECONDS
 
 
 def quantile_seconds(n: int, n_columns: int) -> float:

@@ -132,12 +132,16 @@ class Accuracy(Experiment):
             "{exact[alpha]:g}; ±: the standard error of a ratio, the standard "
             "deviation over seeds of an error",
             records=_described,
-            each="family",
+            per="family",
         ),
     )
     panels = (
         Panel(
-            *("n_components", "gram_error", "method", STYLES, "gaussian"),
+            "n_components",
+            "gram_error",
+            "method",
+            STYLES,
+            "gaussian",
             where=_GAUSSIAN,
             ylabel="relative error of the Gram matrix (%)",
             scale=100.0,
@@ -145,13 +149,19 @@ class Accuracy(Experiment):
             records="summary",
         ),
         Panel(
-            *("n_components", "test_error", "method", STYLES, "gaussian"),
+            "n_components",
+            "test_error",
+            "method",
+            STYLES,
+            "gaussian",
             where=_GAUSSIAN,
             extra=_exact_level,
             records="summary",
         ),
         Panel(
-            *("n_components", "ratio_to_dense", ("method", "filled")),
+            "n_components",
+            "ratio_to_dense",
+            ("method", "filled"),
             styles={
                 (name, filled): replace(style, filled=filled)
                 for name, style in _RANDOM.items()
@@ -162,7 +172,7 @@ class Accuracy(Experiment):
             log="x",
             bars="ratio_se",
             records=_described,
-            each="kernel",
+            per="kernel",
         ),
     )
     layout: ClassVar = {

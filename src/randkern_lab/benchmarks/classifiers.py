@@ -84,7 +84,10 @@ def cost_panel(
 ) -> Panel:
     """Return a panel of test error against training time, labelled with D."""
     return Panel(
-        *("train_seconds", "test_error", "method", styles),
+        "train_seconds",
+        "test_error",
+        "method",
+        styles,
         title=title,
         xlabel="seconds: features of the training rows, and fit",
         ticks=None,
@@ -112,5 +115,5 @@ def fit_classifier(request: Mapping[str, Any]) -> dict[str, Any]:
     rows = saved_rows(request["folder"], request["n_train"])
     contender, few = experiment.contenders[request["method"]], warm_up_rows(rows.y)
     trial = warm_trial(contender, request, rows, misclassified, few)
-    found: dict[str, Any] = experiment.record(*trial)
-    return found
+    result: dict[str, Any] = experiment.record(*trial)
+    return result

@@ -112,7 +112,7 @@ class FeatureCost(Experiment):
             "{peak_memory_bytes:megabytes} | {output_bytes:megabytes}",
             "×: how many times faster than the first peer of that type; peak: above "
             "the input, with the output",
-            each="family",
+            per="family",
         ),
     )
     panels = (
@@ -121,7 +121,7 @@ class FeatureCost(Experiment):
             xlabel="nanoseconds per feature (row × output column)",
             ylabel=" ",
             extra=_bars,
-            each="family",
+            per="family",
         ),
     )
     layout: ClassVar = {
@@ -241,10 +241,13 @@ class FeatureCost(Experiment):
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the bounds and the skipped methods."""
-        told = "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
-        yield text(told + "product {product_gflops:.0f} GFLOP/s", results["roofline"])
-        told = "skipped {family}, {method}: {reason}"
-        yield from sentences(results["skipped"], told)
+        message = (
+            "bounds: writing new memory {write_new_ns:.3f} ns per element, float32 "
+            "product {product_gflops:.0f} GFLOP/s"
+        )
+        yield text(message, results["roofline"])
+        message = "skipped {family}, {method}: {reason}"
+        yield from sentences(results["skipped"], message)
 
 
 def make_rows(n: int, d: int, dtype: str, seed: int) -> NDArray[Any]:

@@ -176,7 +176,7 @@ _COMMON: dict[str, Any] = {
     "xlabel": "seconds to learn and predict",
     **{"log": "x", "ticks": None},
     "records": _described,
-    "each": "dataset",
+    "per": "dataset",
 }
 
 
@@ -207,7 +207,8 @@ class GaussianProcesses(Experiment):
     )
     panels = (
         Panel(
-            *("seconds", "rmse"),
+            "seconds",
+            "rmse",
             ylabel="test RMSE (standard deviations)",
             extra=_noise,
             **_COMMON,
@@ -286,8 +287,8 @@ class GaussianProcesses(Experiment):
         named = {"n_train": used, "n_components": size}
         request = {"folder": self.folders[case["dataset"]], **case, **named}
         request |= {"budget": options.budget, "n_features": described["n_features"]}
-        found = in_fresh_process(learn, request)
-        return {"label": METHODS[method].label, **named, **found}
+        result = in_fresh_process(learn, request)
+        return {"label": METHODS[method].label, **named, **result}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the descriptions of data sets, and the peers' versions."""
@@ -302,8 +303,8 @@ class GaussianProcesses(Experiment):
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         """Return the error due to noise alone, and the skipped methods."""
         noisy = [d for d in results["datasets"] if d["noise_rmse"] is not None]
-        told = "{name}: the true function would have RMSE {noise_rmse:.4f}"
-        yield from sentences(noisy, told)
+        message = "{name}: the true function would have RMSE {noise_rmse:.4f}"
+        yield from sentences(noisy, message)
         yield from super().notes(results)
 
 

@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 NOISE = 0.1
 _BATCH = 1024
 # Held out for stopping: one row in ten, at most 2,000.
-_HELD_SHARE, _MOST_HELD = 10, 2000
+_HELD_SHARE, _MAX_HELD = 10, 2000
 # Evaluations of the density there without improvement after which learning ends.
 _PATIENCE = 5
 
@@ -55,17 +55,23 @@ class GPyTorchProcess:
         torch = self.torch
         torch.manual_seed(self.request["seed"])
         rows, targets = self._tensor(X), self._tensor(y)
-        n_held = min(max(len(rows) // _HELD_SHARE, 1), _MOST_HELD)
-        held, kept = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
+        n_held = min(max(len(rows) // _HELD_SHARE, 1), _MAX_HELD)
+        held, selected = torch.randperm(len(rows)).split([n_held, len(rows) - n_held])
         self.likelihood = self.gpytorch.likelihoods.GaussianLikelihood()
-        loss = self.prepare(rows[kept], targets[kept])
+        loss = self.prepare(rows[selected], targets[selected])
         self.kernel.base_kernel.lengthscale = X.shape[1] ** 0.5
         self.kernel.outputscale = 1.0
         self.likelihood.noise = NOISE
+
+        def density() -> float:
+            mean, variance = self._moments(rows[held])
+            residual = targets[held].double().numpy() - mean
+            return negative_log_density(residual, variance)
+
         self.steps_, self.out_of_time_ = climb(
             torch.nn.ModuleList([self.model, self.likelihood]),
             loss,
-            lambda: self._density(rows[held], targets[held]),
+            density,
             rate=self.rate,
             every=self.every,
             budget=self.request["budget"],
@@ -75,21 +81,21 @@ class GPyTorchProcess:
 
     def prepare(self, rows: Any, targets: Any) -> Callable[[], Any]:
         """Make the model; return the loss of a step."""
-        given = rows, targets, self.likelihood
-        model = self.process(self.gpytorch.models.ExactGP, rows, lambda model: given)
+        settings = rows, targets, self.likelihood
+        model = self.process(self.gpytorch.models.ExactGP, rows, lambda model: settings)
         model.to(rows.dtype)  # it includes the likelihood
         mlls = self.gpytorch.mlls
         evidence = mlls.ExactMarginalLogLikelihood(self.likelihood, model)
         return lambda: -evidence(model(rows), targets)
 
-    def process(self, base: Any, rows: Any, given: Callable[[Any], Any]) -> Any:
+    def process(self, base: Any, rows: Any, arguments: Callable[[Any], Any]) -> Any:
         """Make a process of a kind of GPyTorch, from what it is given."""
         gpytorch = self.gpytorch
         kernel = self.kernel = gpytorch.kernels.ScaleKernel(self.base(rows.shape[1]))
 
         class Model(base):
             def __init__(self) -> None:
-                super().__init__(*given(self))
+                super().__init__(*arguments(self))
                 self.mean_module = gpytorch.means.ZeroMean()
                 self.covar_module = kernel
 
@@ -127,10 +133,6 @@ class GPyTorchProcess:
             moments = [(law.mean, law.variance) for law in laws]
         mean, variance = map(self.torch.cat, zip(*moments, strict=True))
         return mean.double().numpy(), variance.double().numpy()
-
-    def _density(self, rows: Any, targets: Any) -> float:
-        mean, variance = self._moments(rows)
-        return negative_log_density(targets.double().numpy() - mean, variance)
 
 
 class FourierProcess(GPyTorchProcess):
@@ -222,7 +224,7 @@ def climb(
     """
     torch = importlib.import_module("torch")
     optimizer = torch.optim.Adam(modules.parameters(), lr=rate)
-    best, kept, waited, start = math.inf, None, 0, time.process_time()
+    best, selected, waited, start = math.inf, None, 0, time.process_time()
     for step in itertools.count(1):
         modules.train()
         optimizer.zero_grad()
@@ -232,14 +234,14 @@ def climb(
         if step % every and not late:
             continue
         modules.eval()
-        found, waited = density(), waited + 1
-        if found < best:
-            best, kept, waited = found, copy.deepcopy(modules.state_dict()), 0
+        result, waited = density(), waited + 1
+        if result < best:
+            best, selected, waited = result, copy.deepcopy(modules.state_dict()), 0
         if late or waited == _PATIENCE:
             break
-    if kept is None:
+    if selected is None:
         raise ValueError("the density of held-out rows is not finite")
-    modules.load_state_dict(kept)
+    modules.load_state_dict(selected)
     return step, late
 
 

@@ -98,7 +98,7 @@ class OnGPU(Experiment):
             "{method} | {n:,} | {d:,} | {n_components:,} | {ms:.3g} | {joules:.3g} | "
             "{share_of_write_bound:.3g} | {share_of_matmul:.3g} | {test_accuracy:.3g}",
             records=_with_milliseconds,
-            each="measurement",
+            per="measurement",
         ),
     )
     panels = (
@@ -155,7 +155,9 @@ class OnGPU(Experiment):
                 plan = self._plan(kernel, d, D, projection)
                 calls[f"{name}, {projection}"] = partial(evaluate, plan, X, out=out)
         return self._timed(
-            *("features", calls, {"n": n, "d": d, "n_components": D}),
+            "features",
+            calls,
+            {"n": n, "d": d, "n_components": D},
             lambda value, seconds: {
                 "picoseconds_a_feature": 1e12 * value / (n * D),
                 "share_of_write_bound": seconds["write"] / value,
@@ -194,7 +196,7 @@ class OnGPU(Experiment):
         # scikit-learn requires this variable; nothing here calls SciPy on tensors.
         os.environ.setdefault("SCIPY_ARRAY_API", "1")
         tensors = [
-            self.torch.as_tensor(each, device=self.device) for each in (X, labels)
+            self.torch.as_tensor(item, device=self.device) for item in (X, labels)
         ]
         with sklearn.config_context(array_api_dispatch=True):
             records = [self._fitted(str(self.device), self.meter, *tensors)]
@@ -208,7 +210,9 @@ class OnGPU(Experiment):
         n, D = self.options.ridge_rows, self.options.ridge_components
         model, small = (
             KernelRidgeClassifier(
-                *(Gaussian((2.0 * 17 * X.shape[1]) ** 0.5), 1e-3, size),
+                Gaussian((2.0 * 17 * X.shape[1]) ** 0.5),
+                1e-3,
+                size,
                 solver=PCG(),
                 random_state=0,
             )
@@ -239,8 +243,8 @@ class OnGPU(Experiment):
         rates: Callable[..., dict[str, Any]],
     ) -> list[dict[str, Any]]:
         """Return a record per call, with what `rates` computes from the seconds."""
-        found = interleave(calls, self.options.repeats, self._wait)
-        seconds = {name: median(own) for name, own in found.items()}
+        result = interleave(calls, self.options.repeats, self._wait)
+        seconds = {name: median(own) for name, own in result.items()}
         return [
             {"measurement": measurement, "method": name, **sizes, "seconds": value}
             | rates(value, seconds)
@@ -279,7 +283,7 @@ class OnGPU(Experiment):
             "device": self._described() if ran else None,
             "energy": (self.meter if ran else gpu_meter()).name,
             "versions": results["versions"]
-            | {name: found for name, found in versions.items() if found},
+            | {name: result for name, result in versions.items() if result},
         }
 
     def _described(self) -> dict[str, Any]:
@@ -304,9 +308,9 @@ class OnGPU(Experiment):
         """Return the device, or why the benchmark did not run."""
         versions = sorted(results["versions"].items())
         named = ", ".join(f"{name} {version}" for name, version in versions)
-        told = f"{{device[name]}}; {named}"
+        message = f"{{device[name]}}; {named}"
         missed = "The GPU benchmark did not run: {reason}."
-        yield text(told if results["ran"] else missed, results)
+        yield text(message if results["ran"] else missed, results)
         yield text("energy: {energy}", results)
 
     @classmethod
@@ -336,7 +340,7 @@ def why_not(device: str) -> str | None:
         raise ValueError(f"no device {device!r}; use cuda, cuda:1 or cpu.") from error
     if wanted.type not in ("cuda", "cpu"):
         raise ValueError(f"device must be cuda or cpu, got {device!r}.")
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted.type == "cpu" or (wanted.index or 0) < found:
+    result = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted.type == "cpu" or (wanted.index or 0) < result:
         return None
-    return f"PyTorch finds {found or 'no'} CUDA device(s), not {device}"
+    return f"PyTorch finds {result or 'no'} CUDA device(s), not {device}"

@@ -68,7 +68,10 @@ _landmarks = partial(_cholesky, features="nystrom")
 _LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
     name: Contender(
-        *(label or f"{name} + RidgeClassifier", colour, marker, dashes),
+        label or f"{name} + RidgeClassifier",
+        colour,
+        marker,
+        dashes,
         make=make,
         needs=tuple(needs),
         landmarks=name in ("landmarks", "Nystroem", "falkon"),
@@ -125,8 +128,8 @@ _COSTS = {
 
 
 def _scaled(results: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = results.get("scaling", {}).get("records", [])
-    return found
+    result: list[Any] = results.get("scaling", {}).get("records", [])
+    return result
 
 
 _SCALING = tuple(
@@ -292,12 +295,12 @@ class Ridge(ClassifierExperiment):
     def measure(self, case: Case) -> dict[str, Any]:
         if "axis" in case:
             return self._streamed(case)
-        found, method = super().measure(case), case["method"]
+        result, method = super().measure(case), case["method"]
         library = PEERS[case["family"]].get(method, "randkern")
         return {
             "library": "".join(METHODS[method].needs) or library,
-            "test_accuracy": 1.0 - found["test_error"],
-            **found,
+            "test_accuracy": 1.0 - result["test_error"],
+            **result,
         }
 
     def _streamed(self, case: Case) -> dict[str, Any]:
@@ -308,9 +311,9 @@ class Ridge(ClassifierExperiment):
             **{"seed": options.seed, "folder": self.streams, "test_from": self.first},
             "memory_limit": limits[case["axis"]],
         }
-        found = in_fresh_process(fit_stream, request)
-        each = found["train_seconds"] / max(found["iterations"], 1)
-        return {"d": d, "seconds_per_iteration": each, **found}
+        result = in_fresh_process(fit_stream, request)
+        item = result["train_seconds"] / max(result["iterations"], 1)
+        return {"d": d, "seconds_per_iteration": item, **result}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return the summary, with the scaling separate from the comparison."""
@@ -327,7 +330,7 @@ class Ridge(ClassifierExperiment):
         }
         # Once, whatever the seeds.
         once = {(s["method"], s["n_components"]): s for s in reversed(skipped)}
-        found = {
+        result = {
             "arguments": results["arguments"] | resolved,
             "records": records,
             "skipped": [
@@ -340,13 +343,13 @@ class Ridge(ClassifierExperiment):
         if options.scaling:
             named = {"alpha": options.alpha, "seed": options.seed}
             pcg = {"family": "gaussian", "method": METHODS["pcg"].label}
-            found["scaling"] = {
+            result["scaling"] = {
                 "arguments": {**self.sizes, **named},
                 "records": scaled,
                 "exponents": exponents(scaled),
                 "skipped": [pcg | note for note in unscaled],
             }
-        return found
+        return result
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
@@ -354,18 +357,18 @@ class Ridge(ClassifierExperiment):
         for entry in results["summary"]:
             if entry["method"] in ("pcg", "auto") and entry["outcome"] != "converged":
                 beside = of(results["summary"], n_components=entry["n_components"])
-                methods = {each["method"] for each in beside}
-                told = "{label}, D = {n_components:,}: {outcome:words} "
-                told += "at a residual of {residual:.1e}"
+                methods = {item["method"] for item in beside}
+                message = "{label}, D = {n_components:,}: {outcome:words} "
+                message += "at a residual of {residual:.1e}"
                 if any(METHODS[m].memory for m in methods):
-                    told += "; the peers' systems are solved exactly, as is ours by "
-                    told += "cholesky"
-                    told += ", which was skipped" * ("cholesky" not in methods)
-                yield text(told, entry)
+                    message += "; the peers' systems are solved exactly, as is ours by "
+                    message += "cholesky"
+                    message += ", which was skipped" * ("cholesky" not in methods)
+                yield text(message, entry)
         yield from super().notes(results)
         if "scaling" in results:
-            told = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
-            yield from sentences(results["scaling"]["skipped"], told)
+            message = "skipped {method}, D = {n_components:,}, n = {n:,}: {reason}"
+            yield from sentences(results["scaling"]["skipped"], message)
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -382,7 +385,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     summary = aggregated(
         records,
         keys,
-        median=[*(f"{each}_seconds" for each in timed), "iterations"],
+        median=[*(f"{item}_seconds" for item in timed), "iterations"],
         mean=["test_accuracy", "test_error"],
         std=["test_error"],
         max=["residual", "peak_memory_bytes"],
@@ -410,8 +413,8 @@ def exponents(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
         own = sorted(of(records, axis=axis), key=lambda record: record[axis])
         slopes[axis] = {
             cost: {
-                name: fitted_power([r[axis] for r in some], [r[cost] for r in some])
-                for name, some in (("all", own), ("last", own[-2:]))
+                name: fitted_power([r[axis] for r in subset], [r[cost] for r in subset])
+                for name, subset in (("all", own), ("last", own[-2:]))
             }
             for cost in _COSTS
         }

@@ -68,19 +68,19 @@ def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
             f"this benchmark classifies, but {dataset.name} is a {dataset.task}; "
             "use randkern compare for it"
         )
-    whole = prepare(dataset)
+    complete = prepare(dataset)
     rng = np.random.default_rng(0)
-    train = np.sort(rng.permutation(len(whole.X_train))[: options.n])
-    test = np.sort(rng.permutation(len(whole.X_test))[: options.n_test])
+    train = np.sort(rng.permutation(len(complete.X_train))[: options.n])
+    test = np.sort(rng.permutation(len(complete.X_test))[: options.n_test])
     X, X_test = (
         np.ascontiguousarray(part, dtype=np.float32)
-        for part in (whole.X_train[train], whole.X_test[test])
+        for part in (complete.X_train[train], complete.X_test[test])
     )
-    preprocessing = whole.preprocessing
+    preprocessing = complete.preprocessing
     if options.unit_rows:
         X, X_test = normalize(X), normalize(X_test)
         preprocessing += ", rows divided by their norms"
-    rows = Rows(X, whole.y_train[train], X_test, whole.y_test[test])
+    rows = Rows(X, complete.y_train[train], X_test, complete.y_test[test])
     return rows, {
         "name": dataset.name,
         "n_train": len(X),
@@ -93,10 +93,10 @@ def load_rows(options: RowOptions) -> tuple[Rows, dict[str, Any]]:
 
 def resolved_lengthscale(text: str, X: NDArray[Any]) -> float:
     """Return a number, or the lengthscale that ``scale`` or ``median`` is for rows."""
-    given: float | str = text
+    settings: float | str = text
     with suppress(ValueError):  # of a name, or of what the kernel refuses
-        given = float(text)
-    return float(randkern.Gaussian(given).resolve(X, random_state=0).lengthscale)
+        settings = float(text)
+    return float(randkern.Gaussian(settings).resolve(X, random_state=0).lengthscale)
 
 
 def warm_up_rows(y: NDArray[Any]) -> NDArray[Any]:

@@ -67,8 +67,13 @@ METHODS: Mapping[str, Contender] = {
     for name, label, colour, marker, dashes, make, memory in (
         ("features", "randkern, features", "blue", "o", "-", _own, None),
         (
-            *("linear-svc", "RBFSampler + LinearSVC", "red", "v", "--"),
-            *(_linear_svc, _linear_bytes),
+            "linear-svc",
+            "RBFSampler + LinearSVC",
+            "red",
+            "v",
+            "--",
+            _linear_svc,
+            _linear_bytes,
         ),
         ("exact", "randkern, exact", "blue", "D", "", _own, None),
         ("svc", "scikit-learn, SVC", "black", "X", "", _svc, None),
@@ -146,5 +151,5 @@ class Machines(ClassifierExperiment):
             yield {"method": method, "n_components": None, "n_train": n}
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        found = super().conclude(results)
-        return {"arguments": found["arguments"] | {"C": self.options.penalty}}
+        result = super().conclude(results)
+        return {"arguments": result["arguments"] | {"C": self.options.penalty}}

@@ -52,10 +52,10 @@ _TYPES = {".csv", ".csv.gz", ".parquet"}
 _BUNDLED = ("diabetes", "breast_cancer", "wine")
 _TEST_SHARE = 0.2
 # Numeric targets with more distinct values are regression targets.
-_MOST_CLASSES = 20
-_LEAST_PROBABILITY = 1e-15
+_MAX_CLASSES = 20
+_MIN_PROBABILITY = 1e-15
 # These methods need n × n numbers, so they are skipped beyond.
-_MOST_KERNEL_ROWS = 20_000
+_MAX_KERNEL_ROWS = 20_000
 
 
 # -- methods --------------------------------------------------------------------------
@@ -63,7 +63,8 @@ _MOST_KERNEL_ROWS = 20_000
 # Their modules, the beginnings of their names, and what they are asked.
 _LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "hgb": (
-        *("sklearn.ensemble", "HistGradientBoosting"),
+        "sklearn.ensemble",
+        "HistGradientBoosting",
         {"categorical_features": "from_dtype"},
     ),
     "lightgbm": ("lightgbm", "LGBM", {"verbosity": -1}),
@@ -86,14 +87,14 @@ def _made(request: Mapping[str, Any], regression: bool, n: int, texts: Any) -> A
         if method == "catboost":
             options = {**options, "cat_features": texts}
         ending = "Regressor" if regression else "Classifier"
-        made = getattr(import_module(module), name + ending)
-        model = made(random_state=seed, **options)
+        created = getattr(import_module(module), name + ending)
+        model = created(random_state=seed, **options)
         return (
             make_pipeline(rk.TabularEncoder(), model) if method == "forest" else model
         )
     if method in ("svm", "kernel-ridge"):
-        if n > _MOST_KERNEL_ROWS:
-            raise ValueError(f"{n} rows are more than {_MOST_KERNEL_ROWS}")
+        if n > _MAX_KERNEL_ROWS:
+            raise ValueError(f"{n} rows are more than {_MAX_KERNEL_ROWS}")
         if method == "kernel-ridge" and not regression:
             raise ValueError("scikit-learn's kernel ridge has no classifier")
         machine = SVR() if regression else SVC()
@@ -126,8 +127,8 @@ class _XRFM:
         rows, held, wanted, held_wanted = map(torch.as_tensor, parts)
         torch.manual_seed(self.seed)
         metric = "mse" if self.regression else "brier"
-        made = import_module("xrfm").xRFM
-        self.model = made(device=torch.device("cpu"), tuning_metric=metric)
+        created = import_module("xrfm").xRFM
+        self.model = created(device=torch.device("cpu"), tuning_metric=metric)
         self.model.fit(rows, wanted, held, held_wanted)
         return self
 
@@ -155,7 +156,13 @@ def _columns(X: Any, method: str) -> tuple[Any, list[str]]:
 
 def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score a method on a table in this process."""
-    X, y, test = read_table(request)
+    return fit_rows(request, *read_table(request))
+
+
+def fit_rows(
+    request: Mapping[str, Any], X: Any, y: np.ndarray, test: np.ndarray
+) -> dict[str, Any]:
+    """Fit a method to the rows that are not tested, and score it on the others."""
     regression = request["kind"] == "regression"
     X, texts = _columns(X, request["method"])
     X, X_test = X[~test], X[test]
@@ -172,9 +179,9 @@ def fit_table(request: Mapping[str, Any]) -> dict[str, Any]:
         low, high = model.predict_interval(X_test, 0.9).T
         coverage = float(np.mean((low <= y_test) & (y_test <= high)))
     if not regression and hasattr(model, "predict_proba"):
-        P = np.full((len(y_test), len(classes)), _LEAST_PROBABILITY)
+        P = np.full((len(y_test), len(classes)), _MIN_PROBABILITY)
         P[:, model.classes_] = model.predict_proba(X_test)
-        chosen = P[np.arange(len(y_test)), y_test].clip(_LEAST_PROBABILITY, 1)
+        chosen = P[np.arange(len(y_test)), y_test].clip(_MIN_PROBABILITY, 1)
         log_loss = float(-np.log(chosen).mean())
     return {
         **{"n_train": len(X), "n_test": len(X_test), "n_columns": X.shape[1]},
@@ -237,8 +244,8 @@ def read_table(request: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray]
         raise ValueError(f"{request['table']} has no fold {fold} beside others.")
     if request["rows"] is not None and (~test).sum() > request["rows"]:
         train = generator.choice(np.flatnonzero(~test), request["rows"], replace=False)
-        kept = np.sort(np.concatenate([train, np.flatnonzero(test)]))
-        X, y, test = X.iloc[kept], y.iloc[kept], test[kept]
+        selected = np.sort(np.concatenate([train, np.flatnonzero(test)]))
+        X, y, test = X.iloc[selected], y.iloc[selected], test[selected]
     return X, y.to_numpy(), test
 
 
@@ -246,7 +253,7 @@ def kind_of(y: np.ndarray) -> str:
     """Infer ``"regression"`` or ``"classification"`` from the targets."""
     if y.dtype.kind not in "fiu":
         return "classification"
-    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MOST_CLASSES
+    is_real = bool((y % 1 != 0).any()) or len(np.unique(y)) > _MAX_CLASSES
     return "regression" if is_real else "classification"
 
 
@@ -299,15 +306,15 @@ def _having(results: Mapping[str, Any], measure: str) -> list[Any]:
 
 def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the methods of each ranking."""
-    for name, found in results["ranks"].items():
-        for method, rank in found["ranks"].items():
+    for name, result in results["ranks"].items():
+        for method, rank in result["ranks"].items():
             yield {
-                **found,
+                **result,
                 "ranking": name,
                 "label": METHODS[method].label,
-                "first": METHODS[found["first"]].label,
+                "first": METHODS[result["first"]].label,
                 "rank": rank,
-                "wins": found["first_as_good"].get(method),
+                "wins": result["first_as_good"].get(method),
             }
 
 
@@ -361,17 +368,16 @@ class Options(CommonOptions):
     rows: int | None = option(None, "Training rows at most; default: all.", quick=150)
 
 
-class Tables(Experiment):
-    """Tables, each fitted by each method."""
+class TableExperiment(Experiment):
+    """Methods on tables: what is listed and drawn, and their mean ranks."""
 
-    name = "tables"
-    title = "Error and log loss on tables against seconds, beside trees."
-    command = "bench"
-    Options = Options
     listed = (
         *(
             Pivot(
-                *(title, "table", "method", f"{{{measure}:{form}}}"),
+                title,
+                "table",
+                "method",
+                f"{{{measure}:{form}}}",
                 headings={name: style.label for name, style in METHODS.items()},
                 records=partial(_having, measure=measure),
                 where={"kind": kind} if kind else {},
@@ -386,7 +392,7 @@ class Tables(Experiment):
             "that differ by less than {critical_difference:.2f} may be equal (Nemenyi, "
             "5 %)",
             records=_ranked,
-            each="ranking",
+            per="ranking",
         ),
     )
     panels = (
@@ -399,17 +405,39 @@ class Tables(Experiment):
     layout: ClassVar = {"size": (7.2, 4.8), "legend": "inside"}
     skipped_by = ("method", "table")
 
+    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return the mean ranks of the methods that fitted all tables."""
+        records = some_records(results)
+        ranks = {
+            f"{kind}, {measure}": mean_ranks(records, kind, measure)
+            for kind, measure in (
+                ("regression", "test_error"),
+                ("classification", "test_error"),
+                ("classification", "log_loss"),
+            )
+        }
+        return {"ranks": {name: result for name, result in ranks.items() if result}}
+
+
+class Tables(TableExperiment):
+    """Tables, each fitted by each method."""
+
+    name = "tables"
+    title = "Error and log loss on tables against seconds, beside trees."
+    command = "bench"
+    Options = Options
+
     def prepare(self) -> list[dict[str, Any]]:
         known_names("method", self.options.methods, METHODS)
         self.paths = table_paths(self.options.folder)
         self.kinds: dict[str, str] = {}
-        found = []
+        result = []
         for name in self.paths:
             X, y, _ = read_table(self._request(name, 0))
             self.kinds[name] = kind = kind_of(y)
             n, d = X.shape
-            found.append({"name": name, "kind": kind, "n": n, "n_columns": d})
-        return found
+            result.append({"name": name, "kind": kind, "n": n, "n_columns": d})
+        return result
 
     def cases(self) -> Iterator[Case]:
         methods = [m for m in METHODS if m in self.options.methods]
@@ -427,16 +455,3 @@ class Tables(Experiment):
         contender.check()
         request = self._request(case["table"], case["fold"]) | case
         return {"label": contender.label, **in_fresh_process(fit_table, request)}
-
-    def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return the mean ranks of the methods that fitted all tables."""
-        records = some_records(results)
-        ranks = {
-            f"{kind}, {measure}": mean_ranks(records, kind, measure)
-            for kind, measure in (
-                ("regression", "test_error"),
-                ("classification", "test_error"),
-                ("classification", "log_loss"),
-            )
-        }
-        return {"ranks": {name: found for name, found in ranks.items() if found}}

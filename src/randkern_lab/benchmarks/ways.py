@@ -131,9 +131,9 @@ class Ways(ClassifierExperiment):
     def measure(self, case: Case) -> dict[str, Any]:
         if case["n_train"] > self.n:
             raise SkippedCase(f"there are {self.n:,} training rows")
-        found = super().measure(case)
-        seed, gigabytes = self.options.seed, found["peak_memory_bytes"] / 1e9
-        return {"seed": seed, "peak_gb": gigabytes, **found}
+        result = super().measure(case)
+        seed, gigabytes = self.options.seed, result["peak_memory_bytes"] / 1e9
+        return {"seed": seed, "peak_gb": gigabytes, **result}
 
     @classmethod
     def figures(cls, results: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,9 @@ def problems(X: NDArray[np.float32], shape: tuple[int, int, int]) -> dict[str, P
     kinds = {"shallow": shallow, "deep": (build_skeleton("deep", shape), None)}
     return {
         name: Problem(
-            *(skeleton, X, lengthscale),
+            skeleton,
+            X,
+            lengthscale,
             np.asarray(randkern.Compositional(skeleton)(X.astype(np.float64))),
         )
         for name, (skeleton, lengthscale) in kinds.items()
@@ -159,7 +161,7 @@ def _plot_gains(axes: Any, results: Mapping[str, Any]) -> None:
 _MEAN_ERROR = Quantity(
     "mean_error", ".5f", "mean |error|, Gram matrix of {dataset[n_images]} images"
 )
-_MEDIANS: Mapping[str, Any] = {"records": "medians", "each": "kernel"}
+_MEDIANS: Mapping[str, Any] = {"records": "medians", "per": "kernel"}
 
 
 class CompositionalAccuracy(Experiment):
@@ -172,13 +174,17 @@ class CompositionalAccuracy(Experiment):
         Pivot(
             "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: mean "
             "|error| of the Gram matrix, medians",
-            *("n_components", "method", _MEAN_ERROR),
+            "n_components",
+            "method",
+            _MEAN_ERROR,
             **_MEDIANS,
         ),
         Pivot(
             "{kernel} kernel, {dataset[n_images]} images of {dataset[name]}: ms to "
             "draw and evaluate",
-            *("n_components", "method", "{seconds:milliseconds}"),
+            "n_components",
+            "method",
+            "{seconds:milliseconds}",
             **_MEDIANS,
         ),
         Listing(
@@ -191,7 +197,8 @@ class CompositionalAccuracy(Experiment):
         ),
         Pivot(
             Fitted("error with over error without, paired by seed (95 % interval)"),
-            *(("kernel", "n_components"), "gain"),
+            ("kernel", "n_components"),
+            "gain",
             "{ratio:.3f} ({low:.3f}-{high:.3f})",
             records="gains",
         ),
@@ -205,7 +212,11 @@ class CompositionalAccuracy(Experiment):
     panels = (
         *(
             Panel(
-                *("n_components", _MEAN_ERROR, "method", METHODS, title),
+                "n_components",
+                _MEAN_ERROR,
+                "method",
+                METHODS,
+                title,
                 where={"kernel": kernel},
                 records="medians",
             )
@@ -359,7 +370,7 @@ def _gains(records: list[Case], sizes: list[int]) -> Iterator[Case]:
         named = {"kernel": kernel, "n_components": size}
         first, second = (of(records, **named, method=m) for m in ("skeleton", without))
         pairs = paired(first, second, "mean_error")
-        found = mean_interval([np.log(a / b) for a, b in pairs])
-        ratio, low, high = (float(np.exp(value)) for value in found)
+        result = mean_interval([np.log(a / b) for a, b in pairs])
+        ratio, low, high = (float(np.exp(value)) for value in result)
         named = {"kernel": kernel, "gain": gain, "n_components": size}
         yield named | {"ratio": ratio, "low": low, "high": high, "seeds": len(pairs)}

@@ -52,7 +52,7 @@ METHODS = {
 }
 _SKELETONS = ("deep", "gaussian")
 _CHANNELS = 3
-_LEAST_ROWS = 64
+_MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -104,32 +104,52 @@ class CompositionalCost(Experiment):
     listed = (
         Pivot(
             "seconds to draw (of processor time), by side of the image",
-            *("side", "method", "{seconds:.3f} ({cpu_seconds:.3f})"),
+            "side",
+            "method",
+            "{seconds:.3f} ({cpu_seconds:.3f})",
             label=str,
             where=_DRAW,
         ),
         Pivot(
             "D = {n_components:,}: ns per entry of the feature matrix (of processor "
             "time; pixels read, factors per feature)",
-            *("side", "method", _cell),
+            "side",
+            "method",
+            _cell,
             label=str,
             where=_EVALUATE,
-            each="n_components",
+            per="n_components",
         ),
     )
     panels = (
         Panel(
-            *(_SIDE, "cpu_nanoseconds", "method", METHODS),
-            *("evaluating, D = {n_components:,}", "", "processor ns per entry"),
+            _SIDE,
+            "cpu_nanoseconds",
+            "method",
+            METHODS,
+            "evaluating, D = {n_components:,}",
+            "",
+            "processor ns per entry",
             where=_LARGEST,
         ),
         Panel(
-            *(_SIDE, "nanoseconds", "method", METHODS, "drawing", "", "ns per draw"),
+            _SIDE,
+            "nanoseconds",
+            "method",
+            METHODS,
+            "drawing",
+            "",
+            "ns per draw",
             where=_DRAW,
         ),
         Panel(
-            *(_SIDE, "pixels", "method", METHODS),
-            *("what grows", "", "different pixels read"),
+            _SIDE,
+            "pixels",
+            "method",
+            METHODS,
+            "what grows",
+            "",
+            "different pixels read",
             where=_LARGEST,
         ),
     )
@@ -171,7 +191,7 @@ class CompositionalCost(Experiment):
             randkern.RandomFeatures(kernel, 2 * n, random_state=seed + i)
             for i in range(self.options.repeats)
         ]
-        took = _least([partial(each.fit_transform, row) for each in maps])
+        took = _least([partial(item.fit_transform, row) for item in maps])
         return {"n_draws": n, **took, "nanoseconds": 1e9 * took["seconds"] / n}
 
     def _evaluate(self, case: Case) -> dict[str, Any]:
@@ -183,18 +203,19 @@ class CompositionalCost(Experiment):
             raise SkippedCase(f"its matrix takes {4e-9 * d * (size // 2):.1f} GB")
         # The same total number of pixels as the images of the smallest side.
         rows = self.options.rows * min(self.options.sides) ** 2 // side**2
-        rows = max(_LEAST_ROWS, min(rows, 10**8 // size))
+        rows = max(_MIN_ROWS, min(rows, 10**8 // size))
         X: Any = _images(rows, side, self.options.seed)
         if method not in _SKELETONS:
             X = embed(X)
         features = randkern.RandomFeatures(
-            *(self._kernel(method, side, merged=True), size),
+            self._kernel(method, side, merged=True),
+            size,
             projection=FOURIER.get(method, "auto"),
             random_state=self.options.seed,
         )
         plan = features.fit(X[:1]).plan_
         out = np.zeros((len(X), size), dtype=np.float32)
-        evaluate(plan, X[:_LEAST_ROWS], out=out[:_LEAST_ROWS])  # draws, compiles
+        evaluate(plan, X[:_MIN_ROWS], out=out[:_MIN_ROWS])  # draws, compiles
         took = _least([partial(evaluate, plan, X, out=out)] * self.options.repeats)
         return {
             "rows": len(X),

@@ -100,8 +100,7 @@ _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data'
 _ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
 _COMPILED = 20  # features drawn before any are timed
-_LEAST_ROWS = 30  # a fifth of them choose the penalty
-_JITTER = 1e-9
+_MIN_ROWS = 30  # a fifth of them choose the penalty
 
 Matrix = NDArray[Any]
 
@@ -117,7 +116,7 @@ class Options(DataOptions):
         4000,
         "Training rows of the features, and most of the kernels.",
         quick=240,
-        least=_LEAST_ROWS,
+        least=_MIN_ROWS,
     )
     n_test: int = option(4000, "Test rows.", quick=200)
     n_components: tuple[int, ...] = option(
@@ -127,7 +126,7 @@ class Options(DataOptions):
         (500, 1000, 2000, 4000, 8000, 16_000, 50_000),
         "Training rows of the growth.",
         quick=(120, 240),
-        least=_LEAST_ROWS,
+        least=_MIN_ROWS,
     )
     seeds: int = option(5, "Draws of the features of the growth.", quick=1)
 
@@ -167,25 +166,34 @@ class CompositionalStructure(Experiment):
     listed = (
         Pivot(
             "{data}, {n_train:,} training rows: test error in % (s of fit)",
-            *(("n_components", "n_train"), "curve"),
+            ("n_components", "n_train"),
+            "curve",
             "{test_error:.2p} ({fit_seconds:.1f})",
             where={"measure": "features"},
         ),
         Pivot(
             "{data}, {loss}: D as a function of n, and exact kernels: test error in %",
-            *("n_train", "{curve}, {regime}", "test_error"),
+            "n_train",
+            "{curve}, {regime}",
+            "test_error",
             records=growing,
-            each="loss",
+            per="loss",
         ),
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve", CURVES, "{data}: ridge"),
+            "n_components",
+            "test_error",
+            "curve",
+            CURVES,
+            "{data}: ridge",
             where={"measure": "features"},
             log="x",
         ),
         Panel(
-            *("n_train", "test_error", ("curve", "regime")),
+            "n_train",
+            "test_error",
+            ("curve", "regime"),
             {
                 (curve, regime): Style(
                     f"{curve}, {regime}", CURVES[curve].colour, *marker_and_dashes
@@ -195,7 +203,7 @@ class CompositionalStructure(Experiment):
             },
             "{loss}: D as a function of n",
             records=growing,
-            each="loss",
+            per="loss",
             log="x",
         ),
     )
@@ -204,7 +212,8 @@ class CompositionalStructure(Experiment):
     def prepare(self) -> Case:
         options = self.options
         self.images = images = load_circle_images(
-            *(options.data, options.data_dir),
+            options.data,
+            options.data_dir,
             n_train=max(options.n, *options.growth),
             n_test=options.n_test,
             seed=options.seed,
@@ -276,8 +285,8 @@ class CompositionalStructure(Experiment):
     def _draw(self, curve: str, size: int | None, n: int, seed: int) -> _Drawn:
         """Return features of training and test rows, or the kernel's own for None."""
         if size is None:
-            whole = self._factor(curve)
-            return whole._replace(Z=whole.Z[:n, :n], Z_test=whole.Z_test[:, :n])
+            factor = self._factor(curve)
+            return factor._replace(Z=factor.Z[:n, :n], Z_test=factor.Z_test[:, :n])
         watch = Stopwatch()
         features = randkern.RandomFeatures(
             self.kernels[curve], size, random_state=seed
@@ -293,7 +302,8 @@ class CompositionalStructure(Experiment):
             X, kernel = self.images.X_train[: self.options.n], self.kernels[curve]
             watch = Stopwatch()
             K = np.asarray(kernel(X), dtype=np.float64)
-            K[np.diag_indices_from(K)] += _JITTER * K.diagonal().max()
+            jitter = 1e-9 * K.diagonal().max()
+            K[np.diag_indices_from(K)] += jitter
             L = np.linalg.cholesky(K)
             fit = watch.lap().seconds
             K_test = np.asarray(kernel(self.images.X_test, X), dtype=np.float64)
@@ -347,10 +357,10 @@ class CompositionalStructure(Experiment):
                 f"{data}: lengthscale {results['lengthscales'][data]:.3g} of the "
                 "Gaussian kernel; penalties by validation, at every D and n"
             )
-        for found in results["growth_slopes"]:
+        for result in results["growth_slopes"]:
             yield Fitted(
-                f"{_where(found)}: the error falls as n^{found['slope']:.3f} from n = "
-                f"{found['least_n']:,} to {found['most_n']:,}"
+                f"{_where(result)}: the error falls as n^{result['slope']:.3f} from "
+                f"n = {result['least_n']:,} to {result['most_n']:,}"
             )
         largest = {_where(gap): gap for gap in results["growth_gaps"]}
         for where, gap in largest.items():
@@ -370,8 +380,8 @@ def _model(loss: str, penalty: float, Z: Matrix) -> Any:
         return randkern.KernelRidgeClassifier(
             randkern.Linear(), alpha=penalty, n_components=size, fit_intercept=True
         )
-    made = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
-    return made(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
+    model = {"svc": randkern.KernelSVC, "logistic": randkern.KernelLogistic}[loss]
+    return model(randkern.Linear(), penalty, size, fit_intercept=False, random_state=0)
 
 
 def _ridge_path(Z: Matrix, Y: Matrix, Z_new: Matrix) -> Matrix:
@@ -395,9 +405,9 @@ def order(records: list[Case]) -> list[str]:
     return list(last.sort_values(kind="stable").index) if len(common) else []
 
 
-def _where(found: Case) -> str:
-    regime = _REGIMES[found["ratio"]][0]
-    return f"{found['data']}, {found['curve']}, {found['loss']}, {regime}"
+def _where(result: Case) -> str:
+    regime = _REGIMES[result["ratio"]][0]
+    return f"{result['data']}, {result['curve']}, {result['loss']}, {regime}"
 
 
 def _growth_slopes(growth: list[Case]) -> Iterator[Case]:

@@ -146,7 +146,10 @@ class CompositionalTables(Experiment):
     listed = (
         Pivot(
             "test error in %, means over {arguments[repeats]} splits",
-            *(("data", "n_components"), "method", "{test_error:.1p}", METHODS),
+            ("data", "n_components"),
+            "method",
+            "{test_error:.1p}",
+            METHODS,
             records="means",
         ),
         Pivot(
@@ -154,7 +157,8 @@ class CompositionalTables(Experiment):
                 f"difference from '{METHODS[_USUAL]}' on the same splits in % (95 "
                 "% interval)"
             ),
-            *(("data", "n_components"), "method"),
+            ("data", "n_components"),
+            "method",
             "{difference:+.1p} ({low:+.1p} to {high:+.1p})",
             METHODS,
             records="differences",
@@ -166,7 +170,7 @@ class CompositionalTables(Experiment):
             xlabel="test error (%)",
             ylabel=" ",
             extra=_scatter,
-            each="data",
+            per="data",
         ),
     )
     layout: ClassVar = {"size": (3.9, 3.6)}
@@ -203,21 +207,21 @@ class CompositionalTables(Experiment):
             random_state=seed,
         )
         train, test = (replace(table, X=table.X[i], y=table.y[i]) for i in split)
-        made, score = randkern.KernelRidgeRegressor, r2_score
+        created, score = randkern.KernelRidgeRegressor, r2_score
         if table.classifies:
-            made, score = randkern.KernelRidgeClassifier, accuracy_score
-        found = [
+            created, score = randkern.KernelRidgeClassifier, accuracy_score
+        result = [
             (*validated(train, method, setting, seed), setting)
             for setting in settings(method, self.options.quick)
         ]
-        loss, alpha, setting = min(found, key=lambda choice: choice[0])
+        loss, alpha, setting = min(result, key=lambda choice: choice[0])
         # A linear kernel has at most as many features as columns.
         sizes = [None] if method == "linear" else [None, self.options.n_components]
         for size in sizes:
             if size is not None:
                 loss, alpha = validated(train, method, setting, seed, size)
             transformer, kernel = prepared(train, method, setting)
-            ridge = made(kernel, alpha, size, fit_intercept=True, random_state=seed)
+            ridge = created(kernel, alpha, size, fit_intercept=True, random_state=seed)
             model = make_pipeline(transformer, ridge)
             trial = fit_and_score(model, train.X, train.y, test.X, test.y, score)
             yield {
@@ -244,10 +248,10 @@ class CompositionalTables(Experiment):
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:
         for d in results["differences"]:
             if d["n_components"] is None and d["method"] != "linear":
-                told = "not told apart from" if d["low"] <= 0 else "worse than"
+                message = "not told apart from" if d["low"] <= 0 else "worse than"
                 yield Fitted(
                     f"{d['data']}: {METHODS[d['method']]} is "
-                    f"{'better than' if d['high'] < 0 else told} {METHODS[_USUAL]} "
+                    f"{'better than' if d['high'] < 0 else message} {METHODS[_USUAL]} "
                     + text("({difference:+.1p} %, {low:+.1p} to {high:+.1p})", d)
                 )
         for e in results["edges"]:
@@ -267,11 +271,11 @@ def settings(method: str, quick: bool = False) -> list[Setting]:
     if method == "linear":
         return [{}]
     if method == "gaussian":
-        found = [{"lengthscale": float(value)} for value in _LENGTHSCALES]
+        result = [{"lengthscale": float(value)} for value in _LENGTHSCALES]
     else:
         name, inner = ("a", _SLOPES) if method == "by-type" else ("depth", _DEPTHS)
-        found = [{"scale": s, name: value} for s in _BASE_SCALES for value in inner]
-    return found[:: -(-len(found) // 3) if quick else 1]
+        result = [{"scale": s, name: value} for s in _BASE_SCALES for value in inner]
+    return result[:: -(-len(result) // 3) if quick else 1]
 
 
 def prepared(table: Table, method: str, setting: Setting) -> Any:

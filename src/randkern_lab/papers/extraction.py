@@ -225,14 +225,14 @@ def load_features(
                 "smoke run on scikit-learn's digits"
             )
         data, names = prepare(load_dataset("digits")), ("digits (pixels)", "", "pixels")
-        found = [data.X_train, data.X_test, data.y_train, data.y_test]
+        result = [data.X_train, data.X_test, data.y_train, data.y_test]
     elif network is not None:
-        names, found = _extracted(network, layer, data_dir, scratch, quick, say)
+        names, result = _extracted(network, layer, data_dir, scratch, quick, say)
     else:
-        names, found = _read(layer, data_dir)
+        names, result = _read(layer, data_dir)
     sizes = (1000, 500) if quick else (None, None)
-    X, X_test = (rows[:size] for rows, size in zip(found[:2], sizes, strict=True))
-    y, y_test = map(np.asarray, found[2:])
+    X, X_test = (rows[:size] for rows, size in zip(result[:2], sizes, strict=True))
+    y, y_test = map(np.asarray, result[2:])
     return LabelledFeatures(*names, X, y[: len(X)], X_test, y_test[: len(X_test)])
 
 
@@ -280,7 +280,7 @@ def _extracted(
     if data.image_shape is None or data.X_test is None:
         raise ValueError(f"{data.name} has no test images")
     module = load_network(wanted.network)
-    found = []
+    result = []
     with nullcontext(scratch) if scratch else TemporaryDirectory() as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -293,7 +293,7 @@ def _extracted(
                 size = wanted.image_size
                 extract_features(module, wanted.module, images, path, image_size=size)
             # A temporary folder is deleted, so its files are read, not mapped.
-            found.append(np.load(path, mmap_mode="r" if scratch else None))
+            result.append(np.load(path, mmap_mode="r" if scratch else None))
     named = f"{data.name} {wanted.architecture} {wanted.layer}"
     labels = [data.y_train, data.y_test]
-    return (named, wanted.architecture, wanted.layer), found + labels
+    return (named, wanted.architecture, wanted.layer), result + labels

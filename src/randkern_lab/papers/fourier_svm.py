@@ -47,7 +47,9 @@ METHODS = {
     "cauchy": Contender("Cauchy", "green", "^", make=randkern.Cauchy),
     "SVC": Contender("scikit-learn's SVC", "black", "X", "--"),
 }
-KERNELS = {name: each.make for name, each in METHODS.items() if each.make is not None}
+KERNELS = {
+    name: method.make for name, method in METHODS.items() if method.make is not None
+}
 FOURIER = ("pair", "offset")
 _MAPS = {
     (kernel, fourier): Style(
@@ -61,8 +63,6 @@ _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)
 _COLUMNS = 8
 # Fewer features than rows, so that noisy labels cannot be separated.
 _FEW = 20
-# |f| is above this on the separable rows.
-_CLEAR = 0.35
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def _certificates(results: Mapping[str, Any]) -> list[Case]:
     return [{**r, "error": r["error"] or "none: separable"} for r in records]
 
 
-_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "each": "dataset"}
-_SOFT: Mapping[str, Any] = {"records": by_map, "each": "dataset"}
+_ROWS: Mapping[str, Any] = {"where": {"measure": "rows"}, "per": "dataset"}
+_SOFT: Mapping[str, Any] = {"records": by_map, "per": "dataset"}
 
 
 class FourierSVM(Experiment):
@@ -141,12 +141,16 @@ class FourierSVM(Experiment):
         Pivot(
             "{dataset}, soft margins, D = {n_components:count}: processor seconds of "
             "fit (test accuracy)",
-            *("n_train", "method", "{cpu_seconds:.2f} ({accuracy:.4f})"),
+            "n_train",
+            "method",
+            "{cpu_seconds:.2f} ({accuracy:.4f})",
             **_ROWS,
         ),
         Pivot(
             "{dataset}, soft margins, {n_train:,} rows: test accuracy",
-            *("n_components", "{kernel}, {map}", _ACCURACY),
+            "n_components",
+            "{kernel}, {map}",
+            _ACCURACY,
             **_SOFT,
         ),
         Listing(
@@ -168,7 +172,10 @@ class FourierSVM(Experiment):
         Panel("n_train", "cpu_seconds", "method", METHODS, "{dataset}", **_ROWS),
         Panel("n_train", _ACCURACY, "method", METHODS, "{dataset}", **_ROWS),
         Panel(
-            *("n_components", _ACCURACY, ("kernel", "map"), _MAPS),
+            "n_components",
+            _ACCURACY,
+            ("kernel", "map"),
+            _MAPS,
             "{dataset}: features",
             **_SOFT,
         ),
@@ -186,7 +193,7 @@ class FourierSVM(Experiment):
             self.tasks["mnist"] = self._mnist()
         # float64, so that the gap is that of the optimisation, not of rounded features.
         n = options.hard_rows
-        X, y = generate(n + min(2000, n_test), options.seed, _CLEAR)
+        X, y = generate(n + min(2000, n_test), options.seed, clear=0.35)
         X = X.astype(np.float64)
         self.tasks["separable"] = Task(X[:n], y[:n], X[n:], y[n:])
         X, y = generate(n, options.seed + 1)
@@ -256,8 +263,10 @@ class FourierSVM(Experiment):
             return _scored(SVC(C=task.penalty, gamma=gamma, cache_size=1000), task, n)
         model = make_classifier(
             KERNELS[case.get("kernel") or case["method"]]("scale"),
-            *(task.penalty, case["n_components"]),
-            *(case.get("fourier"), case.get("seed", 0)),
+            task.penalty,
+            case["n_components"],
+            case.get("fourier"),
+            case.get("seed", 0),
         )
         if case["measure"] == "certificate":
             return _certificate(model, task)
@@ -312,8 +321,8 @@ def generate(
     f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * np.cos(X[:, 3])
     if clear == 0:
         f = f + 0.3 * rng.standard_normal(n)
-    kept = np.flatnonzero(np.abs(f) > clear)[:n]
-    return X[kept].astype(np.float32), (f[kept] > 0).astype(np.int64)
+    selected = np.flatnonzero(np.abs(f) > clear)[:n]
+    return X[selected].astype(np.float32), (f[selected] > 0).astype(np.int64)
 
 
 def _scored(model: Any, task: Task, n: int) -> Case:
@@ -328,14 +337,14 @@ def _scored(model: Any, task: Task, n: int) -> Case:
 
 def _certificate(model: Any, task: Task) -> Case:
     """Return the error that a fit raises, and what its certificate proves."""
-    found: Case = dict.fromkeys(("error", "least", "sum", "support", "residual"))
+    result: Case = dict.fromkeys(("error", "least", "sum", "support", "residual"))
     try:
         model.fit(task.X, task.y)
     except NotSeparableError as error:
-        found["error"] = type(error).__name__
+        result["error"] = type(error).__name__
         if error.certificate is not None:
             a = np.asarray(error.certificate)
-            found |= {"least": float(a.min()), "sum": float(a.sum())}
-            found["support"] = int(np.count_nonzero(a > 1e-6 * a.max()))
-            found["residual"] = error.residual and float(error.residual)
-    return found
+            result |= {"least": float(a.min()), "sum": float(a.sum())}
+            result["support"] = int(np.count_nonzero(a > 1e-6 * a.max()))
+            result["residual"] = error.residual and float(error.residual)
+    return result

@@ -83,9 +83,9 @@ def available_images(
     """Return the folders that exist in a directory, or scikit-learn's digits."""
     if data_dir is None:
         return ("digits",)
-    found = tuple(name for name in folders if (data_dir / name).exists())
-    if found:
-        return found
+    result = tuple(name for name in folders if (data_dir / name).exists())
+    if result:
+        return result
     raise ValueError(
         f"{data_dir} has none of the folders {', '.join(folders)}; name the data set "
         "with --data, or leave --data-dir out for scikit-learn's digits"
@@ -103,17 +103,21 @@ def load_binary_images(
     """
     folders = ("fashion-mnist", "mnist", "fashion-mnist-sample")
     dataset = _load_labelled(data, data_dir, folders)
-    whole = prepare(dataset)
+    complete = prepare(dataset)
     if threshold is None:
-        threshold = choose_threshold(whole.X_train, whole.y_train)
-    binarizer = ThresholdBinarizer(threshold).fit(whole.X_train)
+        threshold = choose_threshold(complete.X_train, complete.y_train)
+    binarizer = ThresholdBinarizer(threshold).fit(complete.X_train)
     known = ("mnist", "fashion-mnist")
     family = next((f for f in known if dataset.name.startswith(f)), "")
     return Images(
-        *(dataset.name, dataset.image_shape),
-        *(binarizer.transform(whole.X_train), whole.y_train),
-        *(binarizer.transform(whole.X_test), whole.y_test),
-        *(family, float(threshold)),
+        dataset.name,
+        dataset.image_shape,
+        binarizer.transform(complete.X_train),
+        complete.y_train,
+        binarizer.transform(complete.X_test),
+        complete.y_test,
+        family,
+        float(threshold),
     )
 
 

@@ -114,7 +114,9 @@ class KitchenSinks(Experiment):
         Pivot(
             "root mean square error against the exact process, {arguments[repeats]} "
             "draws each",
-            *("n_components", "{transform}: {what}", _SQUARE),
+            "n_components",
+            "{transform}: {what}",
+            _SQUARE,
             records=squares,
         ),
         Listing(
@@ -135,7 +137,10 @@ class KitchenSinks(Experiment):
             for convention, transform in _TRANSFORMS.items()
         ),
         Panel(
-            *("n_components", _SQUARE, ("convention", "what"), _STYLES),
+            "n_components",
+            _SQUARE,
+            ("convention", "what"),
+            _STYLES,
             "against the exact process",
             records=squares,
         ),
@@ -168,13 +173,13 @@ class KitchenSinks(Experiment):
         """Return the root mean square errors of mean and standard deviation."""
         watch = Stopwatch()
         if case["convention"] == "1":
-            found = self.computed(case["n_components"], case["seed"])
+            result = self.computed(case["n_components"], case["seed"])
         else:
             rng = np.random.default_rng(case["seed"])
-            found = self.written_out(self.frequencies(case["n_components"] // 2, rng))
+            result = self.written_out(self.frequencies(case["n_components"] // 2, rng))
         mean, sd = (
             float(np.sqrt(np.mean((a - b) ** 2)))
-            for a, b in zip(found, self.exact, strict=True)
+            for a, b in zip(result, self.exact, strict=True)
         )
         seconds = watch.lap().seconds
         return {"mean_error": mean, "sd_error": sd, "seconds": seconds}
@@ -210,7 +215,9 @@ class KitchenSinks(Experiment):
 
     def _process(self, size: int | None, seed: int, optimizer: Any = None) -> Any:
         return randkern.GaussianProcessRegressor(
-            *(self.kernel, self.options.noise, size),
+            self.kernel,
+            self.options.noise,
+            size,
             optimizer=optimizer,
             projection="dense",
             random_state=seed,
@@ -235,7 +242,8 @@ class KitchenSinks(Experiment):
         same = self.basis(w / (2 * np.pi), self.X)
         posteriors = self.written_out(w / (2 * np.pi)), curves["1"]
         deviations = {c: 1 / (f * options.lengthscale) for c, f in CONVENTIONS.items()}
-        found = {c: float(np.sqrt(np.mean(v**2))) for c, v in (("2*pi", own), ("1", w))}
+        named = (("2*pi", own), ("1", w))
+        result = {c: float(np.sqrt(np.mean(v**2))) for c, v in named}
         return {
             "curves": {
                 "x": self.grid[:, 0].tolist(),
@@ -248,7 +256,7 @@ class KitchenSinks(Experiment):
             "n_components": size,
             "exponents": {c: _exponents(results["records"], c) for c in CONVENTIONS},
             "conventions": {
-                c: {"expected": deviations[c], "found": found[c]} for c in CONVENTIONS
+                c: {"expected": deviations[c], "found": result[c]} for c in CONVENTIONS
             },
             "difference": {
                 "features": float(np.abs(same - pairs).max()),
@@ -301,9 +309,9 @@ def _exponents(records: list[Case], convention: str) -> dict[str, float | None]:
     """Return the powers of D that best fit the errors; None for a single D."""
     sizes = sorted({r["n_components"] for r in records})
     sizes = [size for size in sizes if size >= _ASYMPTOTIC] or sizes
-    found = {}
+    result = {}
     for key in ("mean", "sd"):
         named = records, convention
         errors = [root_mean_square(*named, size, f"{key}_error") for size in sizes]
-        found[key] = fitted_power(sizes, errors)
-    return found
+        result[key] = fitted_power(sizes, errors)
+    return result

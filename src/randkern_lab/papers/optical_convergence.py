@@ -53,7 +53,8 @@ _STYLES = {
     4: Style("m = 4", "red", "^", ":"),
 }
 _DEVIATION = Quantity(
-    *("deviation", "g"),
+    "deviation",
+    "g",
     "deviation from K, in standard deviations of the formula",
     log=False,
 )
@@ -115,14 +116,19 @@ class OpticalConvergence(Experiment):
         Pivot(
             "relative error of the Gram matrix of {dataset[n_rows]} rows of "
             "{dataset[name]} (formula)",
-            *("n_components", "degree", "{error:.4f} ({predicted:.4f})", _HEADINGS),
+            "n_components",
+            "degree",
+            "{error:.4f} ({predicted:.4f})",
+            _HEADINGS,
             where={"measure": "error"},
         ),
         Pivot(
             "share of {draws:,} draws above / below the kernel by more standard "
             "deviations",
-            *(("pair", "n_components", "deviation"), "degree"),
-            *("{share:.2e} / {share_below:.1e}", _HEADINGS),
+            ("pair", "n_components", "deviation"),
+            "degree",
+            "{share:.2e} / {share_below:.1e}",
+            _HEADINGS,
             label=lambda pair, size, deviation: f"{pair}, D = {size:,}: {deviation:g}",
             records=lambda results: (
                 r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED
@@ -131,15 +137,22 @@ class OpticalConvergence(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "error", "degree"),
+            "n_components",
+            "error",
+            "degree",
             {m: replace(style, dashes="") for m, style in _STYLES.items()},
-            *("error: markers measured, lines the formula", "", "‖ZZᵀ − K‖ / ‖K‖"),
+            "error: markers measured, lines the formula",
+            "",
+            "‖ZZᵀ − K‖ / ‖K‖",
             where={"measure": "error"},
             ticks=(100, 1000, 10_000, 100_000),
             extra=_formula,
         ),
         Panel(
-            *(_DEVIATION, "share", "degree", _STYLES),
+            _DEVIATION,
+            "share",
+            "degree",
+            _STYLES,
             "tails at D = {n_components:,}, x = y (dashed: below)",
             ylabel="share of draws beyond",
             where={**_TAIL, "n_components": max, "pair": "equal"},
@@ -239,14 +252,14 @@ def tails(degree: int, size: int, draws: int, seed: int) -> Iterator[Case]:
     X = np.array([[np.cos(angle), np.sin(angle)] for angle in (0.0, *PAIRS.values())])
     exact = randkern.Optical(degree)(X)[0, 1:]
     spread = np.sqrt((randkern.Optical(2 * degree)(X)[0, 1:] - exact**2) / size)
-    found = []
+    result = []
     at_once = max(1, _COLUMNS // size)
     for position, first in enumerate(range(0, draws, at_once)):
         n = min(at_once, draws - first)
         Z = optical_features(X, degree, n * size, seed=1000 * seed + position)
         products = (Z[0] * Z[1:]).reshape(len(PAIRS), n, size).mean(axis=2)
-        found.append((products - exact[:, None]) / spread[:, None])
-    deviations = np.concatenate(found, axis=1)
+        result.append((products - exact[:, None]) / spread[:, None])
+    deviations = np.concatenate(result, axis=1)
     for (i, pair), t in product(enumerate(PAIRS), _DEVIATIONS):
         yield {
             "pair": pair,

@@ -111,7 +111,7 @@ class OpticalHyperparameters(Experiment):
         kernel, value = case["kernel"], case["value"]
         grid = of(self.published, kernel=kernel)
         opens = KERNELS[kernel][1]
-        found = tune(
+        result = tune(
             self.dataset,
             kernel,
             n_components=self.options.n_components,
@@ -123,10 +123,10 @@ class OpticalHyperparameters(Experiment):
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
         )
-        if found["skipped"]:
-            raise SkippedCase(found["skipped"][0]["reason"])
-        best = found["best"][kernel]
-        for record in found["records"]:
+        if result["skipped"]:
+            raise SkippedCase(result["skipped"][0]["reason"])
+        best = result["best"][kernel]
+        for record in result["records"]:
             chosen = record["hyperparameters"] == best["hyperparameters"]
             yield record | {"test_error": best["test_error"] if chosen else None}
 
@@ -140,8 +140,8 @@ class OpticalHyperparameters(Experiment):
                 cell = min(scored, key=preference)
                 edges = at_edge(cell["hyperparameters"], own, opens)
                 best[kernel] = cell | {"at_edge": edges}
-        found = {"best": best, "published_best": published}
-        return found | {"published": self.published}
+        result = {"best": best, "published_best": published}
+        return result | {"published": self.published}
 
     @classmethod
     def notes(cls, results: Mapping[str, Any]) -> Iterator[str]:

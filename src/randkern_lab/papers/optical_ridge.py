@@ -80,11 +80,13 @@ CURVES: Mapping[str, tuple[str, str, Style]] = {
     ),
     "device-4": ("optical:4", "", Style("device, m = 4, our bias", "red", "^", *_OUR)),
     "device-2-own": (
-        *("optical:2", "real_opu_2"),
+        "optical:2",
+        "real_opu_2",
         Style("device, m = 2, no bias", "blue", "x", ":"),
     ),
     "device-4-own": (
-        *("optical:4", "real_opu_4"),
+        "optical:4",
+        "real_opu_4",
         Style("device, m = 4, no bias", "red", "+", ":"),
     ),
 }
@@ -176,12 +178,18 @@ class OpticalRidge(Experiment):
         Pivot(
             "{dataset[name]}, {dataset[n_train]:,} training rows: test error in %, "
             "{rule}",
-            *("n_components", "curve", "test_error", tuple(CURVES)),
-            each="rule",
+            "n_components",
+            "curve",
+            "test_error",
+            tuple(CURVES),
+            per="rule",
         ),
         Pivot(
             "seconds of fit, features included",
-            *("n_components", "curve", "fit_seconds", tuple(CURVES)),
+            "n_components",
+            "curve",
+            "fit_seconds",
+            tuple(CURVES),
         ),
         Listing(
             "test error in %, published on Fashion-MNIST, and the difference in points",
@@ -193,7 +201,9 @@ class OpticalRidge(Experiment):
     )
     panels = (
         Panel(
-            *("n_components", "test_error", "curve"),
+            "n_components",
+            "test_error",
+            "curve",
             {curve: style for curve, (*_, style) in CURVES.items()},
             "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
             where={"rule": itemgetter(0)},
@@ -253,8 +263,8 @@ class OpticalRidge(Experiment):
             stored = self._acquired(int(setting.value or 0))
             train, test = (stored.blocks(part, size, kernel.degree) for part in (0, 1))
             tests = [block.X for block in test]
-            given = randkern.Linear(), setting.alpha, case, train, None, tests
-            return self._trial(*given) | {"described": stored.described}
+            settings = randkern.Linear(), setting.alpha, case, train, None, tests
+            return self._trial(*settings) | {"described": stored.described}
         if size is None:
             rows = some_rows(len(X), self.options.exact_rows, case["seed"])
             X, y = X[rows], y[rows]
@@ -271,7 +281,9 @@ class OpticalRidge(Experiment):
         self, kernel: Any, alpha: float, case: Case, X: Any, y: Any, X_test: Any
     ) -> Case:
         model = randkern.KernelRidgeClassifier(
-            *(kernel, alpha, case["n_components"]),
+            kernel,
+            alpha,
+            case["n_components"],
             solver=PCG(tol=_TOL, max_iter=2000) if case["rule"] == "solved" else "auto",
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
@@ -298,7 +310,7 @@ class OpticalRidge(Experiment):
         described = [r.pop("described") for r in records if "described" in r]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
-            "device": list({each["bias"]: each for each in described}.values()),
+            "device": list({item["bias"]: item for item in described}.values()),
             "overtaking": {
                 kind: _overtaking(*(_errors(records, curve) for curve in pair))
                 for kind, pair in _PAIRS.items()
@@ -339,12 +351,12 @@ def _case(curve: str, size: int | None, seed: int, rule: str = "solved") -> Case
 
 def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | None:
     """Return the smallest D from which degree 4 has a smaller error at every D."""
-    found = None
+    result = None
     for size in sorted((low.keys() & high.keys()) - {None}, reverse=True):
         if high[size] >= low[size]:
             break
-        found = size
-    return found
+        result = size
+    return result
 
 
 def _device_loss(records: list[Case]) -> list[Case]:
@@ -362,10 +374,10 @@ def _published() -> list[Case]:
     """Return the published test errors on Fashion-MNIST, by D and exact."""
     curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
     rows = published_rows("fashion-mnist-features")
-    found = []
+    result = []
     for row in (*rows, *published_rows("fashion-mnist-kernels")):
         name = row.get("features") or row["kernel"]
         if name in curve_of:
             named = {"curve": curve_of[name], "n_components": row.get("n_components")}
-            found.append(named | {"test_error": 1 - row["test_accuracy"]})
-    return found
+            result.append(named | {"test_error": 1 - row["test_accuracy"]})
+    return result

@@ -85,7 +85,7 @@ def optical_settings(
     rows = np.random.default_rng(seed).permutation(len(images.X_train))[:n_rows]
     dataset = images.dataset(rows)
     mean_lit = float(dataset.X_train.sum(axis=1).mean())
-    found = tune(
+    result = tune(
         dataset,
         wanted,
         n_components=n_components,
@@ -95,8 +95,8 @@ def optical_settings(
     )["best"]
     origin = f"leave-one-out, {n_components:,} features of {len(rows):,} training rows"
     for kernel in wanted:
-        named = found[kernel]["hyperparameters"]
+        named = result[kernel]["hyperparameters"]
         value = named.get("lengthscale", named.get("bias"))
-        edges = tuple(found[kernel]["at_edge"])
+        edges = tuple(result[kernel]["at_edge"])
         known[kernel] = KernelSetting(kernel, value, named["alpha"], origin, edges)
     return {kernel: known[kernel] for kernel in kernels}

@@ -59,7 +59,7 @@ _STYLES = {
 }
 _GROWTH = (1 / 8, 1 / 4, 1 / 2, 1)
 # Shortest total time of a measurement, since energy counters are coarse.
-_LEAST_SECONDS, _QUICK_SECONDS = 0.3, 0.01
+_MIN_SECONDS, _QUICK_SECONDS = 0.3, 0.01
 # Seconds, joules if they are known, and repeats.
 Cost = tuple[float, float | None, int]
 
@@ -99,8 +99,8 @@ def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
     ours = of(results["records"], growth=False)
     sizes = {r["n_components"] for r in ours}
     measured = any(r[quantity] for r in ours if r["method"] != "device")
-    found = costs(results, quantity) if measured else []
-    return [r for r in found if r["n_components"] in sizes]
+    result = costs(results, quantity) if measured else []
+    return [r for r in result if r["n_components"] in sizes]
 
 
 class ProjectionCost(Experiment):
@@ -113,14 +113,20 @@ class ProjectionCost(Experiment):
         Pivot(
             f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
             "{published[0][batch]:,} rows, published)",
-            *("n_components", "method", f"{{{quantity}:number}}"),
+            "n_components",
+            "method",
+            f"{{{quantity}:number}}",
             records=partial(counted, quantity=quantity),
         )
         for quantity in _QUANTITIES
     )
     panels = tuple(
         Panel(
-            *("n_components", "cost", "method", _STYLES, title),
+            "n_components",
+            "cost",
+            "method",
+            _STYLES,
+            title,
             ylabel=f"{quantity} for 1,000 rows",
             ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
             records=partial(costs, quantity=quantity),
@@ -164,7 +170,7 @@ class ProjectionCost(Experiment):
             self._check(case)
             rng = np.random.default_rng(self.options.seed)
             X = rng.random((batch, case["columns"]), dtype=np.float32)
-            least = _QUICK_SECONDS if self.options.quick else _LEAST_SECONDS
+            least = _QUICK_SECONDS if self.options.quick else _MIN_SECONDS
             if method == "gpu":
                 cost = timed(_on_gpu(self.torch, X, size), self.gpu, least)
             else:
@@ -280,16 +286,16 @@ def _published(batch: int) -> list[Case]:
     """Return the P100's and the device's records for the batch nearest to ours."""
     rows = published_rows("projection-cost-p100")
     nearest = min({row["batch"] for row in rows}, key=lambda n: abs(n - batch))
-    found = []
+    result = []
     for row in of(rows, batch=nearest):
         if row["gpu_seconds"]:
             size = row["n_components"]
             place = {"n_components": size, "columns": size, "batch": nearest}
             cost = {"seconds": row["gpu_seconds"], "joules": row["gpu_joules"]}
             model = {"seconds": 5e-4 * nearest, "joules": 1.5e-2 * nearest}
-            found.append({"method": "P100", **place, **cost})
-            found.append({"method": "device", **place, **model})
-    return found
+            result.append({"method": "P100", **place, **cost})
+            result.append({"method": "device", **place, **model})
+    return result
 
 
 def _crossings(records: list[Case]) -> list[Case]:
@@ -304,8 +310,8 @@ def _crossings(records: list[Case]) -> list[Case]:
             if r[quantity]
         )
         if ratios:
-            found = {"quantity": quantity, "n_components": crossing(ratios)}
-            crossings.append(named | found)
+            result = {"quantity": quantity, "n_components": crossing(ratios)}
+            crossings.append(named | result)
     return crossings
 
 

@@ -17,5 +17,5 @@ def published_rows(table: str) -> list[dict[str, Any]]:
     if table not in tables:
         known = ", ".join(map(repr, tables))
         raise ValueError(f"no published table {table!r}; expected one of {known}")
-    found = tables[table]
-    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    result = tables[table]
+    return [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]

@@ -58,7 +58,8 @@ METHODS: Mapping[str, tuple[str | None, str | None, Style]] = {
     "linear": ("linear", "linear", Style("linear", "grey")),
     "fourier": ("rbf_fourier", "rbf_kernel_limit", Style("Fourier", "black")),
     "optical-2": (
-        *("simulated_optical", "simulated_optical_kernel_limit"),
+        "simulated_optical",
+        "simulated_optical_kernel_limit",
         Style("optical, m = 2", "blue"),
     ),
     "optical-4": (None, None, Style("optical, m = 4", "red")),
@@ -178,7 +179,8 @@ class TransferLearning(Experiment):
         """Load and standardise features, hold out rows, choose the threshold."""
         options = self.options
         self.data = load_features(
-            *(options.layer, options.data_dir),
+            options.layer,
+            options.data_dir,
             network=options.network,
             scratch=options.scratch,
             quick=options.quick,
@@ -188,7 +190,7 @@ class TransferLearning(Experiment):
         rows = np.random.default_rng(options.seed).permutation(len(self.X))
         n_held_out = min(_VALIDATION_ROWS, len(rows) // 4)
         self.held_out = rows[:n_held_out]
-        self.kept = rows[n_held_out : n_held_out + _SEARCH_ROWS]
+        self.search_rows = rows[n_held_out : n_held_out + _SEARCH_ROWS]
         thermometer = ThermometerEncoder(n_levels=4).fit(self.X)
         self.encoders: dict[str, Any] = {"thermometer": thermometer}
         self.say("choosing the threshold")
@@ -231,7 +233,7 @@ class TransferLearning(Experiment):
         ]
         tried: dict[str, Any] = {"relative_alpha": _ALPHAS}
         for key in _hyperparameters(kernels[best]):
-            tried[key] = [each[key] for each in settings]
+            tried[key] = [item[key] for item in settings]
         fitted = self._fit(case, kernels[best], settings[best]["relative_alpha"])
         chosen = _hyperparameters(kernels[best]) | {"alpha": fitted.pop("alpha")}
         return {
@@ -253,7 +255,7 @@ class TransferLearning(Experiment):
         """Return the kernels to choose from, on the scale of the rows."""
         if method == "linear":
             return [randkern.Linear()]
-        sample = self._rows(inputs, self.X[self.kept[:2000]]).astype(np.float64)
+        sample = self._rows(inputs, self.X[self.search_rows[:2000]]).astype(np.float64)
         if method == "fourier":
             root = float(np.sqrt(sample.var(axis=0).sum()))
             return [randkern.Gaussian(multiple * root) for multiple in _LENGTHSCALES]
@@ -264,7 +266,7 @@ class TransferLearning(Experiment):
     def _score(self, case: Case, kernel: Any) -> tuple[float, float]:
         """Return the validation error and the penalty that gives it."""
         size = min(_SEARCH_COMPONENTS, self.options.n_components)
-        rows = np.concatenate([self.kept, self.held_out])
+        rows = np.concatenate([self.search_rows, self.held_out])
         X, y = self._rows(case["inputs"], self.X[rows]), self.data.y_train[rows]
         if case["method"] == "linear":
             Z = X.astype(np.float32)
@@ -277,7 +279,7 @@ class TransferLearning(Experiment):
             Z = features.fit_transform(X.astype(np.float32))
         # Penalties are relative to features of mean squared norm 1.
         Z = Z / np.float32(_mean_norm(Z))
-        held_out = np.arange(len(self.kept), len(rows))
+        held_out = np.arange(len(self.search_rows), len(rows))
         return held_out_error(randkern.Linear(), _ALPHAS, Z.shape[1], Z, y, held_out)
 
     def _counts(self, size: int, case: Case, kernel: Any, rows: Any) -> Any:
@@ -295,8 +297,8 @@ class TransferLearning(Experiment):
                 train, test = (stored.blocks(part, size, 2) for part in (0, 1))
                 alpha = relative * _mean_norm(next(iter(train)).X) ** 2
                 tests = (block.X for block in test)
-                found = self._trial(randkern.Linear(), size, alpha, train, None, tests)
-            return found | {"described": stored.described}
+                result = self._trial(randkern.Linear(), size, alpha, train, None, tests)
+            return result | {"described": stored.described}
         X, X_test = X.astype(np.float32), X_test.astype(np.float32)
         if case["method"] == "linear":
             size = X.shape[1]
@@ -310,7 +312,9 @@ class TransferLearning(Experiment):
         self, kernel: Any, size: Any, alpha: float, X: Any, y: Any, X_test: Any
     ) -> Case:
         model = randkern.KernelRidgeClassifier(
-            *(kernel, alpha, size),
+            kernel,
+            alpha,
+            size,
             fit_intercept=True,
             memory_limit=self.options.memory_limit,
             random_state=self.options.seed,
@@ -363,7 +367,7 @@ class TransferLearning(Experiment):
             "{features} | {D} | {n_train:count} | {validation_error:.2p} | "
             "{test_error:.2p} | {fit_seconds:.1f}" + beside,
             records=_beside,
-            each="inputs",
+            per="inputs",
         )
         return render(results, [listed])
 

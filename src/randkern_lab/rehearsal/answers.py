@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import is_classifier, is_regressor
-from sklearn.utils._param_validation import StrOptions
 
 import randkern
+from randkern._sklearn import StrOptions
 
 #: scikit-learn's own methods, which are not about rows.
 _OF_EVERY_ESTIMATOR = frozenset(
@@ -31,8 +31,22 @@ _CHANGING = ("fit_transform", "partial_fit", "solve", "fit")
 NAMED_ERRORS = (ValueError, TypeError, ImportError, MemoryError, NotImplementedError)
 #: What a message may name besides the class and its parameters.
 _WORDS = (
-    *("X", "y", "rows", "row", "labels", "classes", "targets", "column", "columns"),
-    *("Dask", "RowBlocks", "dask", "array", "DataFrame", "exact kernel", "blocks"),
+    "X",
+    "y",
+    "rows",
+    "row",
+    "labels",
+    "classes",
+    "targets",
+    "column",
+    "columns",
+    "Dask",
+    "RowBlocks",
+    "dask",
+    "array",
+    "DataFrame",
+    "exact kernel",
+    "blocks",
 )
 # Attributes of which a fit has one or the other: of random features, and of rows.
 _OF_FEATURES, _OF_ROWS = ("coef_", "precision_factor_"), ("dual_coef_",)
@@ -41,11 +55,11 @@ _SUM_TOLERANCE = 1e-5
 
 def estimators() -> dict[str, type]:
     """Return the public classes with a method `fit`, by name."""
-    found = {name: getattr(randkern, name) for name in dir(randkern)}
+    result = {name: getattr(randkern, name) for name in dir(randkern)}
     return {
-        name: each
-        for name, each in found.items()
-        if inspect.isclass(each) and hasattr(each, "fit")
+        name: item
+        for name, item in result.items()
+        if inspect.isclass(item) and hasattr(item, "fit")
     }
 
 
@@ -63,7 +77,7 @@ def documented_attributes(cls: type) -> list[str]:
 
 def public_methods(cls: type) -> list[str]:
     """Return the public methods but scikit-learn's own; those that change come last."""
-    found = [
+    result = [
         name
         for name, value in inspect.getmembers(cls, callable)
         if not name.startswith("_")
@@ -71,7 +85,7 @@ def public_methods(cls: type) -> list[str]:
         and not name.endswith("_request")
     ]
     return sorted(
-        found, key=lambda name: _CHANGING.index(name) if name in _CHANGING else -1
+        result, key=lambda name: _CHANGING.index(name) if name in _CHANGING else -1
     )
 
 
@@ -81,8 +95,8 @@ def options_of(cls: type, parameter: str) -> list[Any]:
     if isinstance(constraints, str):
         return []
     texts = [c.options for c in constraints if isinstance(c, StrOptions)]
-    found: list[Any] = sorted(text for options in texts for text in options)
-    return found + [None] * (None in constraints)
+    result: list[Any] = sorted(text for options in texts for text in options)
+    return result + [None] * (None in constraints)
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,7 @@ def _expected(model: Any, name: str, asked: Asked, absent: set[str]) -> bool:
         return "predict_proba" not in absent
     if name == "feature_names_in_":
         names = getattr(asked.X, "columns", None)
-        return names is not None and all(isinstance(each, str) for each in names)
+        return names is not None and all(isinstance(item, str) for item in names)
     return True
 
 
@@ -210,15 +224,15 @@ def _arguments(model: Any, name: str, asked: Asked) -> Sequence[Any]:
         return asked.fit
     parameters = inspect.signature(getattr(type(model), name)).parameters
     arguments = []
-    for each in list(parameters.values())[1:]:
-        if each.name == "X":
+    for item in list(parameters.values())[1:]:
+        if item.name == "X":
             arguments.append(asked.X)
-        elif each.name == "y":
+        elif item.name == "y":
             arguments.append(asked.y)
-        elif each.name == "classes":
+        elif item.name == "classes":
             arguments.append(np.unique(asked.y))
-        elif each.default is inspect.Parameter.empty:
-            raise LookupError(f"the rehearsal has no value for {name}({each.name})")
+        elif item.default is inspect.Parameter.empty:
+            raise LookupError(f"the rehearsal has no value for {name}({item.name})")
         else:
             break
     return arguments

@@ -26,14 +26,16 @@ def cases(
     sizes: list[int], widths: list[int], most_work: float
 ) -> list[dict[str, Any]]:
     """Return the estimators at all sizes whose work, n·D·min(n, D), is at most that."""
-    found = []
+    result = []
     for name, cls in estimators().items():
-        columns = widths if _has_components(cls) else [None]
+        parameters = cls._get_param_names()  # type: ignore[attr-defined]
+        has_components = "n_components" in parameters
+        columns = widths if has_components else [None]
         for n in sizes:
             for width in columns:
                 if (width or 1) * n * min(n, width or 1) <= most_work:
-                    found.append({"data": name, "n_rows": n, "n_components": width})
-    return found
+                    result.append({"data": name, "n_rows": n, "n_components": width})
+    return result
 
 
 def estimator(request: dict[str, Any]) -> dict[str, Any]:
@@ -76,19 +78,15 @@ def estimator(request: dict[str, Any]) -> dict[str, Any]:
     return {"records": steps.records}
 
 
-def _has_components(cls: type) -> bool:
-    return "n_components" in cls._get_param_names()  # type: ignore[attr-defined]
-
-
 def _arguments(cls: Any, width: int, request: dict[str, Any]) -> dict[str, Any]:
     accepted = cls._get_param_names()
-    given = {
+    settings = {
         **_ARGUMENTS,
         "n_components": width,
         "time_limit": request["time_limit"],
         "device": rk.optics.SimulatedOPU(width, random_state=0),
     }
-    return {name: value for name, value in given.items() if name in accepted}
+    return {name: value for name, value in settings.items() if name in accepted}
 
 
 def _rows(cls: Any, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

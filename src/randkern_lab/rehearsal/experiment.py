@@ -111,7 +111,7 @@ class Rehearsal(Experiment):
             **case,
         }
         try:
-            told = in_fresh_process(
+            message = in_fresh_process(
                 STAGES[case["stage"]],
                 request,
                 seconds=options.seconds,
@@ -120,8 +120,8 @@ class Rehearsal(Experiment):
         except SkippedCase as error:
             failed = {"result": "FAILED", "message": str(error), "seconds": 0.0}
             return [{"step": case["stage"], **failed, "peak_mb": 0.0}]
-        peak = (told["peak_anonymous_bytes"] or told["peak_memory_bytes"]) / 1e6
-        return [{**record, "peak_mb": peak} for record in told["records"]]
+        peak = (message["peak_anonymous_bytes"] or message["peak_memory_bytes"]) / 1e6
+        return [{**record, "peak_mb": peak} for record in message["records"]]
 
     def conclude(self, results: dict[str, Any]) -> dict[str, Any]:
         counts: dict[str, int] = {}
@@ -159,8 +159,8 @@ def _lines(results: Mapping[str, Any]) -> Iterator[str]:
     for record in results["records"]:
         message = record["message"].replace("|", "\\|")
         costs = f"{record['seconds']:.1f} | {record['peak_mb']:.0f}"
-        told = f"{record['step']} | {record['data']} | {record['result']} | {message}"
-        yield f"| {told} | {costs} |"
+        step = f"{record['step']} | {record['data']} | {record['result']}"
+        yield f"| {step} | {message} | {costs} |"
     yield ""
     for note in results["notes"]:
         yield f"- {note}"

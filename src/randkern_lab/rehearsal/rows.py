@@ -127,8 +127,10 @@ def cluster(request: dict[str, Any]) -> dict[str, Any]:
     def assigned() -> str:
         frame = dd.read_parquet(folder / "rows")
         model = ridge().fit(X, y)
-        told = frame.assign(p=model.predict(frame[names])).head(100)
-        return same(told["p"], model.predict(X[:100]), "a column of predictions", _SUMS)
+        table = frame.assign(p=model.predict(frame[names])).head(100)
+        return same(
+            table["p"], model.predict(X[:100]), "a column of predictions", _SUMS
+        )
 
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as two,
@@ -152,7 +154,7 @@ def _images(name: str, folder: Path) -> tuple[Any, ...]:
     data = rk.datasets.load_dataset(name, data_dir=folder)
     if data.X_test is None:
         raise SkippedCase(f"{name} has no test rows")
-    X, X_test = (each.reshape(len(each), -1) for each in (data.X_train, data.X_test))
+    X, X_test = (item.reshape(len(item), -1) for item in (data.X_train, data.X_test))
     return X, data.y_train, X_test, data.y_test
 
 

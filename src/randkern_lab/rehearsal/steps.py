@@ -68,8 +68,8 @@ class Steps:
         if result == "named error" and not may_refuse:
             result = "FAILED"
         seconds = time.perf_counter() - start
-        told = {"result": result, "message": " ".join(message.split())}
-        self.records.append({"step": name, **told, "seconds": seconds})
+        summary = {"result": result, "message": " ".join(message.split())}
+        self.records.append({"step": name, **summary, "seconds": seconds})
 
 
 def check(holds: bool, message: str) -> str:
@@ -79,16 +79,16 @@ def check(holds: bool, message: str) -> str:
     return message
 
 
-def same(found: Any, expected: Any, what: str, tolerance: float = ROUNDING) -> str:
+def same(actual: Any, expected: Any, what: str, tolerance: float = ROUNDING) -> str:
     """Compare two arrays relative to the spread of the expected one; texts exactly."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape:
-        raise Wrong(f"{what}: shapes {found.shape} and {expected.shape}")
-    if expected.dtype.kind not in "fiu" or found.dtype.kind not in "fiu":
-        n = int(np.sum(found.astype(str) != expected.astype(str)))
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    if actual.shape != expected.shape:
+        raise Wrong(f"{what}: shapes {actual.shape} and {expected.shape}")
+    if expected.dtype.kind not in "fiu" or actual.dtype.kind not in "fiu":
+        n = int(np.sum(actual.astype(str) != expected.astype(str)))
         return check(n == 0, f"{what}: {n} of {expected.size} differ")
     spread = float(np.ptp(expected)) or float(np.abs(expected).max()) or 1.0
-    difference = float(np.abs(found - expected).max(initial=0.0)) / spread
+    difference = float(np.abs(actual - expected).max(initial=0.0)) / spread
     return check(difference <= tolerance, f"{what}: they differ by {difference:.1e}")
 
 

@@ -41,7 +41,7 @@ _COVERAGE = 0.9
 #: Most rows of the files with something special.
 _FEW_ROWS = 1_000
 #: Most categories of a column that gradient boosting takes.
-_MOST_LEVELS = 250
+_MAX_LEVELS = 250
 #: Share of numbers of a column of numbers and placeholders.
 _MOSTLY = 0.95
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -139,7 +139,7 @@ class _Table:
 
         frame = rows[self.columns].copy()
         for name in self.texts:
-            levels = self.train[name].value_counts().index[:_MOST_LEVELS].astype(str)
+            levels = self.train[name].value_counts().index[:_MAX_LEVELS].astype(str)
             values = frame[name].astype(str)
             frame[name] = pd.Categorical(values, categories=levels)
         return frame
@@ -178,16 +178,25 @@ def fit(request: dict[str, Any]) -> dict[str, Any]:
     def fitted() -> str:
         limit = request["time_limit"]
         ran = succeeded(
-            *("fit", table.train_file, "--target", "target", "--test", table.test_file),
-            *("--time-limit", limit, "--out", table.path("fit")),
+            "fit",
+            table.train_file,
+            "--target",
+            "target",
+            "--test",
+            table.test_file,
+            "--time-limit",
+            limit,
+            "--out",
+            table.path("fit"),
         )
         # What predictions say of rows that belong together is read by `predict`.
         table.path("warnings.txt").write_text(ran.errors, encoding="utf-8")
         for name in ("model.skops", "report.html", "results.json"):
             check(table.path("fit").joinpath(name).is_file(), f"writes {name}")
         task = json.loads(table.path("fit").joinpath("results.json").read_text("utf-8"))
-        found = task["arguments"]["task"]
-        return check(found == table.task, f"the task is {table.task}, inferred {found}")
+        inferred = task["arguments"]["task"]
+        message = f"the task is {table.task}, inferred {inferred}"
+        return check(inferred == table.task, message)
 
     steps.take("fit", fitted)
     return {"records": steps.records}
@@ -198,7 +207,7 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
     steps, table = Steps(), _Table(request)
     predictions: list[Any] = []
 
-    def whole() -> str:
+    def complete() -> str:
         predictions.append(table.predicted(table.test_file, "test-predictions.csv"))
         check(len(predictions[0]) == len(table.y), "one prediction per row")
         error = table.error(predictions[0]["prediction"])
@@ -231,10 +240,10 @@ def predict(request: dict[str, Any]) -> dict[str, Any]:
         return no_worse(ours, _FACTOR * theirs + _MORE, "log loss")
 
     def loaded() -> str:
-        found, model = read()["prediction"], rk.load(table.model)
-        return same(found, model.predict(_rows_of(table, model)), "the model loaded")
+        result, model = read()["prediction"], rk.load(table.model)
+        return same(result, model.predict(_rows_of(table, model)), "the model loaded")
 
-    steps.take("predict: whole file", whole)
+    steps.take("predict: whole file", complete)
     steps.take("predict: intervals, probabilities", sure)
     steps.take("predict: loaded in a new process", loaded)
     return {"records": steps.records}
@@ -270,15 +279,16 @@ class _Odd:
             ran = randkern("predict", table.model, path)
             if ran.status == REFUSED:
                 return f"refused: {ran.errors.strip()}"
-        found = table.predicted(path)
+        result = table.predicted(path)
         check(
-            len(found) == len(frame), f"{len(found)} predictions of {len(frame)} rows"
+            len(result) == len(frame), f"{len(result)} predictions of {len(frame)} rows"
         )
         if self._expectation.startswith("finite"):
-            return check(not found["prediction"].isna().any(), "predictions are finite")
+            is_finite = not result["prediction"].isna().any()
+            return check(is_finite, "predictions are finite")
         expected = table.plain.head(len(frame))
         for name in expected.columns:
-            same(found[name], expected[name], name)
+            same(result[name], expected[name], name)
         return "equals the predictions of the plain file"
 
     def _written(self) -> Path:
@@ -317,13 +327,13 @@ def summary(request: dict[str, Any]) -> dict[str, Any]:
     """Summarise the model, open its report, and run it by ONNX."""
     steps, table = Steps(), _Table(request)
 
-    def told() -> str:
+    def message() -> str:
         ran = succeeded("info", table.model)
         kind = "TabularRegressor" if table.is_regression else "TabularClassifier"
         check(kind in ran.output, f"info names {kind}")
         return check(table.columns[0] in ran.output, "info names the columns")
 
-    steps.take("info", told)
+    steps.take("info", message)
     steps.take("report: well-formed", lambda: _parsed(table))
     steps.take("report: in a browser", lambda: _opened(table))
     steps.take("ONNX beside Python", lambda: _exported(table), may_refuse=True)
@@ -369,7 +379,7 @@ def _as_reported(table: _Table, saved: Path, records: Any, baselines: Any) -> st
     reported = [record["test_error"] for record in records]
     nearest = min(reported, key=lambda value: abs(value - error))
     check(abs(nearest - error) < 1e-6, f"reported {nearest:.6f}, is {error:.6f}")
-    bound = min(each["test_error"] for each in baselines.values())
+    bound = min(item["test_error"] for item in baselines.values())
     return f"the saved model has the reported error, {error:.4f}; baseline {bound:.4f}"
 
 
@@ -439,11 +449,11 @@ def _exported(table: _Table) -> str:
     rk.export_onnx(model, path, frame)
     session = onnxruntime.InferenceSession(os.fspath(path))
     feed = {
-        each.name: _column(frame[each.name], each.type) for each in session.get_inputs()
+        item.name: _column(frame[item.name], item.type) for item in session.get_inputs()
     }
     if table.is_regression:
-        found = session.run(None, feed)[0].ravel()
-        return same(found, model.predict(frame), "predictions")
+        result = session.run(None, feed)[0].ravel()
+        return same(result, model.predict(frame), "predictions")
     return same(session.run(None, feed)[1], model.predict_proba(frame), "probabilities")
 
 

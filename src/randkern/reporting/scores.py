@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from randkern.tabular import TabularEncoder
+from randkern.tabular.texts import TextEncoder
 
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
@@ -43,7 +45,8 @@ class Judged:
     """A model fitted to training rows, its evaluation and others' on test rows.
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
-    `seconds` and `peak_bytes` of memory.
+    `seconds` and `peak_bytes` of memory, if they are known. `held_out` says which rows
+    the test rows are, if they are not drawn at random.
     """
 
     model: Any
@@ -51,8 +54,26 @@ class Judged:
     test: tuple[Any, np.ndarray]
     evaluation: Evaluation
     others: dict[str, Evaluation]
-    seconds: float
-    peak_bytes: int
+    seconds: float | None = None
+    peak_bytes: int | None = None
+    held_out: str = ""
+
+    @property
+    def verdict(self) -> str | None:
+        """A sentence, if the model is no better than a constant."""
+        constant, other = next(iter(self.others.items()))
+        own, theirs = self.evaluation.scores, other.scores
+        name, said = "rmse", "root mean squared error"
+        spread = 2 * self.evaluation.standard_error
+        if "rmse" not in own:  # rare classes have small errors, whatever is predicted
+            name, said, spread = "log_loss", "log loss", 0.0
+        if own[name] < theirs[name] - spread:
+            return None
+        within = " within two standard errors" if spread else ""
+        return (
+            f"on held-out rows this model is no better than the {constant}{within}: "
+            f"its {said} is {own[name]:.4g}, and {theirs[name]:.4g} without any column."
+        )
 
     def record(self) -> dict[str, Any]:
         """Return its entry in results, JSON-compatible."""
@@ -82,9 +103,16 @@ def _defined(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(
-    model: Any, X: Any, y: np.ndarray, predictions: np.ndarray | None = None
+    model: Any,
+    X: Any,
+    y: np.ndarray,
+    predictions: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
 ) -> Evaluation:
-    """Score a fitted model on rows, whose predictions may be known."""
+    """Score a fitted model on rows, whose predictions may be known.
+
+    The standard error allows for losses that are alike in rows of one group.
+    """
     predictions = np.asarray(model.predict(X) if predictions is None else predictions)
     if is_classifier(model):
         wrong, P = predictions != y, None
@@ -93,7 +121,7 @@ def evaluate(
             P = model.predict_proba(X)
             scores["log_loss"] = _mean_log_loss(model, P, y)
             scores["auc"] = _area_under_curve(model, P, y)
-        error = float(wrong.std()) / math.sqrt(len(y))
+        error = mean_error(wrong, groups)
         return Evaluation(predictions, scores, error, P)
     residuals = predictions - y
     largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
@@ -107,7 +135,7 @@ def evaluate(
             ((intervals[:, 0] <= y) & (y <= intervals[:, 1])).mean()
         )
     scores = {name: float(value) for name, value in scores.items()}
-    error = largest * rmse_error((residuals / largest) ** 2)
+    error = largest * rmse_error((residuals / largest) ** 2, groups)
     return Evaluation(predictions, scores, error, intervals=intervals)
 
 
@@ -117,24 +145,48 @@ def root_mean_square(values: np.ndarray) -> float:
     return largest * math.sqrt(((values / largest) ** 2).mean())
 
 
-def rmse_error(squares: np.ndarray) -> float:
+def mean_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
+    """Return the standard error of the mean of n values.
+
+    Sums over groups are independent, rows of one group need not be (cluster-robust
+    standard errors: Liang & Zeger 1986, "Longitudinal data analysis using generalized
+    linear models").
+    """
+    n = len(values)
+    if groups is None:
+        return float(values.std()) / math.sqrt(n)
+    codes = np.unique(groups, return_inverse=True)[1]
+    sums = np.bincount(codes, values - values.mean())
+    m = len(sums)
+    return math.sqrt((sums**2).sum() * m / max(m - 1, 1)) / n
+
+
+def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
     """Return the standard error of the root of a mean of n squares.
 
     It follows by the delta method from a normal mean.
     """
     rmse = math.sqrt(squares.mean())
-    return float(squares.std()) / math.sqrt(len(squares)) / (2 * rmse) if rmse else 0.0
+    return mean_error(squares, groups) / (2 * rmse) if rmse else 0.0
 
 
-def baselines(X: Any, y: np.ndarray, task: str) -> dict[str, Any]:
-    """Return a constant and a linear model, fitted, by their names."""
+def baselines(
+    X: Any, y: np.ndarray, task: str, texts: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a constant and a linear model, fitted, by their names.
+
+    `texts` are the columns of free text.
+    """
     if task == "classification":
         constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
         names = "most frequent class", "logistic regression"
     else:
         constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
         names = "mean", "ridge regression"
-    models = constant, make_pipeline(TabularEncoder(), linear)
+    steps: list[Any] = [TabularEncoder(), linear]
+    if texts:
+        steps.insert(0, TextEncoder(texts, classes=task == "classification"))
+    models = constant, make_pipeline(*steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
         fitted = [model.fit(X, y) for model in models]

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from randkern.datasets import cifar, files, load_dataset, mnist, read_idx
-from randkern.datasets.cifar import read_pickled_batch
+from randkern.datasets import files, load_dataset
 from randkern.exceptions import DataFileError
+from randkern_lab.image_files import cifar, idx, read_idx
+from randkern_lab.image_files.cifar import read_pickled_batch
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 
@@ -43,7 +44,7 @@ def write_mnist(folder, n_train=30, n_test=12, seed=0):
     """Write four valid files; return their arrays."""
     rng = np.random.default_rng(seed)
     arrays = {}
-    for stem, n in zip(mnist.STEMS, (n_train, n_train, n_test, n_test), strict=True):
+    for stem, n in zip(idx.STEMS, (n_train, n_train, n_test, n_test), strict=True):
         if "images" in stem:
             arrays[stem] = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
         else:
@@ -170,16 +171,16 @@ def test_mnist_files(tmp_path):
     assert data.X_train.dtype == data.X_test.dtype == np.float32
     assert data.y_train.dtype == data.y_test.dtype == np.int64
     assert data.image_shape == (28, 28, 1) and data.task == "classification"
-    images = arrays[mnist.TRAIN_IMAGES].reshape(30, 784)
+    images = arrays[idx.TRAIN_IMAGES].reshape(30, 784)
     np.testing.assert_array_equal(data.X_train, (images / 255.0).astype(np.float32))
-    np.testing.assert_array_equal(data.y_test, arrays[mnist.TEST_LABELS])
+    np.testing.assert_array_equal(data.y_test, arrays[idx.TEST_LABELS])
 
 
 def test_mnist_plain_files_in_subfolder_and_other_spelling(tmp_path):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     write_mnist(folder)
-    for stem in mnist.STEMS:
+    for stem in idx.STEMS:
         packed = folder / f"{stem}.gz"
         plain = folder / stem.replace("-idx", ".idx")
         plain.write_bytes(gzip.decompress(packed.read_bytes()))
@@ -190,7 +191,7 @@ def test_mnist_plain_files_in_subfolder_and_other_spelling(tmp_path):
 
 
 def _swap(folder):
-    images, labels = (folder / f"{s}.gz" for s in mnist.STEMS[:2])
+    images, labels = (folder / f"{s}.gz" for s in idx.STEMS[:2])
     images.rename(folder / "keep")
     labels.rename(images)
     (folder / "keep").rename(labels)
@@ -203,22 +204,22 @@ def _replace(stem, array):
 MISLABELLED = {
     "swapped": (_swap, "labels .rank 1, uint8.; images and labels are swapped"),
     "counts": (
-        _replace(mnist.TRAIN_LABELS, np.zeros(29, np.uint8)),
+        _replace(idx.TRAIN_LABELS, np.zeros(29, np.uint8)),
         r"30 images but .* 29 labels",
     ),
     "label 10": (
-        _replace(mnist.TEST_LABELS, np.array([1] * 5 + [10] * 7, np.uint8)),
+        _replace(idx.TEST_LABELS, np.array([1] * 5 + [10] * 7, np.uint8)),
         "7 labels out of 0..9, the first 10 at position 5",
     ),
     "size": (
-        _replace(mnist.TRAIN_IMAGES, np.zeros((30, 32, 32), np.uint8)),
+        _replace(idx.TRAIN_IMAGES, np.zeros((30, 32, 32), np.uint8)),
         "32 x 32 pixels, expected 28 x 28",
     ),
     "type": (
-        _replace(mnist.TRAIN_IMAGES, np.zeros((30, 28, 28), np.float32)),
+        _replace(idx.TRAIN_IMAGES, np.zeros((30, 28, 28), np.float32)),
         "expected images .* got rank 3, float32",
     ),
-    "no rows": (_replace(mnist.TEST_LABELS, np.zeros(0, np.uint8)), "no rows"),
+    "no rows": (_replace(idx.TEST_LABELS, np.zeros(0, np.uint8)), "no rows"),
 }
 
 
@@ -233,26 +234,26 @@ def test_mnist_mislabelled(case, tmp_path):
 
 def test_mnist_missing_file(tmp_path):
     write_mnist(tmp_path)
-    (tmp_path / f"{mnist.TEST_LABELS}.gz").unlink()
-    with pytest.raises(FileNotFoundError, match=f"lacks {mnist.TEST_LABELS} "):
+    (tmp_path / f"{idx.TEST_LABELS}.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=f"lacks {idx.TEST_LABELS} "):
         load_dataset("mnist", data_dir=tmp_path)
 
 
 def test_mnist_full_size_with_another_checksum_warns(tmp_path, monkeypatch):
-    monkeypatch.setattr(mnist, "FULL_COUNTS", (60_000, 12))
+    monkeypatch.setattr(idx, "FULL_COUNTS", (60_000, 12))
     write_mnist(tmp_path)
     with pytest.warns(UserWarning, match="has the full size, but its sha256") as caught:
         load_dataset("mnist", data_dir=tmp_path)
     assert len(caught) == 2  # Test images and test labels.
-    assert any(mnist.TEST_IMAGES in str(warning.message) for warning in caught)
+    assert any(idx.TEST_IMAGES in str(warning.message) for warning in caught)
 
 
 def test_mnist_files_of_the_other_set(tmp_path, monkeypatch):
     """Files whose content is known to be another set's are refused."""
     arrays = write_mnist(tmp_path)
-    monkeypatch.setattr(mnist, "FULL_COUNTS", (30, 12))
-    known = [hashlib.sha256(idx_bytes(arrays[s])).hexdigest() for s in mnist.STEMS]
-    monkeypatch.setitem(mnist._CHECKSUMS, "mnist", tuple(known))
+    monkeypatch.setattr(idx, "FULL_COUNTS", (30, 12))
+    known = [hashlib.sha256(idx_bytes(arrays[s])).hexdigest() for s in idx.STEMS]
+    monkeypatch.setitem(idx._CHECKSUMS, "mnist", tuple(known))
     assert load_dataset("mnist", data_dir=tmp_path).name == "mnist"  # No warning.
     with pytest.raises(DataFileError, match="of mnist, not of fashion-mnist"):
         load_dataset("fashion-mnist", data_dir=tmp_path)
@@ -565,7 +566,7 @@ BAD_IMAGES = {
         "32 x 33 pixels, mode RGB, expected 32 x 32",
     ),
     "transparent": (lambda good: encoded(np.zeros((32, 32, 4), np.uint8)), "RGBA"),
-    "too large": (lambda good: good + bytes(1 << 20), "too many"),
+    "too large": (lambda good: good + bytes(1 << 20), "expected at most"),
 }
 
 

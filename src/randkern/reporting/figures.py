@@ -13,8 +13,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.inspection import partial_dependence
 
 from randkern._extras import import_extra
-from randkern._validation import is_numeric
-from randkern.report.scores import Evaluation
+from randkern._tables import is_numeric
+from randkern.reporting.scores import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _INK, _ACCENT, _PALE = "#000000", "#0b6e99", "#9ec9dd"
 # The page's names of these colours, which differ in dark mode.
 _OF_PAGE = {_INK: "var(--ink)", _ACCENT: "var(--link)", _PALE: "var(--pale)"}
-_MOST_COLUMNS = 15
-_MOST_POINTS = 2000
-_MOST_CLASSES = 6
+_MAX_COLUMNS = 15
+_MAX_POINTS = 2000
+_MAX_CLASSES = 6
 
 #: A figure as SVG, and a sentence that describes it.
 Drawing = tuple[str, str]
@@ -33,7 +33,7 @@ Drawing = tuple[str, str]
 
 def importances(names: Sequence[str], shares: np.ndarray) -> Drawing:
     """Draw the share of each column in the predictions."""
-    order = np.argsort(-shares, kind="stable")[:_MOST_COLUMNS][::-1]
+    order = np.argsort(-shares, kind="stable")[:_MAX_COLUMNS][::-1]
     figure, axes = _figure(0.9 + 0.28 * len(order))
     axes.barh([_plain(names[j]) for j in order], 100 * shares[order], color=_ACCENT)
     axes.set(xlabel="share in the variance of predictions (%)")
@@ -104,14 +104,19 @@ def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
 
 def _few(n: int) -> np.ndarray:
     """Return the rows of n that are drawn."""
-    return np.linspace(0, n - 1, min(n, _MOST_POINTS)).astype(int)
+    return np.linspace(0, n - 1, min(n, _MAX_POINTS)).astype(int)
 
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
     """Draw the partial dependence of predictions on the most important columns."""
-    order = [j for j in np.argsort(-shares, kind="stable")[:4] if shares[j] > 0]
+    texts = [] if model.model_.texts is None else model.model_.texts.columns
+    order = [
+        j
+        for j in np.argsort(-shares, kind="stable")
+        if shares[j] > 0 and X.columns[j] not in texts
+    ][:4]
     figure, panels = _figure(2.0 * ((len(order) + 1) // 2), len(order))
-    colours = [_ACCENT, *(f"C{k}" for k in range(1, _MOST_CLASSES))]
+    colours = [_ACCENT, *(f"C{k}" for k in range(1, _MAX_CLASSES))]
     for axes, j in zip(panels, order, strict=True):
         name, classes = X.columns[j], is_classifier(model)
         text = not is_numeric(X[name])
@@ -122,13 +127,15 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing:
         if rows.empty:
             continue
         found = partial_dependence(
-            *(model, rows, [int(j)]),
+            model,
+            rows,
+            [int(j)],
             categorical_features=[int(j)] if text else None,
             grid_resolution=30,
             response_method="predict_proba" if classes else "auto",
         )
         values = np.asarray(found["grid_values"][0])
-        for k, line in enumerate(found["average"][:_MOST_CLASSES]):
+        for k, line in enumerate(found["average"][:_MAX_CLASSES]):
             label = None
             if classes:
                 label = _plain(model.classes_[-1 if len(model.classes_) == 2 else k])
@@ -171,7 +178,7 @@ def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
 def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     """Draw as which classes the rows of each class are predicted."""
     labels, counts = np.unique(y, return_counts=True)
-    labels = labels[np.argsort(-counts)][: 2 * _MOST_CLASSES]
+    labels = labels[np.argsort(-counts)][: 2 * _MAX_CLASSES]
     rows = np.array(
         [[np.mean(evaluation.predictions[y == a] == b) for b in labels] for a in labels]
     )

@@ -14,8 +14,9 @@ import numpy as np
 from randkern._extras import import_extra
 from randkern._files import READING_ERRORS
 from randkern.datasets.files import guess_content
-from randkern.datasets.record import ImageSet, Splits, unit_pixels
 from randkern.exceptions import DataFileError
+
+from .image_set import ImageSet, Splits, unit_pixels
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = ("train", "test")
@@ -97,7 +98,7 @@ def _listed(source: Path) -> Iterator[list[Member]]:
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Read as much as a member declares; `ZipFile.read` would inflate all of it."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("it is packed by another method than deflate")
+        raise ValueError("its compression method is not supported; expected deflate")
     with archive.open(info) as stream:
         return stream.read(info.file_size)
 
@@ -143,7 +144,9 @@ def _decode(member: Member, image_shape: tuple[int, int, int]) -> np.ndarray:
     height, width, _ = image_shape
     try:
         if member.n_bytes > _MAX_BYTES:
-            raise ValueError(f"{member.n_bytes:,} bytes, too many for such an image")
+            raise ValueError(
+                f"it has {member.n_bytes:,} bytes, expected at most {_MAX_BYTES:,}"
+            )
         content = io.BytesIO(member.read())
         with Image.open(content, formats=("JPEG", "PNG")) as image:
             if image.size != (width, height) or image.mode not in _MODES:

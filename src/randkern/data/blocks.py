@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
-from sklearn.utils.validation import _num_samples
 
 from randkern._extras import import_extra
+from randkern._sklearn import num_samples
 from randkern._validation import check_count, is_tensor
 from randkern.data.training_data import ArraySource
 from randkern.exceptions import DataFileError, RowsChangedError
@@ -47,7 +47,7 @@ class RowBlock:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return _num_samples(self.X)
+        return num_samples(self.X)
 
 
 class RowBlocks:
@@ -285,8 +285,8 @@ class RowBlocks:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            "RowBlocks are no array: models with n_components take them in fit, "
-            "predict and score; elsewhere pass the X of one of their blocks."
+            "RowBlocks cannot be converted to an array: models with n_components "
+            "accept them in fit, predict and score; elsewhere pass the X of one block."
         )
 
     def shuffled(self, generator: np.random.Generator) -> Iterator[RowBlock]:
@@ -343,24 +343,24 @@ class RowBlocks:
             n_rows += length
             if self.n_rows is not None and n_rows > self.n_rows:
                 raise self._changed(
-                    f"{where} brings the rows to {n_rows}, but {self.n_rows} "
-                    "were expected"
+                    f"{where} brings the number of rows to {n_rows}, expected "
+                    f"{self.n_rows}"
                 )
             yield block
         if self.n_rows is not None and n_rows != self.n_rows:
             raise self._changed(
-                f"this pass over the blocks gave {n_rows} rows, but {self.n_rows} "
-                "were expected"
+                f"this pass over the blocks yielded {n_rows} rows, expected "
+                f"{self.n_rows}"
             )
         return n_rows, starts
 
     def _changed(self, difference: str) -> ValueError:
         """Return the error for a difference from `n_rows`, or from the first pass."""
         if self.n_blocks is None:
-            return ValueError(f"{difference}; correct n_rows=, or leave it out.")
+            return ValueError(f"{difference}; correct n_rows, or omit it.")
         return RowsChangedError(
-            f"{difference}; every pass must give the same rows: check that the data "
-            "did not change, and that each pass starts anew."
+            f"{difference}; every pass must yield the same rows: check that the data "
+            "did not change, and that every pass starts from the first row."
         )
 
     def __repr__(self) -> str:
@@ -376,27 +376,27 @@ class RowBlocks:
         """Return a fresh iterator over the blocks."""
         if not callable(self._blocks):
             return iter(self._blocks)
-        made = self._blocks()
-        if not hasattr(made, "__iter__"):
+        blocks = self._blocks()
+        if not hasattr(blocks, "__iter__"):
             raise TypeError(
                 "the function passed as blocks must return an iterator over blocks, "
-                f"but it returned {type(made).__name__}."
+                f"but it returned an object of type {type(blocks).__name__}."
             )
-        return iter(made)
+        return iter(blocks)
 
     def _check_parts(self, block: RowBlock, where: str) -> None:
         """Raise unless the block has the same parts as the first."""
         parts = (block.y is not None, block.sample_weight is not None)
         if self._parts is None:
             self._parts = parts
-        for name, here, first in zip(
+        for name, present, expected in zip(
             ("y", "sample_weight"), parts, self._parts, strict=True
         ):
-            if here != first:
+            if present != expected:
                 raise (ValueError if self.n_blocks is None else RowsChangedError)(
-                    f"{where} has {'a' if here else 'no'} {name}, but the first block "
-                    f"has {'one' if first else 'none'}; give {name} with all blocks or "
-                    "with none."
+                    f"{where} has {'a' if present else 'no'} {name}, but the first "
+                    f"block has {'one' if expected else 'none'}; pass {name} with all "
+                    "blocks, or with none."
                 )
 
 
@@ -406,7 +406,7 @@ def as_blocks(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
         return RowBlocks.from_arrays(X, y, sample_weight)
     if y is not None or sample_weight is not None:
         raise ValueError(
-            "with RowBlocks pass neither y nor sample_weight: the blocks hold them."
+            "y and sample_weight must be None for RowBlocks, whose blocks contain them."
         )
     return X
 
@@ -416,33 +416,33 @@ def check_reiterable(blocks: Any) -> None:
     kind = type(blocks).__name__
     if isinstance(blocks, str | os.PathLike):
         raise TypeError(
-            f"blocks is a {kind}; to read files use RowBlocks.from_parquet(path) or "
-            "RowBlocks.from_zarr(path)."
+            f"blocks is a {kind}, expected an iterable of blocks; to read files use "
+            "RowBlocks.from_parquet(path) or RowBlocks.from_zarr(path)."
         )
     if hasattr(blocks, "shape"):
         raise TypeError(
-            f"blocks is a single {kind}; to cut arrays into blocks use "
-            "RowBlocks.from_arrays(X, y)."
+            f"blocks is a single {kind}, expected an iterable of blocks; to split "
+            "arrays into blocks use RowBlocks.from_arrays(X, y)."
         )
     if hasattr(blocks, "__next__"):
         raise TypeError(
             f"blocks is a {kind}, which can be read only once, but a fit may read "
-            "the rows several times; pass a function that makes a new one, as in "
+            "the rows several times; pass a function that returns a new one, as in "
             "RowBlocks(make_blocks) instead of RowBlocks(make_blocks())."
         )
     batches = getattr(blocks, "batch_sampler", None)
     samplers = getattr(blocks, "sampler", None), getattr(batches, "sampler", None)
     if any("Random" in type(sampler).__name__ for sampler in samplers):
         raise ValueError(
-            f"blocks is a {kind} that shuffles, but every pass must give the same rows "
-            "in the same order; make it with shuffle=False."
+            f"blocks is a {kind} that shuffles, but every pass must yield the same "
+            "rows in the same order; use shuffle=False."
         )
     if isinstance(blocks, Sequence) and not len(blocks):
-        raise ValueError(f"blocks is an empty {kind}; give at least one block of rows.")
+        raise ValueError(f"blocks is an empty {kind}; pass at least one block of rows.")
     if not callable(blocks) and not hasattr(blocks, "__iter__"):
         raise TypeError(
             "blocks must be an iterable of blocks, or a function that returns an "
-            f"iterator over them; got {kind}."
+            f"iterator over blocks, got {kind}."
         )
 
 
@@ -461,12 +461,14 @@ def as_block(item: Any, where: str) -> RowBlock:
     is_batch = isinstance(item, list) and bool(item) and is_tensor(item[0])
     if is_batch or isinstance(item, tuple):
         if not 1 <= len(item) <= 3:
-            raise ValueError(f"{where} is a tuple of {len(item)}; expected {_SHAPES}.")
+            raise ValueError(
+                f"{where} is a tuple of length {len(item)}, expected {_SHAPES}."
+            )
         return RowBlock(*map(_without_arrow, item))
     if not hasattr(item, "shape"):
         raise TypeError(
-            f"{where} is a {type(item).__name__}; expected {_SHAPES}, X being "
-            "an array, a sparse matrix or a dataframe."
+            f"{where} is a {type(item).__name__}, expected {_SHAPES}, where X is an "
+            "array, a sparse matrix or a dataframe."
         )
     return RowBlock(_without_arrow(item))
 
@@ -489,16 +491,16 @@ def checked_length(block: RowBlock, where: str) -> int:
         if part is None and name != "X":
             continue
         try:
-            lengths[name] = _num_samples(part)
+            lengths[name] = num_samples(part)
         except TypeError:
             raise TypeError(
-                f"{name} of {where} is a {type(part).__name__} without rows; "
-                "expected an array."
+                f"{name} of {where} is a {type(part).__name__}, expected an array "
+                "with rows."
             ) from None
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{n} in {name}" for name, n in lengths.items())
+        counts = ", ".join(f"{n} in {name}" for name, n in lengths.items())
         raise ValueError(
-            f"{where} has different numbers of rows: {found}; they must be the same."
+            f"{where} has inconsistent numbers of rows: {counts}; they must be equal."
         )
     return lengths["X"]
 
@@ -526,19 +528,21 @@ class ParquetSource:
         arrow = import_extra("pyarrow", _PURPOSE, "data")
         dataset = _open(self.path)
         schema = dataset.schema
-        given = {"target": target, "sample_weight": sample_weight}
-        apart = {role: name for role, name in given.items() if name is not None}
+        roles = {"target": target, "sample_weight": sample_weight}
+        apart = {role: name for role, name in roles.items() if name is not None}
         _check_names(self.path, schema.names, [*apart.values(), *(columns or ())])
         for role, name in apart.items():
             if name in (columns or ()):
                 raise ValueError(
-                    f"{name!r} is both the {role} and one of columns=; take it out "
-                    "of columns."
+                    f"{name!r} is both the {role} and one of columns; remove it from "
+                    "columns."
                 )
         if columns is None:
             columns = [name for name in schema.names if name not in apart.values()]
         if not columns:
-            raise ValueError(f"{self.path}: no column is left for X.")
+            raise ValueError(
+                f"{self.path} has no columns for X besides target and sample_weight."
+            )
         self.columns = tuple(columns)
         fields = [schema.field(name) for name in columns]
         with _readable(self.path):  # the footers of the files
@@ -658,20 +662,20 @@ def _readable(path: Any) -> Iterator[None]:
         yield
     except (arrow.ArrowException, OSError) as error:
         raise DataFileError(
-            f"{path}: not readable as Parquet: {error}; copy or download it again"
+            f"{path} could not be read as Parquet ({error}); copy or download it again"
         ) from error
 
 
-def _check_names(path: Any, there: list[str], wanted: list[str]) -> None:
-    twice = sorted({name for name in there if there.count(name) > 1})
-    if twice:
+def _check_names(path: Any, names: list[str], wanted: list[str]) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise DataFileError(
-            f"{path}: column names there more than once: {', '.join(twice)}; rename "
-            "them before writing the file"
+            f"{path} has duplicate column names: {', '.join(duplicates)}; rename them "
+            "before writing the file"
         )
     for name in wanted:
-        if name not in there:
-            raise ValueError(f"{path} has no column {name!r}; its columns are {there}.")
+        if name not in names:
+            raise ValueError(f"{path} has no column {name!r}; its columns are {names}.")
 
 
 def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
@@ -683,8 +687,8 @@ def _is_category(arrow: ModuleType, field: Any, path: Any) -> bool:
     if any(check(kind) for check in is_one_of) or str(kind).startswith("decimal"):
         return False
     raise ValueError(
-        f"{path}: column {field.name!r} is of type {kind}, which is neither numbers "
-        "nor text; leave it out with columns=[...]."
+        f"column {field.name!r} of {path} has the type {kind}, expected numbers or "
+        "strings; leave it out with columns=[...]."
     )
 
 
@@ -712,12 +716,12 @@ def open_zarr(path_or_group: Any, names: tuple[str | None, ...]) -> tuple[Any, .
     if hasattr(group, "shape"):
         raise ValueError(
             f"{path_or_group} is a Zarr array, expected a group of arrays; use "
-            "RowBlocks.from_arrays(zarr.open(path)) for an array alone."
+            "RowBlocks.from_arrays(zarr.open(path)) for a single array."
         )
-    there = sorted(name for name, _ in group.arrays())
+    available = sorted(name for name, _ in group.arrays())
     for name in names:
-        if name is not None and name not in there:
+        if name is not None and name not in available:
             raise ValueError(
-                f"{path_or_group} has no array {name!r}; its arrays are {there}."
+                f"{path_or_group} has no array {name!r}; its arrays are {available}."
             )
     return tuple(None if name is None else group[name] for name in names)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from randkern._validation import is_numeric
+from randkern._tables import is_numeric
 from randkern.datasets.schema import TableSchema
 from randkern.tabular.leakage import suspected_leakage
 
@@ -23,7 +23,7 @@ _RARE_CLASS = 10
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a ``"number"``, ``"boolean"``, ``"date"`` or ``"category"``.
+    """A column of a table: its kind in a :class:`TableSchema`, and its values.
 
     `values` tells the minimum, mean and maximum, or the most frequent categories, and
     `placeholders` the texts that were read as missing.
@@ -48,16 +48,23 @@ class Summary:
 
 
 def summarise(
-    X: pd.DataFrame, y: np.ndarray, task: str, schema: TableSchema | None = None
+    X: pd.DataFrame,
+    y: np.ndarray,
+    task: str,
+    schema: TableSchema | None = None,
+    dependence: str | None = None,
 ) -> Summary:
     """Describe a table and its target.
 
     `leaks` are the warnings that scores on held-out rows may mislead; `schema` says how
     the table was read from a file, for instance which numbers are days of dates.
+    `dependence` is ``"group"`` or ``"time"`` if rows are held out accordingly, so that
+    this needs no warning.
     """
     schema = schema or TableSchema({})
     columns = [_column(str(name), X[name], schema) for name in X.columns]
     suspicions = suspected_leakage(X, y, task, dates=schema.dates)
+    suspicions = [each for each in suspicions if each.kind != dependence]
     leaks = [suspicion.message for suspicion in suspicions]
     determining = {
         name
@@ -74,27 +81,29 @@ def fitted_rows(model: Any, n: int) -> str | None:
 
     None if it is fitted to all of them.
     """
+    report = model.fit_report_
+    fitted, held = report["rows_used"], report["rows_held_out"]
     if model.model_.held_out is None:
         return None
-    _, n_apart, fitted = model.model_.held_out
-    if is_classifier(model):
-        return f"fitted to {fitted:,} of {n:,} rows, as many as the time limit allows"
-    said = f"fitted to {fitted:,} of {n:,} rows: {n_apart:,} are held out "
-    said += "to evaluate it and to set the width of intervals"
-    if fitted < n - n_apart:
-        said += (
-            f"; on these, the exact kernel of {fitted:,} rows, as many as the time "
-            f"allows, has a smaller error than an approximation with {n - n_apart:,}"
-        )
-    return said
+    said = f"fitted to {fitted:,} of {n:,} rows"
+    if fitted + held < report["rows"]:
+        said += ", as many as the time limit allows"
+    if not held:
+        return said
+    purpose = "its probabilities" if is_classifier(model) else "its intervals"
+    return f"{said}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
     kind = "category"
+    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
     if is_numeric(values):
         kind = "boolean" if values.dtype == bool else "number"
         kind = "date" if name in schema.dates else kind
-    n_missing, n_distinct = int(values.isna().sum()), int(values.nunique())
+    if name in schema.free_texts:
+        words = values.dropna().astype(str).str.split().str.len()
+        kind, shown = "text", f"{words.mean():.0f} words on average"
+        return Column(name, kind, n_missing, n_distinct, shown)
     if kind == "date" and n_distinct:
         days = np.floor([values.min(), values.mean(), values.max()])
         shown = " / ".join(map(str, days.astype("M8[D]")))

@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.compose import TransformedTargetRegressor
 
 import randkern
 from randkern._extras import import_extra
-from randkern.models import KernelRidgeRegressor
-from randkern.report import figures
-from randkern.report.scores import COVERAGE, Judged, root_mean_square
-from randkern.report.summary import Summary
+from randkern._warnings import warn
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.reporting import figures
+from randkern.reporting.scores import COVERAGE, Judged, root_mean_square
+from randkern.reporting.summary import Summary
+from randkern.tabular.target_transforms import TRANSFORMS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 # Rows of the largest fit of a learning curve, and how often they are halved.
-_MOST_ROWS = 4000
+_MAX_ROWS = 4000
 _HALVINGS = 4
-_LEAST_ROWS = 40
+_MIN_ROWS = 40
 # Rows for figures of partial dependence.
 _FEW_ROWS = 300
-_MOST_TRIALS = 12
-_MOST_COLUMNS = 30
+_MAX_TRIALS = 12
+_MAX_COLUMNS = 30
 #: Names and formats of scores.
 SCORES = {
     "error": ("misclassified", "{:.2%}"),
@@ -68,11 +71,10 @@ def panels(judged: Judged, target: str) -> list[Panel]:
         except Exception as error:  # whatever it is, the rest of the report stands
             what = f"{type(error).__name__}: {error}"
             drawn.append(Panel(heading, f"This figure could not be drawn ({what})."))
-            warnings.warn(
+            warn(
                 f"the report lacks the figure {heading!r} ({what}); this is a mistake "
                 "in randkern, which does not affect the model",
                 UserWarning,
-                stacklevel=2,
             )
             continue
         if drawing is not None:
@@ -132,19 +134,27 @@ def contents(
         "title": title,
         "version": randkern.__version__,
         "summary": summary,
-        "most_columns": _MOST_COLUMNS,
+        "most_columns": _MAX_COLUMNS,
         "n_test": len(judged.test[1]),
         "scores": score_rows(judged),
+        "held_out": judged.held_out,
+        "verdict": judged.verdict,
         "names": ["this model", *judged.others],
         "panels": figures,
-        "trials": model.leaderboard_.head(_MOST_TRIALS).to_dict("records"),
+        "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": rounded(model.model_.explain()),
-        "cost": {
-            "seconds to fit the training rows": f"{judged.seconds:.1f}",
-            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
-            "training rows": f"{len(judged.train[1]):,}",
-        },
+        "cost": _cost(judged),
     }
+
+
+def _cost(judged: Judged) -> dict[str, str]:
+    """Return what the fit took, as far as it is known."""
+    cost = {"training rows": f"{len(judged.train[1]):,}"}
+    if judged.seconds is not None:
+        cost["seconds to fit the training rows"] = f"{judged.seconds:.1f}"
+    if judged.peak_bytes is not None:
+        cost["largest memory"] = f"{judged.peak_bytes / 1e6:,.0f} MB"
+    return cost
 
 
 def render(contents: Mapping[str, Any], saved: str) -> str:
@@ -155,7 +165,7 @@ def render(contents: Mapping[str, Any], saved: str) -> str:
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("randkern.reporting").joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(contents, saved=saved)
 
 
@@ -174,23 +184,30 @@ def learning_curve(
     """Return the error on test rows by the number of training rows.
 
     The model's best kernel, with the hyperparameters of the whole fit, is fitted to
-    samples of up to 4,000 rows.
+    samples of up to 4,000 rows. Without errors for models of texts.
     """
     (X, y), (X_test, y_test) = train, test
+    if model.model_.texts is not None:  # known by heart in training rows
+        return {}
     classes = is_classifier(model)
-    largest = min(len(y), _MOST_ROWS)
-    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _LEAST_ROWS]
+    largest = min(len(y), _MAX_ROWS)
+    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if classes:
+    if classes and not hasattr(member.fit, "alpha_"):
         fit = clone(member.fit).set_params(n_components=None)
     else:
-        fit = KernelRidgeRegressor(
-            member.kernel, member.alpha, n_components=None, fit_intercept=True
-        )
+        make = KernelRidgeClassifier if classes else KernelRidgeRegressor
+        fit = make(member.kernel, member.alpha, n_components=None, fit_intercept=True)
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
     rows, labels = member.rows_of(X.iloc[order]), y[order]
+    transform = model.model_.target_transform
+    if transform is not None:
+        functions = TRANSFORMS[transform][:2]
+        fit = TransformedTargetRegressor(
+            fit, func=functions[0], inverse_func=functions[1]
+        )
     rows_test, out = member.rows_of(X_test), {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:

@@ -2,16 +2,18 @@
 
 import hashlib
 import math
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from randkern._warnings import warn
+from randkern.datasets import Dataset
 from randkern.datasets.files import guess_content, open_data
-from randkern.datasets.record import Dataset, ImageSet, unit_pixels
 from randkern.exceptions import DataFileError
+
+from .image_set import ImageSet, unit_pixels
 
 _DTYPES: dict[int, np.dtype] = {
     0x08: np.dtype(np.uint8),
@@ -141,8 +143,16 @@ _SETS = {
         "fashion-mnist",
         "Fashion-MNIST",
         (
-            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+            "T-shirt/top",
+            "Trouser",
+            "Pullover",
+            "Dress",
+            "Coat",
+            "Sandal",
+            "Shirt",
+            "Sneaker",
+            "Bag",
+            "Ankle boot",
         ),
         _SHAPE,
     ),
@@ -256,10 +266,9 @@ def _check_content(path: Path, stem: str, family: str) -> None:
             f"{same[0]!r}, or put the right file there"
         )
     if not same:
-        warnings.warn(
+        warn(
             f"{path} has the full size, but its {_ALGORITHMS[family]} (uncompressed) "
             f"is {found[family]}, expected {known[family]}: the content is not the "
             f"published {family}; results may not be comparable",
             UserWarning,
-            stacklevel=2,
         )

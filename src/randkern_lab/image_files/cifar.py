@@ -9,7 +9,6 @@ import hashlib
 import io
 import math
 import pickle
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,12 @@ from typing import Any
 import numpy as np
 
 from randkern._files import READING_ERRORS
-from randkern.datasets.image_folder import read_image_folder
-from randkern.datasets.record import Dataset, ImageSet, Splits, unit_pixels
+from randkern._warnings import warn
+from randkern.datasets import Dataset
 from randkern.exceptions import DataFileError
+
+from .folders import read_image_folder
+from .image_set import ImageSet, Splits, unit_pixels
 
 
 class _ByteType:
@@ -131,8 +133,16 @@ def read_pickled_batch(path: Path, content: bytes) -> tuple[np.ndarray, np.ndarr
 
 
 CLASSES = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
 )
 _SET = ImageSet("cifar10", "CIFAR-10", CLASSES, (32, 32, 3))
 RECORDS_A_BATCH = 10_000
@@ -237,10 +247,9 @@ def _read_python_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     batch = read_pickled_batch(path, content)
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != _PICKLE_MD5[path.name]:
-        warnings.warn(
+        warn(
             f"{path} has MD5 {md5}, expected {_PICKLE_MD5[path.name]}: the file is not "
             f"the published one; results may not be comparable",
             UserWarning,
-            stacklevel=2,
         )
     return batch

@@ -1,0 +1,493 @@
+"""Quantile regression, on random features or on the exact kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
+from sklearn.metrics import d2_pinball_score
+
+from randkern._fitting import all_or_nothing
+from randkern._memory import check_memory
+from randkern._random import Stream, root_stream
+from randkern._sklearn import Interval
+from randkern._validation import is_tensor
+from randkern._warnings import warn
+from randkern.data.reading import predicted_rows
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.kernels import Kernel
+from randkern.models._feature_model import FeatureModel
+from randkern.models._svm_dual import solve_box
+from randkern.models._targets import RealTargets
+from randkern.models.calibration import conformal_quantile
+from randkern.models.callbacks import FitReport, with_callbacks
+from randkern.models.feature_matrix import (
+    FeatureMatrix,
+    GramFactor,
+    combined,
+    scores_of,
+)
+from randkern.models.memory import feature_cache_bytes, newton_bytes
+
+# Largest number of intercepts per quantile, and of those that do not reduce the gap;
+# the share of `tol` to which the problem of each is solved.
+_MAX_SHIFTS, _STALLED, _SHARE = 200, 20, 0.1
+
+
+class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
+    """Quantile regression on random features, or on the exact kernel.
+
+    For every quantile τ, with rows z_i of features and the pinball loss
+    ρ_τ(u) = max(τu, (τ − 1)u),
+
+        min Σ_i s_i ρ_τ(y_i − b − w·z_i) + α/(2σ) ‖w‖²,
+
+    where σ, the mean absolute deviation of the targets from their median, makes the
+    penalty independent of their unit, and the intercept b is not penalised. All
+    quantiles share the features. Each is solved in the dual by the method of
+    multipliers and Newton's method, to a measured duality gap.
+
+    Predictions of several quantiles never cross: they are sorted within each row
+    (monotone rearrangement), which brings them no further from the true quantiles.
+
+    Parameters
+    ----------
+    kernel : Kernel, default=None
+        None is ``Gaussian(lengthscale="scale")``.
+    alpha : float, default=1.0
+        Penalty α. Positive.
+    quantiles : float or sequence of float, default=(0.1, 0.5, 0.9)
+        Each between 0 and 1, in increasing order. For a single number, predictions
+        have the shape (n,).
+    n_components : int, sequence of int or None, default=1000
+        Number of random features D (a sequence: per term of a sum of kernels); None is
+        the exact kernel.
+    conformal : bool, default=False
+        Whether to fit to a part of the rows, and to shift every predicted quantile τ so
+        that the others lie below it in the proportion τ: a new target, exchangeable
+        with these, lies above the shifted quantile with probability at most 1 − τ if
+        τ ≥ ½, and below it with probability at most τ if τ < ½ (split conformal
+        prediction).
+    validation_fraction : float, default=0.2
+        Proportion of rows set aside with ``conformal=True``.
+    tol : float, default=1e-6
+        Stop at this duality gap, relative to the objective.
+    projection : str, default="auto"
+        How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
+        ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
+        orthogonal blocks, for a lower variance; ``"structured"``, in such blocks by
+        fast Walsh-Hadamard transforms; ``"qmc"``, from a Sobol sequence; ``"auto"``,
+        by kernel and number of columns.
+    features : {"random", "nystrom"}, default="random"
+        ``"random"``: random features of the kernel; ``"nystrom"``: its values at
+        `n_components` landmark rows, chosen by randomly pivoted Cholesky.
+    fourier : {"pair", "offset"}, default="pair"
+        For stationary kernels. ``"pair"``: cosines and sines of D/2 frequencies;
+        ``"offset"``: cosines of D frequencies with random phases.
+    memory_limit : int, str or None, default=None
+        Bytes, or text like ``"4GB"``; half of it is for features, which are recomputed
+        in every pass over the rows if they do not fit. None: 2 GB.
+    random_state : int, generator or None, default=None
+        Seeds the features, and the choice of rows that are set aside.
+
+    Attributes
+    ----------
+    quantiles_ : ndarray of shape (n_quantiles,)
+    coef_ : ndarray of shape (n_quantiles, D) or (D,)
+        Weights of the features.
+    dual_coef_ : ndarray of shape (r, n_quantiles) or (r,)
+        Weights of the rows ``X_fit_``, for the exact kernel: as many rows as the rank r
+        of its Gram matrix.
+    intercept_ : ndarray of shape (n_quantiles,) or float
+        With ``conformal=True``, including the shifts.
+    duality_gap_ : ndarray of shape (n_quantiles,)
+        Duality gap, relative to the objective.
+    n_iter_ : int
+        Largest number of Newton's steps of a quantile.
+    kernel_, plan_
+        The kernel with numbers in place of rules that depend on data, and the plan of
+        its features (None for the exact kernel).
+
+    Notes
+    -----
+    With several quantiles, predictions have one column per quantile, which is not what
+    scikit-learn expects of regressors of one target: ``sklearn.base.is_regressor``
+    holds for a single number alone, which also takes sparse rows (scikit-learn requires
+    predictions of these to have the shape (n,)).
+
+    With ``conformal=True``, lengthscales and landmarks are chosen from all rows of `X`;
+    targets of the rows that are set aside have no part in the fit. Weights of rows
+    count in the shifts as in :meth:`fit`. Among several quantiles, sorting preserves
+    the guarantees of the lowest and of the highest.
+
+    References
+    ----------
+    Takeuchi, Le, Sears & Smola 2006, "Nonparametric quantile estimation";
+    Chernozhukov, Fernández-Val & Galichon 2010, "Quantile and probability curves
+    without crossing"; Romano, Patterson & Candès 2019, "Conformalized quantile
+    regression"; Li, Sun & Toh 2018, "A highly efficient semismooth Newton augmented
+    Lagrangian method for solving Lasso problems".
+
+    Examples
+    --------
+    >>> import randkern as rk
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = rk.KernelQuantileRegressor(n_components=200, random_state=0)
+    >>> low, median, high = model.fit(X[:300], y[:300]).predict(X[300:]).T
+    >>> bool((low <= median).all() and (median <= high).all())
+    True
+    >>> bool(0.7 < ((low < y[300:]) & (y[300:] < high)).mean() < 0.9)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **FeatureModel._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "quantiles": [Interval(Real, 0, 1, closed="neither"), "array-like"],
+        "conformal": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        alpha: float = 1.0,
+        quantiles: float | Sequence[float] = (0.1, 0.5, 0.9),
+        n_components: int | Sequence[int] | None = 1000,
+        *,
+        conformal: bool = False,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-6,
+        projection: str = "auto",
+        features: str = "random",
+        fourier: str = "pair",
+        memory_limit: Any = None,
+        random_state: Any = None,
+    ):
+        self.kernel = kernel
+        self.alpha = alpha
+        self.quantiles = quantiles
+        self.n_components = n_components
+        self.conformal = conformal
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.projection = projection
+        self.features = features
+        self.fourier = fourier
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    @all_or_nothing
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None
+    ) -> KernelQuantileRegressor:
+        """Fit to rows and their targets.
+
+        Callbacks are called at its start and end.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, Dask collection or RowBlocks of n rows
+            CSR matrices for a single quantile. Rows that do not fit in memory are
+            passed as :class:`~randkern.RowBlocks`, with their targets and weights; Dask
+            collections are read one partition at a time.
+        y : array of shape (n,)
+            Targets; None if `X` includes them.
+        sample_weight : array of shape (n,), optional
+            Factors of the rows' losses: 1 each by default.
+
+        Raises
+        ------
+        randkern.exceptions.MemoryLimitError
+            If the fit would need more than `memory_limit`; raised before allocating.
+        """
+        self._validate_params()
+        self.quantiles_ = _checked_quantiles(self.quantiles)
+        if np.ndim(self.quantiles) and issparse(X):
+            raise TypeError(
+                "KernelQuantileRegressor takes sparse X for a single quantile, got "
+                f"quantiles={self.quantiles!r}; pass X.toarray(), or fit a model per "
+                "quantile."
+            )
+        report = FitReport(self, X, y, sample_weight)
+        report.begin(None)
+        stream = root_stream(self.random_state)
+        rows = self._read(X, y, sample_weight, stream)
+        if is_tensor(rows.like):
+            raise ValueError(
+                "KernelQuantileRegressor is fitted on the CPU, got tensors; pass "
+                "tensor.numpy(force=True)."
+            )
+        self._check_one_target()
+        features = self._matrix_within_limit(rows)
+        Y, weight = rows.targets()
+        set_aside = self._set_aside(weight, stream)
+        weight = np.array(weight)
+        weight[set_aside] = 0.0
+        weights, intercept = self._solve(features, Y[:, 0], weight)
+        held = rows.take(set_aside) if self.conformal else None
+        # From here on, the columns are those of predictions.
+        self._n_outputs = len(self.quantiles_) if np.ndim(self.quantiles) else None
+        self._store(features, rows, weights)
+        shifts = 0.0 if held is None else self._shifts(held, intercept)
+        self.intercept_ = self._shaped((intercept + shifts)[None])[0]
+        report.end()
+        return self
+
+    def _store(
+        self, features: FeatureMatrix, rows: TrainingData, weights: np.ndarray
+    ) -> None:
+        """Set the weights of features, or of the rows of the exact kernel."""
+        if isinstance(features, GramFactor):
+            assert isinstance(rows, ArrayRows)
+            numbers, dual = features.rows_of(weights)
+            self.X_fit_, self.dual_coef_ = rows.X[numbers], self._shaped(dual)
+        else:
+            coef = weights[:, : features.n_components - 1]
+            self.coef_ = self._transposed(coef.T)
+
+    def _check_one_target(self) -> None:
+        """Raise if there are several targets; warn of a column."""
+        if (self._n_outputs or 1) > 1:
+            raise ValueError(
+                "KernelQuantileRegressor has one target, got y with "
+                f"{self._n_outputs}; fit a model to each."
+            )
+        if self._n_outputs is not None:
+            warn(
+                "A column-vector y was passed when a 1d array was expected; pass "
+                "y.ravel().",
+                DataConversionWarning,
+            )
+
+    def _matrix_within_limit(self, rows: TrainingData) -> FeatureMatrix:
+        """Return the features with a column of ones; raise if memory is short."""
+        n = rows.n_rows
+        cache_bytes, spare = feature_cache_bytes(
+            self.plan_, n, self._memory_for(rows), 64, 64
+        )
+        width = n if self.plan_ is None else self.plan_.n_components
+        check_memory(
+            newton_bytes(n, width),
+            spare,
+            f"Newton's method on {width} features",
+            "Use fewer components",
+        )
+        return self._feature_matrix(rows, cache_bytes, precise=True, constant=True)
+
+    def _set_aside(self, weight: np.ndarray, stream: Stream) -> np.ndarray:
+        """Return the numbers of the rows for conformal shifts, in ascending order."""
+        if not self.conformal:
+            return np.arange(0)
+        used = np.flatnonzero(weight)
+        n = math.ceil(self.validation_fraction * len(used))
+        generator = stream.child("validation").generator()
+        numbers = np.sort(generator.choice(used, n, replace=False))
+        # With too few rows the shift of the most extreme quantile is infinite.
+        extreme = float(np.maximum(self.quantiles_, 1 - self.quantiles_).max())
+        least = conformal_quantile(np.zeros((n, 1)), extreme, weight[numbers])
+        if n == len(used) or not np.isfinite(least).all():
+            raise ValueError(
+                f"conformal=True sets {n} of {len(used)} rows aside, too few to shift "
+                f"quantiles={self.quantiles!r}, or all of them; pass more rows, "
+                "another validation_fraction, or less extreme quantiles."
+            )
+        return numbers
+
+    def _solve(
+        self, features: FeatureMatrix, y: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights (k, width) and intercepts (k,) of all quantiles."""
+        used = weight > 0
+        center = _quantile(y[used], 0.5, weight[used])
+        deviation = abs(y[used] - center)
+        size = float(deviation.max()) or 1.0
+        unit = size * float(np.average(deviation / size, weights=weight[used])) or 1.0
+        found: list[_Solution] = []
+        before = None
+        for quantile in self.quantiles_:
+            upper = quantile / self.alpha * weight
+            problem = _QuantileProblem(
+                features, (y - center) / unit, float(quantile), upper
+            )
+            # Rows above the last quantile, and below it, are mostly still there.
+            start = None if before is None else before.alpha + upper - before.upper
+            before = problem.solve(self.tol, start)
+            found.append(before)
+        self.duality_gap_ = np.array([each.gap for each in found])
+        self.n_iter_ = max(each.n_steps for each in found)
+        if self.duality_gap_.max() > self.tol:
+            warn(
+                f"the duality gap is {self.duality_gap_.max():.2g} of the objective, "
+                f"above tol={self.tol:g}: rounding errors leave no more; raise alpha "
+                "or tol.",
+                ConvergenceWarning,
+            )
+        weights = unit * np.stack([each.weights for each in found])
+        return weights, center + unit * np.array([each.intercept for each in found])
+
+    def _shifts(self, rows: ArrayRows, intercept: np.ndarray) -> np.ndarray:
+        """Return the conformal shifts (k,) from rows that were set aside."""
+        self.intercept_ = self._shaped(intercept[None])[0]
+        values = super()._values_of(rows.X)
+        residuals = rows.Y - values.reshape(len(values), -1)
+        shifts = np.empty(len(self.quantiles_))
+        for j, quantile in enumerate(self.quantiles_):
+            # Above the quantile if it is high, below it if it is low.
+            side = 1.0 if quantile >= 0.5 else -1.0
+            coverage = max(quantile, 1 - quantile)
+            of_side = side * residuals[:, j : j + 1]
+            shifts[j] = side * conformal_quantile(of_side, coverage, rows.weight)[0]
+        return shifts
+
+    def _values_of(self, X: Any, moved: bool = False) -> np.ndarray:
+        values = super()._values_of(X, moved)
+        return np.sort(values, axis=1) if values.ndim == 2 else values
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the quantiles of rows, (n, n_quantiles); (n,) for a single number.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, Dask collection or RowBlocks of n rows
+            Results of Dask collections are lazy.
+        """
+        return super().predict(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return D², 1 for the true targets and 0 for quantiles of the targets.
+
+        One minus the pinball loss over that of the constant quantiles of these targets,
+        averaged over quantiles.
+
+        Parameters
+        ----------
+        X : array, CSR matrix, dataframe, Dask collection or RowBlocks of n rows
+        y : array of shape (n,)
+            Targets; None if `X` includes them.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows in the means.
+        """
+        y, predictions, weight = predicted_rows(self, X, y, sample_weight)
+        scores = [
+            d2_pinball_score(y, values, sample_weight=weight, alpha=quantile)
+            for values, quantile in zip(
+                predictions.reshape(len(predictions), -1).T,
+                self.quantiles_,
+                strict=True,
+            )
+        ]
+        return float(np.mean(scores))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        tags.array_api_support = False
+        if np.ndim(self.quantiles):
+            # Regressors of one target, and whatever takes sparse rows, predict an array
+            # of shape (n,).
+            tags.estimator_type = None
+            tags.input_tags.sparse = False
+        return tags
+
+
+def _checked_quantiles(quantiles: Any) -> np.ndarray:
+    """Return quantiles as an array; raise unless they increase from 0 to 1."""
+    found = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    inside = found.ndim == 1 and found.size and ((found > 0) & (found < 1)).all()
+    if not inside or (np.diff(found) <= 0).any():
+        raise ValueError(
+            "quantiles must be numbers between 0 and 1 in increasing order, got "
+            f"{quantiles!r}; for instance (0.1, 0.5, 0.9)."
+        )
+    return found
+
+
+def _quantile(values: np.ndarray, quantile: float, weight: np.ndarray) -> float:
+    """Return a minimiser b of Σ_i w_i ρ_τ(y_i − b)."""
+    return float(np.quantile(values, quantile, weights=weight, method="inverted_cdf"))
+
+
+class _Solution(NamedTuple):
+    """Weights, the relative gap, Newton's steps, and dual variables."""
+
+    weights: np.ndarray
+    intercept: float
+    gap: float
+    n_steps: int
+    alpha: np.ndarray
+    upper: np.ndarray
+
+
+class _QuantileProblem:
+    """The problem of one quantile, for targets y in units of their deviation.
+
+    Its dual has the variables a between (τ − 1) C_i and τ C_i, C_i = s_i / α,
+
+        max Σ_i a_i y_i − ½‖w‖²,  w = Σ_i a_i z_i,  Σ_i a_i = 0.
+
+    The features have a last column of ones, whose weight v = Σ_i a_i is penalised like
+    the others; for the targets y − b the solution has the intercept b + v, which is the
+    next b, and v tends to 0. The gap is that of feasible variables.
+    """
+
+    def __init__(
+        self, features: FeatureMatrix, y: np.ndarray, quantile: float, upper: np.ndarray
+    ):
+        self.features, self.y, self.quantile = features, y, quantile
+        self.upper, self.lower = upper, upper * (1 - 1 / quantile)
+
+    def solve(self, tol: float, start: np.ndarray | None) -> _Solution:
+        """Solve to a relative duality gap of `tol`, from dual variables if given."""
+        weight = self.upper / self.upper.max()
+        zeros = np.zeros((1, self.features.width))
+        longest = scores_of(self.features, zeros)[1]
+        shift, alpha, n_steps = _quantile(self.y, self.quantile, weight), start, 0
+        best: _Solution | None = None
+        stalled = 0
+        for _ in range(_MAX_SHIFTS):
+            box = solve_box(
+                self.features,
+                np.ones(len(self.y)),
+                self.upper,
+                _SHARE * tol,
+                longest,
+                alpha,
+                self.y - shift,
+                lower=self.lower,
+            )
+            alpha, n_steps = box.alpha, n_steps + box.n_steps
+            after = self._feasible(box.alpha)._replace(n_steps=n_steps)
+            stalled += 1
+            if best is None or after.gap < best.gap:
+                best, stalled = after, 0
+            if best.gap <= tol or stalled == _STALLED:
+                break
+            shift += float(box.alpha.sum())
+        assert best is not None
+        return best._replace(n_steps=n_steps)
+
+    def _feasible(self, alpha: np.ndarray) -> _Solution:
+        """Return the weights of variables whose sum is made 0, and their gap."""
+        total = float(alpha.sum())
+        room = alpha - self.lower if total > 0 else self.upper - alpha
+        alpha = alpha - total / (float(room.sum()) or 1.0) * room
+        weights = combined(self.features, alpha[:, None])
+        weights[0, self.features.n_components - 1] = 0.0
+        residual = self.y - scores_of(self.features, weights)[0][:, 0]
+        intercept = _quantile(residual, self.quantile, self.upper / self.upper.max())
+        residual = residual - intercept
+        square = float(weights[0] @ weights[0])
+        loss = float(np.maximum(self.upper * residual, self.lower * residual).sum())
+        primal, dual = 0.5 * square + loss, float(alpha @ self.y) - 0.5 * square
+        gap = (primal - dual) / (primal or 1.0)
+        return _Solution(weights[0], intercept, gap, 0, alpha, self.upper)

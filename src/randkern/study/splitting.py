@@ -1,0 +1,144 @@
+"""Splits of rows at random, into whole groups, or in the order of time."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    TimeSeriesSplit,
+    train_test_split,
+)
+
+from ..tabular.folds import Folds, group_codes, time_codes
+
+Rows = NDArray[np.intp]
+# Batches of successive rows, whose mean errors are nearly independent.
+_PERIODS = 10
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How rows are divided: at random, or by groups or times, ranks of shape (n,).
+
+    With groups, rows of one group are on the same side; with times, held-out rows are
+    later than the others.
+    """
+
+    groups: NDArray[np.intp] | None = None
+    time: NDArray[np.intp] | None = None
+
+    @classmethod
+    def of(cls, groups: Any, time: Any) -> Self:
+        """Return the splitting for the groups or times of rows, if any."""
+        return cls(
+            None if groups is None else group_codes(groups, len(groups)),
+            None if time is None else time_codes(time, len(time)),
+        )
+
+    @property
+    def is_random(self) -> bool:
+        return self.groups is None and self.time is None
+
+    def take(self, rows: Rows) -> Self:
+        """Return the splitting of some rows."""
+        return type(self)(
+            None if self.groups is None else self.groups[rows],
+            None if self.time is None else self.time[rows],
+        )
+
+    def clusters(self) -> Rows | None:
+        """Return the groups of rows, or ten periods, in which errors are alike."""
+        if self.time is None:
+            return self.groups
+        ranks = np.argsort(np.argsort(self.time, kind="stable"))
+        return _PERIODS * ranks // len(ranks)
+
+    def dependent_folds(self, n: int) -> Folds | None:
+        """Return the folds in which n rows are left out, None if one at a time."""
+        return Folds.of(self.groups, self.time, np.ones(n))
+
+    def held_out(
+        self,
+        y: NDArray[Any],
+        task: str,
+        size: float,
+        seed: int,
+        n_training: int | None = None,
+    ) -> tuple[Rows, Rows, str]:
+        """Return training rows, held-out rows, and a description of these.
+
+        `size` is a number of rows or a share, which whole groups or times exceed or
+        fall short of. At random, rows are stratified in classification, unless some
+        classes are too rare, or too many.
+        """
+        n = len(y)
+        n_held = size if size >= 1 else size * n
+        if self.is_random:
+            return _random_rows(y, task, size, seed, n_training)
+        if self.groups is not None:
+            n_folds = max(round(n / n_held), 2)
+            training, others = self.folds(y, task, n_folds, seed)[0]
+            n_groups = len(np.unique(self.groups[others]))
+            described = f"{len(others):,} rows, all of {n_groups:,} groups, seed {seed}"
+        else:
+            assert self.time is not None
+            times = np.sort(self.time)
+            first = times[min(int(n - n_held), n - 1)]
+            if first == times[0]:
+                first = times[times > first][0]
+            is_late = self.time >= first
+            training, others = np.flatnonzero(~is_late), np.flatnonzero(is_late)
+            described = f"the last {len(others):,} rows in time"
+        if n_training is not None and len(training) > n_training:
+            chosen = np.random.default_rng(seed).permutation(training)
+            training = np.sort(chosen[:n_training])
+        return training, others, described
+
+    def folds(
+        self, y: NDArray[Any], task: str, n_folds: int, seed: int
+    ) -> list[tuple[Rows, Rows]]:
+        """Return training and validation rows, stratified if each class has enough."""
+        stratified = task == "classification"
+        stratified = stratified and np.unique(y, return_counts=True)[1].min() >= n_folds
+        options = {"shuffle": True, "random_state": seed}
+        if self.time is not None:
+            different = np.unique(self.time)
+            splits = TimeSeriesSplit(min(n_folds, len(different) - 1)).split(different)
+            return [
+                (
+                    np.flatnonzero(np.isin(self.time, different[known])),
+                    np.flatnonzero(np.isin(self.time, different[held])),
+                )
+                for known, held in splits
+            ]
+        if self.groups is not None:
+            n_folds = min(n_folds, len(np.unique(self.groups)))
+            grouped = StratifiedGroupKFold if stratified else GroupKFold
+            return list(grouped(n_folds, **options).split(y, y, self.groups))
+        kind = StratifiedKFold if stratified else KFold
+        return list(kind(n_folds, **options).split(y, y))
+
+
+def _random_rows(
+    y: NDArray[Any], task: str, size: float, seed: int, n_training: int | None
+) -> tuple[Rows, Rows, str]:
+    n, stratified = len(y), task == "classification"
+    if stratified:
+        counts = np.unique(y, return_counts=True)[1]
+        few = int(n * size) if size < 1 else int(size)
+        few = min(few, n_training or n - few)
+        stratified = bool(counts.min() >= 2 and len(counts) <= few)
+    training, others = train_test_split(
+        np.arange(n),
+        train_size=n_training,
+        test_size=size,
+        stratify=y if stratified else None,
+        random_state=seed,
+    )
+    share = f"{size:.0%} of the rows" if size < 1 else f"{len(others):,} rows"
+    return training, others, f"{'stratified ' * stratified}{share}, seed {seed}"

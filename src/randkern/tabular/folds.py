@@ -1,0 +1,228 @@
+"""Folds of rows that depend on each other: whole groups, or periods of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import GroupKFold
+from sklearn.utils import column_or_1d
+
+from randkern._cells import is_missing
+
+# Whole groups are left out in at most so many folds; of the periods of time, each but
+# the first is predicted from the earlier ones.
+_MAX_FOLDS = 20
+_PERIODS = 6
+# At most so many folds where each takes a fit of its own.
+MAX_REFITTED = 5
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Which rows are left out together, and which are known then.
+
+    Attributes
+    ----------
+    codes : ndarray of shape (n,)
+        The folds of rows, whole numbers.
+    is_forward : bool
+        Whether a fold is predicted from those before it, or else from all others. The
+        first fold has none before it and is not predicted.
+    groups : ndarray of shape (n,), or None
+        The groups of rows, of which folds have several.
+    """
+
+    codes: np.ndarray
+    is_forward: bool = False
+    groups: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, groups: Any, time: Any, weight: np.ndarray) -> Folds | None:
+        """Return the folds of rows, None if they do not depend on each other.
+
+        Rows of weight zero do not count, and get fold 0.
+        """
+        if groups is not None and time is not None:
+            raise ValueError(
+                "groups and time were both passed, expected at most one: groups if "
+                "the model is to predict rows of new groups, time if it is to predict "
+                "later rows."
+            )
+        if groups is None and time is None:
+            return None
+        used, codes = np.flatnonzero(weight), np.zeros(len(weight), dtype=int)
+        if time is None:
+            groups = group_codes(groups, len(weight))
+            codes[used] = _whole_groups(groups[used])
+            return cls(codes, groups=groups)
+        codes[used] = _periods(time_codes(time, len(weight))[used])
+        return cls(codes, is_forward=True)
+
+    def take(self, rows: np.ndarray) -> Folds | None:
+        """Return the folds of some rows, None if they are all of one."""
+        codes = self.codes[rows]
+        if not len(codes) or (codes == codes[0]).all():
+            return None
+        groups = None if self.groups is None else self.groups[rows]
+        return Folds(codes, self.is_forward, groups)
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The positions of the rows that are predicted."""
+        if not self.is_forward:
+            return np.arange(len(self.codes))
+        return np.flatnonzero(self.codes > self.codes.min())
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the positions of known rows, and of those predicted from them."""
+        for code in np.unique(self.codes[self.predicted]):
+            is_out = self.codes == code
+            is_known = self.codes < code if self.is_forward else ~is_out
+            yield np.flatnonzero(is_known), np.flatnonzero(is_out)
+
+    def coarse(self) -> Folds:
+        """Return fewer folds, where each takes a fit of its own."""
+        if self.is_forward:
+            return self
+        codes = np.unique(self.codes, return_inverse=True)[1]
+        return Folds(codes % MAX_REFITTED, groups=self.groups)
+
+    def divided(self, n_last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of rows in two parts of whole folds.
+
+        The second has about `n_last` rows, in time the last ones.
+        """
+        values, counts = np.unique(self.codes, return_counts=True)
+        n_from = counts[::-1].cumsum()[::-1][1:]  # rows from each fold but the first on
+        cut = values[1 + np.abs(n_from - n_last).argmin()]
+        is_last = self.codes >= cut
+        return np.flatnonzero(~is_last), np.flatnonzero(is_last)
+
+    def is_hidden(self, rows: slice) -> np.ndarray:
+        """Return which rows, (m, n), are unknown where some of them are predicted."""
+        own = self.codes[rows, None]
+        return self.codes >= own if self.is_forward else self.codes == own
+
+
+def n_independent(folds: Folds | None, n: int) -> int:
+    """Return the number of groups, by which learned numbers overfit, or of rows."""
+    if folds is None or folds.groups is None:
+        return n
+    return len(np.unique(folds.groups))
+
+
+def predicted_rows(folds: Folds | None, n: int) -> np.ndarray:
+    """Return the positions of the rows, of n, that are predicted when left out."""
+    return np.arange(n) if folds is None else folds.predicted
+
+
+def divided(rows: np.ndarray, folds: Folds | None, n_last: int) -> tuple[Any, Any]:
+    """Return rows in two parts that share no fold, the second of about `n_last`."""
+    part = None if folds is None else folds.take(rows)
+    if part is None:
+        return rows[: len(rows) - n_last], rows[len(rows) - n_last :]
+    first, last = part.divided(n_last)
+    return rows[first], rows[last]
+
+
+def refitted_folds(folds: Folds | None, n: int) -> Folds:
+    """Return a few folds of n rows, in random order, where each takes its own fits."""
+    if folds is None:
+        folds = Folds(np.arange(n))
+    return folds.coarse()
+
+
+def fold_codes(folds: Folds | None, n: int, n_folds: int) -> np.ndarray:
+    """Return the fold of each of n rows, from 0 on, for fits without each fold.
+
+    Rows are assumed to be in random order.
+    """
+    if folds is None:
+        return np.arange(n) % min(n_folds, n)
+    return np.unique(folds.codes, return_inverse=True)[1]
+
+
+def _whole_groups(groups: np.ndarray) -> np.ndarray:
+    """Return folds of whole groups, of about equally many rows."""
+    n_groups = len(np.unique(groups))
+    if n_groups < 2:
+        raise ValueError(
+            "groups has the same value for all rows, expected at least 2 groups, one "
+            "of which is left out; leave groups out if rows are independent."
+        )
+    folds = np.empty(len(groups), dtype=int)
+    splitter = GroupKFold(min(n_groups, _MAX_FOLDS))
+    for fold, (_, rows) in enumerate(splitter.split(folds, groups=groups)):
+        folds[rows] = fold
+    return folds
+
+
+def _periods(times: np.ndarray) -> np.ndarray:
+    """Return periods of about equally many rows; rows of one time are in one."""
+    _, codes, counts = np.unique(times, return_inverse=True, return_counts=True)
+    if len(counts) < 2:
+        raise ValueError(
+            "time has the same value for all rows, expected at least 2 times, the "
+            "later of which is predicted; leave time out if rows have no order."
+        )
+    before = counts.cumsum() - counts
+    periods = _PERIODS * before // len(times)
+    if not periods.any():  # nearly all rows are of the last time
+        periods[1:] = 1
+    return np.unique(periods, return_inverse=True)[1][codes]
+
+
+def group_codes(groups: Any, n: int) -> np.ndarray:
+    """Return the group of each of n rows as a number from 0 on."""
+    return _codes_of(groups, n, "groups")
+
+
+def time_codes(time: Any, n: int) -> np.ndarray:
+    """Return the rank of each of n times, from 0 on."""
+    return _codes_of(_as_times(time), n, "time")
+
+
+def _as_times(time: Any) -> np.ndarray:
+    """Return texts such as 2026-11-22 as dates, and other times unchanged."""
+    values = np.asarray(time)
+    is_text = values.dtype.kind == "U" or any(
+        isinstance(value, str) for value in values.ravel().tolist()
+    )
+    if not is_text:
+        return values
+    try:
+        return values.astype("M8[us]")
+    except ValueError as error:
+        raise ValueError(
+            "time holds texts that are no dates, expected numbers, dates, or texts "
+            f"such as '2026-11-22': {error}"
+        ) from error
+
+
+def _codes_of(values: Any, n: int, name: str) -> np.ndarray:
+    values = column_or_1d(np.asarray(values))
+    if len(values) != n:
+        raise ValueError(
+            f"{name} has {len(values):,} values, expected one for each of the {n:,} "
+            "rows."
+        )
+    if values.dtype.kind in "OfMm":
+        missing = np.array([is_missing(value) for value in values.tolist()])
+        if values.dtype.kind in "Mm":
+            missing = np.isnat(values)
+        if missing.any():
+            raise ValueError(
+                f"{name} is missing in {int(missing.sum()):,} of {n:,} rows, the first "
+                f"of which is {int(missing.argmax()):,}; give a value for each row."
+            )
+    try:
+        return np.unique(values, return_inverse=True)[1]
+    except TypeError as error:
+        kinds = sorted({type(value).__name__ for value in values.tolist()})
+        raise ValueError(
+            f"{name} holds values that cannot be sorted, of the types "
+            f"{' and '.join(kinds)}; give numbers, dates or texts alone."
+        ) from error

@@ -1,0 +1,284 @@
+"""Columns of free text, as numbers that a linear model reads in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.linear_model import Ridge
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+
+from randkern._tables import is_numeric, is_table, is_time, objects_of
+from randkern.data.columns import is_free_text
+from randkern.tabular.folds import Folds
+
+# Hashed n-grams, up to one or two words; those of a single row are left out.
+_N_HASHED, _MAX_WORDS, _MIN_ROWS = 2**18, (1, 2), 2
+# Penalties of linear models of rows of length 1, chosen on at most so many rows.
+_ALPHAS, _MAX_COMPARED = (0.1, 1.0, 10.0), 5000
+_FOLDS = 10
+# Names of dtypes of categories, of pandas and of polars.
+_CATEGORIES = ("category", "categorical", "enum")
+
+
+def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
+    """Return the names of the columns of a table that hold free text.
+
+    Columns of categories (of that dtype) hold none, unless they are chosen.
+    """
+    if not isinstance(chosen, str):
+        if not is_table(X):
+            raise ValueError(
+                f"text_columns={list(chosen)} names columns of a dataframe, got "
+                f"{type(X).__name__}; pass a dataframe."
+            )
+        missing = [name for name in chosen if name not in X.columns]
+        if missing:
+            raise ValueError(
+                f"text_columns names {missing}, expected columns of X: "
+                f"{list(X.columns)[:20]}."
+            )
+        return list(chosen)
+    if not is_table(X):
+        return []
+    columns = {name: X[name] for name in X.columns}
+    return [
+        name
+        for name, column in columns.items()
+        if not (is_numeric(column) or is_time(column))
+        and not str(column.dtype)
+        .lower()
+        .startswith(("category", "categorical", "enum"))
+        and is_free_text(objects_of(column))
+    ]
+
+
+class TextEncoder(TransformerMixin, BaseEstimator):
+    r"""Replace columns of free text by predictions of the target from their words.
+
+    Words, or words and pairs of words, are hashed, weighted by their rarity (TF-IDF),
+    and a ridge regression on them predicts targets, or codes of classes ±1. Which of
+    the two, and its penalty, are chosen by the errors of rows left out. The prediction
+    is the new column, one per target or class (one for two classes), after all other
+    columns, which stay as they are. As in
+    :class:`sklearn.preprocessing.TargetEncoder`, `fit_transform` predicts each row by a
+    fit without its fold, so that a model of the new columns is not misled by how well
+    texts are known by heart; ``fit(X, y).transform(X)`` differs from it.
+
+    Parameters
+    ----------
+    columns : list of str
+        The columns of free text.
+    classes : bool, default=False
+        Whether targets are labels.
+
+    Attributes
+    ----------
+    n_scores_ : int
+        New columns per column of text.
+    alphas_ : list of float
+        The penalty of each column's ridge regression, from 0.1, 1 and 10.
+
+    References
+    ----------
+    Weinberger, Dasgupta, Langford, Smola & Attenberg 2009, "Feature hashing for large
+    scale multitask learning"; Wolpert 1992, "Stacked generalization".
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from randkern.tabular.texts import TextEncoder
+    >>> words = ["a very good day", "a rather bad day", "good", "bad"] * 10
+    >>> table = pd.DataFrame({"text": words, "x": range(40)})
+    >>> y = [1.0, -1.0, 1.0, -1.0] * 10
+    >>> encoded = TextEncoder(["text"]).fit(table, y).transform(table)
+    >>> list(encoded.columns), bool((encoded["text score"][:2] > 0).tolist()[0])
+    (['x', 'text score'], True)
+    """
+
+    def __init__(self, columns: Sequence[Any], *, classes: bool = False):
+        self.columns = columns
+        self.classes = classes
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, folds: Folds | None = None
+    ) -> TextEncoder:
+        """Learn the words of each column.
+
+        Parameters
+        ----------
+        X : dataframe of shape (n, d)
+        y : array of shape (n,) or (n, n_targets)
+        sample_weight : array of shape (n,), optional
+        folds : Folds, optional
+            Those of rows that depend on each other, by which penalties are chosen; by
+            default ten, at random.
+        """
+        Y, splits = self._targets(X, y), _splits(folds, len(X))
+        self.n_scores_ = Y.shape[1]
+        self.alphas_: list[float] = []
+        self._words: list[Words] = []
+        self._ridges: list[Ridge] = []
+        for name in self.columns:
+            tried = []
+            for most_words in _MAX_WORDS:
+                words = Words.of(X[name], most_words)
+                Z = words.weighted(X[name])
+                tried.append((*_best_penalty(Z, Y, sample_weight, splits), words, Z))
+            _, alpha, words, Z = min(tried, key=itemgetter(0))
+            self.alphas_.append(alpha)
+            self._words.append(words)
+            self._ridges.append(_ridge(alpha).fit(Z, Y, sample_weight))
+        return self
+
+    def fit_transform(
+        self, X: Any, y: Any, sample_weight: Any = None, folds: Folds | None = None
+    ) -> Any:
+        """Fit, and return the table with predictions of rows by fits without them.
+
+        Parameters are those of `fit`.
+        """
+        self.fit(X, y, sample_weight, folds)
+        Y, splits = self._targets(X, y), _splits(folds, len(X))
+        scores = [
+            _left_out(words.weighted(X[name]), Y, sample_weight, alpha, splits)
+            for name, words, alpha in self._parts(self.alphas_)
+        ]
+        return self._with_scores(X, scores)
+
+    def transform(self, X: Any) -> Any:
+        """Return the table with predictions in place of texts.
+
+        Parameters
+        ----------
+        X : dataframe of shape (n, d)
+        """
+        check_is_fitted(self)
+        scores = [
+            ridge.predict(words.weighted(X[name])).reshape(len(X), -1)
+            for name, words, ridge in self._parts(self._ridges)
+        ]
+        return self._with_scores(X, scores)
+
+    def sources(self, names: Sequence[Any]) -> np.ndarray:
+        """Return the position among `names`, the columns of X, of each new column."""
+        others = [at for at, name in enumerate(names) if name not in self.columns]
+        texts = [names.index(name) for name in self.columns]
+        return np.array([*others, *np.repeat(texts, self.n_scores_)], dtype=int)
+
+    def _targets(self, X: Any, y: Any) -> np.ndarray:
+        """Return targets, or codes ±1 of labels, (n, k)."""
+        check_consistent_length(X, y)
+        if not self.classes:
+            return np.asarray(y, dtype=float).reshape(len(X), -1)
+        labels, codes = np.unique(np.asarray(y), return_inverse=True)
+        Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
+        return Y[:, 1:] if len(labels) == 2 else Y
+
+    def _parts(self, values: list[Any]) -> Iterator[tuple[Any, Words, Any]]:
+        """Yield columns with their words and values."""
+        return zip(self.columns, self._words, values, strict=True)
+
+    def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
+        named = {}
+        for name, values in zip(self.columns, scores, strict=True):
+            for j, column in enumerate(values.T, start=1):
+                said = f"{name} score" if self.n_scores_ == 1 else f"{name} score {j}"
+                if said in X.columns:
+                    raise ValueError(
+                        f"X has a column {said!r}, the name of the numbers that "
+                        f"replace the texts in {name!r}; rename it."
+                    )
+                named[said] = column
+        if hasattr(X, "iloc"):
+            return X.drop(columns=list(self.columns)).assign(**named)
+        kind = type(X[self.columns[0]])  # polars
+        series = [kind(said, column) for said, column in named.items()]
+        return X.drop(list(self.columns)).with_columns(series)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The hashed n-grams of a column, of at most so many words, and their weights."""
+
+    most_words: int
+    kept: np.ndarray
+    tfidf: TfidfTransformer
+
+    @classmethod
+    def of(cls, column: Any, most_words: int) -> Words:
+        """Return those that several rows have, or else one."""
+        counts = _hashed(column, most_words)
+        n_rows = np.bincount(counts.indices, minlength=1)
+        kept = np.flatnonzero(n_rows >= _MIN_ROWS)
+        if not len(kept):
+            kept = np.array([n_rows.argmax()])
+        tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
+        return cls(most_words, kept, tfidf)
+
+    def weighted(self, column: Any) -> sparse.csr_matrix:
+        """Return the weights of words in texts, rows of length 1 or 0."""
+        counts = _hashed(column, self.most_words)
+        return self.tfidf.transform(counts[:, self.kept])
+
+
+def _hashed(column: Any, most_words: int) -> sparse.csr_matrix:
+    """Return how often each hashed n-gram occurs in each text, (n, 2¹⁸)."""
+    texts = ["" if value is None else str(value) for value in objects_of(column)]
+    vectorizer = HashingVectorizer(
+        n_features=_N_HASHED,
+        ngram_range=(1, most_words),
+        alternate_sign=False,
+        norm=None,
+    )
+    return vectorizer.transform(texts)
+
+
+def _ridge(alpha: float) -> Ridge:
+    return Ridge(alpha, solver="sparse_cg")
+
+
+def _splits(folds: Folds | None, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    if folds is None:
+        order = np.random.default_rng(0).permutation(n)
+        folds = Folds(order % min(_FOLDS, n))
+    return list(folds.splits())
+
+
+def _left_out(
+    Z: Any, Y: np.ndarray, weight: Any, alpha: float, splits: list[Any]
+) -> np.ndarray:
+    """Return predictions of rows by fits without their fold, (n, k).
+
+    Those of the first period in time, before which nothing is known, are the mean.
+    """
+    out = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
+    for known, held in splits:
+        given = None if weight is None else weight[known]
+        found = _ridge(alpha).fit(Z[known], Y[known], given).predict(Z[held])
+        out[held] = found.reshape(len(held), -1)
+    return out
+
+
+def _best_penalty(
+    Z: Any, Y: np.ndarray, weight: Any, splits: list[Any]
+) -> tuple[float, float]:
+    """Return the smallest squared error of rows left out, and its penalty."""
+    some = [
+        (known[:_MAX_COMPARED], held[: _MAX_COMPARED // len(splits)])
+        for known, held in splits
+    ]
+    out = np.concatenate([held for _, held in some])
+    given = None if weight is None else weight[out]
+    errors = [
+        np.average((_left_out(Z, Y, weight, alpha, some) - Y)[out] ** 2, 0, given).sum()
+        for alpha in _ALPHAS
+    ]
+    return min(zip(errors, _ALPHAS, strict=True))

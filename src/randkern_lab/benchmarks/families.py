@@ -1,0 +1,305 @@
+"""Generated families of tables, on which the choices of `Tabular*` are made.
+
+A family is a law of columns and of a signal that they determine. Signals have variance
+1, and noise a deviation of 0.4. Labels of classification tables have two classes, whose
+probabilities are the logistic function of four times the signal, or, for even seeds,
+four: the quarters of the noisy signal. All tables are tested on 1,000 other rows, so
+that errors of small tables mean something. Methods are those of ``randkern bench
+tables``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from ..contenders import known_names
+from ..options import CommonOptions, option
+from ..process import in_fresh_process
+from ..runner import Case, grid
+from .tables import METHODS, TableExperiment, fit_rows
+
+# Drawn columns by name, and the signal, of n rows.
+Drawn = tuple[dict[str, np.ndarray], np.ndarray]
+_TEST_ROWS = 1000
+_NOISE, _SLOPE = 0.4, 4.0
+
+
+def _waves(X: np.ndarray, rng: np.random.Generator, frequency: float) -> np.ndarray:
+    """Return a smooth function of all columns: 100 waves of random directions."""
+    directions = frequency * rng.normal(size=(X.shape[1], 100))
+    phases = rng.uniform(0, 2 * np.pi, 100)
+    return np.cos(X @ directions + phases) @ rng.normal(size=100)
+
+
+def _numbers(X: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"x{j}": column for j, column in enumerate(X.T)}
+
+
+def _texts(codes: np.ndarray, name: str) -> np.ndarray:
+    return np.array([f"{name}{code}" for code in codes], dtype=object)
+
+
+def smooth(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A smooth function of five columns, with most of it in two."""
+    X = rng.normal(size=(n, d))
+    scales = np.resize([1.0, 1.0, 0.5, 0.3, 0.3], min(5, d))
+    return _numbers(X), _waves(X[:, :5] * scales, rng, 0.8)
+
+
+def rough(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A function of three columns with details of every size."""
+    X = rng.uniform(-1, 1, size=(n, d))
+    parts = [2.0**-k * _waves(X[:, :3], rng, 2.0**k) for k in range(4)]
+    return _numbers(X), np.sum(parts, axis=0)
+
+
+def additive(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A sum of functions of single columns: waves, steps, and absolute values."""
+    X = rng.normal(size=(n, d))
+    shapes: list[Callable[[np.ndarray], np.ndarray]] = [
+        lambda x: np.sin(2 * x), lambda x: np.sign(x - 0.3), np.abs, lambda x: x,
+    ]  # fmt: skip
+    used = range(min(d, 8))
+    f = [rng.uniform(0.5, 1.0) * shapes[j % 4](X[:, j]) for j in used]
+    return _numbers(X), np.sum(f, axis=0)
+
+
+def linear(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A linear function of correlated columns, with weights of many sizes."""
+    X = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
+    return _numbers(X), X @ (rng.normal(size=d) * rng.exponential(size=d))
+
+
+def irrelevant(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A smooth function of two columns among many."""
+    X = rng.normal(size=(n, d))
+    return _numbers(X), _waves(X[:, :2], rng, 1.0)
+
+
+def steps(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A sum of 30 trees of depth 3 that split six columns, the first most often."""
+    X = rng.normal(size=(n, d))
+    used = min(6, d)
+    shares = 0.6 ** np.arange(used)
+    f = np.zeros(n)
+    for _ in range(30):
+        columns = rng.choice(used, 3, p=shares / shares.sum())
+        leaf = (X[:, columns] > rng.normal(size=3) * 0.7) @ np.array([1, 2, 4])
+        f += rng.normal(size=8)[leaf]
+    return _numbers(X), f
+
+
+def interactions(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Products of pairs of columns."""
+    X = rng.normal(size=(n, d))
+    first, second = rng.choice(min(d, 8), size=(2, 4))
+    return _numbers(X), (X[:, first] * X[:, second]) @ np.array([1, 1, 0.6, 0.6])
+
+
+def skewed(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Columns with long tails, of whose logarithms the signal is smooth."""
+    Z = rng.normal(size=(n, d)) + 0.5 * rng.normal(size=(n, 1))
+    return _numbers(np.exp(1.5 * Z)), _waves(Z[:, :4], rng, 0.5)
+
+
+def spectra(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Neighbouring columns that resemble each other, of two or more shapes."""
+    at = np.linspace(0, 1, d)
+    kinds = rng.integers(0, 4, n)
+    centres = rng.uniform(0, 1, size=(4, 3))
+    level = rng.uniform(0.5, 1.5, size=(n, 3))
+    bumps = np.exp(-((at - centres[kinds][:, :, None]) ** 2) / 0.02)
+    noise = np.cumsum(rng.normal(size=(n, d)), axis=1) / np.sqrt(d)
+    X = (level[:, :, None] * bumps).sum(axis=1) + 0.6 * noise
+    return _numbers(X), np.array([-1.0, 1.0, -0.7, 1.3])[kinds] + level[:, 0] - 1
+
+
+def factors(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Numbers and categories that all follow three hidden factors, as the signal does.
+
+    One category has 20 levels, the others two to six.
+    """
+    hidden = rng.normal(size=(n, 3))
+    loadings = rng.normal(size=(3, d)) * rng.exponential(size=d)
+    X = hidden @ loadings + rng.normal(size=(n, d))
+    columns: dict[str, np.ndarray] = {}
+    for j, x in enumerate(X.T):
+        if j < 3 * d // 5:
+            columns[f"x{j}"] = np.exp(x / 2) if j % 3 == 0 else x
+        else:
+            levels = 20 if j == d - 1 else int(rng.integers(2, 7))
+            cuts = np.sort(rng.normal(size=levels - 1)) * x.std()
+            order = rng.permutation(levels)
+            columns[f"c{j}"] = _texts(order[np.searchsorted(cuts, x)], "v")
+    f = hidden @ np.array([1.0, 0.6, 0.3]) + 0.4 * hidden[:, 0] * hidden[:, 1]
+    return columns, f + 0.3 * hidden[:, 0] ** 2
+
+
+def categories(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Categories of two to eight levels, with effects alone and in pairs."""
+    columns: dict[str, np.ndarray] = {}
+    f, codes = np.zeros(n), []
+    for j in range(d):
+        levels = int(rng.integers(2, 9))
+        code = np.minimum(rng.geometric(2 / (levels + 1), n) - 1, levels - 1)
+        codes.append(code)
+        if j % 3 == 2:
+            columns[f"x{j}"] = x = rng.normal(size=n)
+            f += 0.5 * np.sin(x) if j < 9 else 0.0
+            continue
+        columns[f"c{j}"] = _texts(code, "v")
+        if j < 9:
+            f += rng.normal(size=levels)[code]
+            f += 0.7 * rng.normal(size=(levels, 9))[code, codes[j // 2]]
+    return columns, f
+
+
+def levels(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A category of about as many levels as a tenth of the rows, and numbers."""
+    size = max(20, n // 10)
+    shares = 1 / np.arange(1, size + 1) ** 0.7
+    code = rng.choice(size, n, p=shares / shares.sum())
+    X = rng.normal(size=(n, d - 1))
+    effect = rng.normal(size=size)
+    f = 1.2 * effect[code] + _waves(X[:, :3], rng, 0.6) / 7
+    return {"level": _texts(code, "v"), **_numbers(X)}, f
+
+
+def missing(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A smooth function of columns with a fifth of the numbers missing.
+
+    Missing numbers of the first column are larger than others.
+    """
+    X = rng.normal(size=(n, d)) + 0.7 * rng.normal(size=(n, 1))
+    f = _waves(X[:, :4], rng, 0.5)
+    hidden = rng.random(size=(n, d)) < 0.2
+    hidden[:, 0] = rng.random(n) < expit(2 * X[:, 0] - 2)
+    return _numbers(np.where(hidden, np.nan, X)), f
+
+
+def heteroscedastic(n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """A smooth function with noise that depends on the second column."""
+    X = rng.normal(size=(n, d))
+    f = _waves(X[:, :3], rng, 0.6)
+    f = (f - f.mean()) / f.std()
+    return _numbers(X), f + rng.normal(size=n) * 0.8 * (X[:, 1] > 0.3)
+
+
+FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
+    law.__name__: law
+    for law in (
+        smooth,
+        rough,
+        additive,
+        linear,
+        irrelevant,
+        steps,
+        interactions,
+        skewed,
+        spectra,
+        factors,
+        categories,
+        levels,
+        missing,
+        heteroscedastic,
+    )
+}
+
+
+# -- tables ---------------------------------------------------------------------------
+
+
+def draw_table(
+    family: str, kind: str, n: int, d: int, seed: int
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return columns, targets, and which rows are tested, of a table of a family.
+
+    It has n training rows and d columns.
+    """
+    import pandas as pd
+
+    place = list(FAMILIES).index(family)
+    rng = np.random.default_rng([seed, place, n, d])
+    columns, signal = FAMILIES[family](n + _TEST_ROWS, d, rng)
+    signal = (signal - signal.mean()) / signal.std()
+    y = signal + _NOISE * rng.normal(size=len(signal))
+    if kind == "classification" and seed % 2:
+        y = (rng.random(len(signal)) < expit(_SLOPE * signal)).astype(int)
+    elif kind == "classification":
+        y = np.searchsorted(np.quantile(y, [0.25, 0.5, 0.75]), y)
+    return pd.DataFrame(columns), y, np.arange(len(y)) >= n
+
+
+def fit_generated(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw a table, and fit and score a method on it in this process."""
+    names = ("family", "kind", "n", "d", "seed")
+    return fit_rows(request, *draw_table(**{name: request[name] for name in names}))
+
+
+# -- the benchmark --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Options of ``randkern bench families``."""
+
+    families: tuple[str, ...] = option(
+        tuple(FAMILIES), f"Of {', '.join(FAMILIES)}.", quick=("steps", "categories")
+    )
+    kinds: tuple[str, ...] = option(
+        ("regression", "classification"), "Of regression, classification."
+    )
+    sizes: tuple[str, ...] = option(
+        ("150x25", "600x12"), "Training rows and columns.", quick=("60x6",)
+    )
+    methods: tuple[str, ...] = option(
+        ("tabular", "hgb", "catboost"),
+        f"Of {', '.join(METHODS)}; those that are not installed are left out.",
+        quick=("tabular", "hgb"),
+    )
+    time_limit: float = option(60.0, "Seconds of Tabular*.", quick=1.0)
+    tables: int = option(2, "Tables of each family, kind and size.", quick=1)
+
+
+class Families(TableExperiment):
+    """Tables of each family, each fitted by each method."""
+
+    name = "families"
+    title = "Error, log loss and coverage on generated families of tables."
+    command = "bench"
+    Options = Options
+
+    def prepare(self) -> list[dict[str, Any]]:
+        known_names("method", self.options.methods, METHODS)
+        known_names("family", self.options.families, FAMILIES)
+        return [
+            {"name": name, "law": (law.__doc__ or "").partition("\n")[0]}
+            for name, law in FAMILIES.items()
+            if name in self.options.families
+        ]
+
+    def cases(self) -> Iterator[Case]:
+        options = self.options
+        methods = [m for m in METHODS if m in options.methods]
+        for case in grid(
+            family=options.families,
+            size=options.sizes,
+            kind=options.kinds,
+            fold=range(options.tables),
+            method=methods,
+        ):
+            yield case | {"table": f"{case['family']} {case['size']}"}
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """Run the case in its own process, which draws the table."""
+        contender = METHODS[case["method"]]
+        contender.check()
+        n, d = map(int, case["size"].split("x"))
+        drawn = {"n": n, "d": d, "seed": self.options.seed + case["fold"]}
+        request = self.options.arguments() | case | drawn
+        return {"label": contender.label, **in_fresh_process(fit_generated, request)}

@@ -1,0 +1,379 @@
+"""Rows of groups, and rows in the order of time: no split, loss or interval ignores it.
+
+Oracles are dense fits of the bordered linear system without the rows that are left out,
+and rows of new groups or later times, drawn from known laws.
+"""
+
+import json
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from typer.testing import CliRunner
+
+import randkern as rk
+from randkern import cli
+from randkern.study.splitting import Splitting
+from randkern.tabular import estimators, many_rows
+from randkern.tabular import leave_one_out as objectives
+from randkern.tabular.folds import Folds, divided
+from randkern.tabular.model import Table, fit_ridge
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+RNG = np.random.default_rng(43)
+N = 60
+X = RNG.normal(size=(N, 3))
+Y = np.sin(X)[:, :2] + 0.1 * RNG.normal(size=(N, 2))
+WEIGHT = RNG.uniform(0.5, 2, N)
+GROUPS, TIME = RNG.integers(7, size=N), RNG.integers(20, size=N)
+FOLDS = {
+    "groups": Folds.of(GROUPS, None, WEIGHT),
+    "time": Folds.of(None, TIME, WEIGHT),
+}
+by_kind = pytest.mark.parametrize("folds", FOLDS.values(), ids=FOLDS)
+
+
+def without(kernel, alpha, known, out):
+    """Return predictions by a dense fit, with an intercept, to the known rows."""
+    K, m = kernel(X), len(known)
+    system = np.ones((m + 1, m + 1))
+    alpha += objectives.least_penalty(K.diagonal())
+    system[:m, :m] = K[np.ix_(known, known)] + np.diag(alpha / WEIGHT[known])
+    system[m, m] = 0.0
+    solved = np.linalg.solve(system, np.vstack([Y[known], np.zeros(2)]))
+    return K[np.ix_(out, known)] @ solved[:m] + solved[m]
+
+
+@by_kind
+def test_residuals_of_folds_are_those_of_fits_without_them(folds):
+    kernel = rk.Matern(1.5, np.ones(3))
+    found = objectives.leave_one_out(kernel, 0.1, X, Y, WEIGHT, folds)
+    expected = np.full_like(Y, np.nan)
+    for known, out in folds.splits():
+        expected[out] = Y[out] - without(kernel, 0.1, known, out)
+    np.testing.assert_allclose(found, expected[folds.predicted], rtol=1e-9)
+
+
+@by_kind
+@pytest.mark.parametrize("labels", [False, True])
+def test_gradient_of_the_loss_of_folds(folds, labels):
+    codes, loss = Y, objectives.log_squares
+    if labels:
+        codes = 2.0 * (Y.argmax(axis=1)[:, None] == np.arange(2)) - 1
+        loss = objectives.log_loss
+    goal = objectives.LeaveOneOut(
+        rk.Matern(1.5, np.ones(3)),
+        X,
+        codes,
+        WEIGHT,
+        np.arange(3),
+        lambda: True,
+        loss,
+        0.3,
+        folds,
+    )
+    theta = goal.start(0.1)
+    _, gradient = goal(theta)
+    steps = 1e-5 * np.eye(4)
+    expected = [(goal(theta + h)[0] - goal(theta - h)[0]) / 2e-5 for h in steps]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+@by_kind
+def test_residuals_of_the_last_fit_leave_out_folds(folds):
+    kernel, order = rk.Matern(1.5, np.ones(3)), RNG.permutation(N)
+    fit = fit_ridge(kernel, 0.1, Table(X, Y, WEIGHT, folds=folds), order)
+    expected = np.full_like(Y, np.nan)
+    for known, out in folds.splits():
+        expected[out] = Y[out] - without(kernel, 0.1, known, out)
+    np.testing.assert_allclose(
+        fit.residuals, expected[order[fit.judged]], rtol=1e-6, atol=1e-8
+    )
+
+
+def test_folds_are_whole_groups_and_periods():
+    groups = np.array(["b", "a", "c"])[np.arange(300) % 3]
+    codes = Folds.of(groups, None, np.ones(300)).codes
+    assert {len(set(codes[groups == group])) for group in "abc"} == {1}
+    assert len(set(codes)) == 3
+    time = np.arange("2020-01-01", "2020-02-01", dtype="M8[D]")[
+        RNG.integers(31, size=N)
+    ]
+    folds = Folds.of(None, time, np.ones(N))
+    for known, out in folds.splits():
+        assert time[known].max() < time[out].min()
+    assert len(folds.predicted) == (time > time[folds.codes == 0].max()).sum()
+    as_texts = Folds.of(None, time.astype(str), np.ones(N))
+    assert (as_texts.codes == folds.codes).all()
+
+
+@by_kind
+def test_divided_rows_share_no_fold(folds):
+    rows = RNG.permutation(N)[:50]
+    first, last = divided(rows, folds, 15)
+    assert sorted([*first, *last]) == sorted(rows)
+    assert set(folds.codes[first]).isdisjoint(folds.codes[last])
+    assert 5 <= len(last) <= 25
+    if folds.is_forward:
+        assert folds.codes[first].max() < folds.codes[last].min()
+
+
+REFUSED = {
+    "both": (GROUPS, TIME, "at most one"),
+    "length": (GROUPS[:-1], None, "59 values"),
+    "one": (np.zeros(N), None, "same value for all rows"),
+    "one time": (None, np.ones(N), "same value for all rows"),
+    "missing": (np.where(np.arange(N) == 3, np.nan, GROUPS), None, "row|missing in 1"),
+    "mixed": (np.array([1, "a"] * (N // 2), dtype=object), None, "int and str"),
+    "no dates": (None, np.array(["soon"] * N), "no dates"),
+}
+
+
+@pytest.mark.parametrize(("groups", "time", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("kind", [rk.TabularRegressor, rk.TabularClassifier])
+def test_groups_and_times_that_are_refused(groups, time, message, kind):
+    y = Y[:, 0] if kind is rk.TabularRegressor else Y[:, 0] > 0
+    with pytest.raises(ValueError, match=message):
+        kind(time_limit=1).fit(X, y, groups=groups, time=time)
+
+
+# -- what is learned and reported --------------------------------------------------
+
+
+def draw(n_groups, rng, size=8):
+    """Rows whose columns but one identify their group, which others do not know."""
+    group = np.repeat(np.arange(n_groups), size)
+    near = rng.normal(size=(n_groups, 4))[group]
+    near = near + 0.05 * rng.normal(size=near.shape)
+    x = rng.normal(size=len(group))
+    y = rng.normal(size=n_groups)[group] + 0.35 * x + 0.1 * rng.normal(size=len(group))
+    table = pd.DataFrame(near, columns=list("abcd")).assign(x=x)
+    return table, y, group
+
+
+def r2(errors, y):
+    return 1 - (errors**2).mean() / y.var()
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    rng = np.random.default_rng(0)
+    table, y, group = draw(60, rng)
+    model = rk.TabularRegressor(time_limit=10, random_state=0)
+    return model.fit(table, y, groups=group), draw(150, rng)
+
+
+def test_errors_of_left_out_groups_are_those_of_new_groups(grouped):
+    """At random, rows have R² near .98, and new groups at most .11."""
+    model, (table, y, _) = grouped
+    best = 0.35**2 / (1 + 0.35**2 + 0.1**2)
+    assert model.leaderboard_["error"].iloc[0] > 0.9
+    # The mean effect of 60 groups and of 150 others differ by √(1/60 + 1/150).
+    assert best - 0.1 < r2(model.predict(table) - y, y) < best + 0.1
+    assert model.feature_importances_[4] > 0.7
+
+
+def test_intervals_cover_new_groups(grouped):
+    model, (table, y, group) = grouped
+    low, high = model.predict_interval(table, coverage=0.9).T
+    by_group = pd.Series((low <= y) & (y <= high)).groupby(group).mean()
+    # Rows of a group are covered together: 150 groups count, and 60 set the width.
+    error = np.sqrt(0.9 * 0.1 * (1 / 150 + 1 / 60))
+    assert abs(by_group.mean() - 0.9) < 3 * error
+
+
+def test_a_series_is_predicted_forward():
+    """A random walk by its date: neighbours tell all, the past little of the future."""
+    rng = np.random.default_rng(1)
+    covered, errors = [], []
+    for _ in range(6):
+        y = rng.normal(size=420).cumsum()
+        day = pd.DataFrame({"day": np.arange(420.0)})
+        model = rk.TabularRegressor(time_limit=5, random_state=0)
+        model.fit(day[:350], y[:350], time=day["day"][:350])
+        low, high = model.predict_interval(day[350:], coverage=0.9).T
+        covered.append(((low <= y[350:]) & (y[350:] <= high)).mean())
+        errors.append(model.leaderboard_["error"].iloc[0])
+    # At random, errors are .1 and intervals cover a seventh of what comes.
+    assert np.mean(errors) > 0.4
+    assert np.mean(covered) > 0.6, covered
+
+
+@pytest.mark.parametrize("how", ["features", "iterate"])
+@pytest.mark.parametrize("kind", ["groups", "time"])
+def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
+    """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
+    for room in (estimators, many_rows):
+        monkeypatch.setattr(room, "plan_of", lambda n, s: (how, 40 * (how[0] == "f")))
+    monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    table, y, group = draw(20, np.random.default_rng(7))
+    seen = []
+
+    def spied(trial, known, apart, *rest):
+        seen.append((known.X.index, apart.X.index))
+        return many_rows.fit_many(trial, known, apart, *rest)
+
+    monkeypatch.setattr(estimators, "fit_many", spied)
+    model = rk.TabularRegressor(time_limit=2, random_state=0)
+    values = group if kind == "groups" else np.arange(len(y)) // 4
+    model.fit(table, y, **{kind: values})
+    ((known, apart),) = seen
+    assert set(values[known]).isdisjoint(values[apart])
+    assert len(apart) >= 20
+    if kind == "time":
+        assert values[known].max() < values[apart].min()
+        assert model.fit_report_["rows_used"] == len(y) or how == "iterate"
+        assert model.model_.held_out is None
+    said = "The encoder is fitted to" if kind == "time" else "X and y are"
+    assert f"\n# {said} the " in model.model_.explain()
+    assert (np.diff(model.predict_interval(table)) > 0).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_are_those_of_new_groups(n_classes):
+    rng = np.random.default_rng(2)
+
+    def labelled(n_groups):
+        table, value, group = draw(n_groups, rng)
+        edges = np.linspace(-0.7, 0.7, n_classes - 1) if n_classes > 2 else [0.0]
+        return table, np.digitize(value, edges), group
+
+    table, labels, group = labelled(50)
+    new, truth, new_group = labelled(200)
+    model = rk.TabularClassifier(time_limit=10, random_state=0)
+    P = model.fit(table, labels, groups=group).predict_proba(new)
+    losses = -np.log(P[np.arange(len(truth)), truth])
+    shares = np.bincount(labels) / len(labels)
+    excess = pd.Series(losses + np.log(shares[truth])).groupby(new_group).mean()
+    # No worse than the shares of classes, up to the error of a mean of 200 groups.
+    assert excess.mean() < 3 * excess.std() / np.sqrt(200)
+
+
+def test_a_search_does_not_know_later_rows():
+    """A fit with time is that to the rows in any order."""
+    table, y, _ = draw(20, np.random.default_rng(3))
+    time = np.arange(len(y))
+    fit = partial(rk.TabularRegressor(time_limit=2, random_state=0).fit)
+    one = fit(table, y, time=time).predict(table)
+    dates = np.datetime64("2026-01-01") + time
+    assert np.array_equal(one, fit(table, y, time=dates).predict(table))
+
+
+def test_groups_reach_fits_and_splits_in_scikit_learn():
+    table, y, group = draw(20, np.random.default_rng(4))
+    model = rk.TabularRegressor(time_limit=1, random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model.set_fit_request(groups=True)
+        found = cross_val_predict(
+            model, table, y, cv=GroupKFold(2), params={"groups": group}
+        )
+    expected = np.empty_like(y)
+    for known, out in GroupKFold(2).split(table, y, group):
+        fit = model.fit(table.iloc[known], y[known], groups=group[known])
+        expected[out] = fit.predict(table.iloc[out])
+    np.testing.assert_array_equal(found, expected)
+
+
+# -- the command line --------------------------------------------------------------
+
+
+def run(*arguments):
+    app = cli._build_app()
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a table of groups, and what `fit --groups` writes of it."""
+    folder = tmp_path_factory.mktemp("groups")
+    table, y, group = draw(60, np.random.default_rng(5))
+    table = table.drop(columns="x").assign(patient=group, value=y)
+    table.to_csv(folder / "table.csv", index=False)
+    code, output = run(
+        *("fit", folder / "table.csv", "--target", "value", "--groups", "patient"),
+        *("--time-limit", 20, "--out", folder),
+    )
+    assert code == 0, output
+    (folder / "output.txt").write_text(output)
+    return folder
+
+
+def test_fit_holds_out_whole_groups(folder):
+    results = json.loads((folder / "results.json").read_text())
+    output = (folder / "output.txt").read_text()
+    assert results["arguments"]["groups"] == "patient"
+    assert "patient" not in results["importances"]
+    assert results["n_test"] == 96
+    assert results["scores"]["r2"] < 0.3
+    assert "all of 12 groups" in output
+    assert "no better than the mean" in " ".join(output.split())
+    assert "seems to name groups" not in output
+    report = (folder / "report.html").read_text()
+    assert "no better than the mean" in report
+    assert "all of 12 groups" in report
+
+
+def test_predict_ignores_the_column_of_groups(folder):
+    code, output = run("predict", folder / "model.skops", folder / "table.csv")
+    assert code == 0, output
+    assert len(output.splitlines()) == 1 + 480
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--groups", "patients"], "did you mean 'patient'"),
+        (["--groups", "patient", "--time", "a"], "both given"),
+        (["--time", "value"], "no column 'value'"),
+    ],
+)
+def test_columns_of_groups_and_time_that_are_refused(folder, options, message):
+    arguments = ["fit", folder / "table.csv", "--target", "value", *options]
+    code, output = run(*arguments, "--out", folder / "refused")
+    assert code == 2
+    assert message in " ".join(output.split())
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_studies_hold_out_whole_groups(folder, command, tmp_path):
+    options = ["--n-components", "20", "--kernels", "gaussian", "--out", tmp_path]
+    if command == "compare":
+        options += ["--no-exact", "--seeds", 1, "--features", "random"]
+    code, output = run(
+        *(command, "--data", folder / "table.csv", "--target", "value"),
+        *("--groups", "patient", *options),
+    )
+    assert code == 0, output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert "groups" in results["dataset"]["split"]
+    assert min(record_errors(results)) > 0.8
+
+
+def record_errors(results):
+    best = results.get("best") or {}
+    return [
+        each["test_error"]
+        for each in (*best.values(), *results["records"])
+        if "test_error" in each
+    ]
+
+
+@pytest.mark.parametrize("kind", ["groups", "time"])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_splits_of_studies(kind, task):
+    values = np.repeat(np.arange(25), 8)
+    y = RNG.integers(3, size=200).astype(float)
+    splitting = Splitting.of(**{"groups": None, "time": None, kind: values})
+    splits = [splitting.held_out(y, task, 0.25, 0)[:2]]
+    splits += splitting.folds(y, task, 4, 0)
+    splits += [(a, b) for a, b in splitting.dependent_folds(200).splits()]
+    for known, out in splits:
+        assert set(values[known]).isdisjoint(values[out])
+        if kind == "time":
+            assert values[known].max() < values[out].min()
+    assert 35 <= len(splits[0][1]) <= 65

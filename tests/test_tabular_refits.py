@@ -1,0 +1,175 @@
+"""Evidence of kernels, and kernels that are learned again without each fold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import randkern as rk
+from randkern._random import root_stream
+from randkern.tabular import classifier, estimators, refits
+from randkern.tabular.evidence import Evidence
+from randkern.tabular.folds import Folds
+from randkern.tabular.learning import Learning
+from randkern.tabular.leave_one_out import log_loss, log_squares
+from randkern.tabular.model import Table
+from randkern.tabular.search import KernelSearch
+from randkern.tabular.work import Work
+from randkern_lab.benchmarks.families import draw_table
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+
+def test_evidence_is_the_density_of_contrasts():
+    """Of targets less their mean, in an orthonormal basis, with the best variance."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
+    weight = rng.uniform(0.5, 2.0, 12)
+    goal = Evidence(
+        *(rk.Matern(1.5, np.array([0.7, 2.0])), X, Y, weight, np.arange(2)),
+        *(lambda: True, log_squares, 0.0),
+    )
+    values = []
+    for alpha in (0.03, 0.5):
+        value, _ = goal(np.log([0.7, 2.0, alpha]))
+        gram = rk.Matern(1.5, np.array([0.7, 2.0]))(X)
+        matrix = gram + alpha * np.diag(weight.mean() / weight)
+        contrasts = np.linalg.qr(np.column_stack([np.ones(12), np.eye(12)[:, 1:]]))[0]
+        Q = contrasts[:, 1:]
+        matrix, Z = Q.T @ matrix @ Q, Q.T @ Y
+        variance = np.trace(Z.T @ np.linalg.solve(matrix, Z)) / Z.size
+        law = scipy.stats.multivariate_normal(np.zeros(11), variance * matrix)
+        values.append((value, -2 / Z.size * law.logpdf(Z.T).sum()))
+    (first, first_density), (second, second_density) = values
+    assert first - second == pytest.approx(first_density - second_density, abs=1e-8)
+
+
+def learning_of(X, Y, labels=None, folds=None):
+    table = Table(X, Y, np.ones(len(Y)), labels, folds)
+    work = Work(60.0, clock=lambda: 0.0)
+    loss = log_squares if labels is None else log_loss
+    return Learning.of(table, None, (len(Y), 0), loss, root_stream(0), work)
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_residuals_are_those_of_kernels_that_do_not_know_the_fold(groups):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 4))
+    Y = np.sin(2 * X[:, :1]) + 0.2 * rng.normal(size=(60, 1))
+    codes = np.repeat(np.arange(12), 5)
+    known = learning_of(X, Y, folds=Folds(codes) if groups else None)
+    stage = known.work.stage("the comparison of kernels", 60.0)
+    trials = known.search(stage, root_stream(0), lambda _: False).refined
+    found = refits.refits_of(trials[:2], known, stage)
+    assert found == sorted(found, key=lambda refit: refit.loss)
+    targets = Y[known.searched]
+    for refit in found:
+        splits = list(refit.folds.splits())
+        assert len(splits) == len(refit.without) == 5
+        for trial, (rest, rows) in zip(refit.without, splits, strict=True):
+            if groups:
+                members = codes[known.searched]
+                assert not set(members[rest]) & set(members[rows])
+            again = known.relearned(refit.trial, rest, stage)
+            assert np.array_equal(again.theta, trial.theta)
+            U = known.sample(trial)
+            fit = rk.KernelRidgeRegressor(
+                trial.kernel, trial.alpha, n_components=None, fit_intercept=True
+            ).fit(U[rest], targets[rest])
+            expected = targets[rows] - fit.predict(U[rows]).reshape(-1, 1)
+            np.testing.assert_allclose(refit.residuals[rows], expected, atol=1e-5)
+
+
+def test_kernels_are_learned_again_as_long_as_there_is_work():
+    rng = np.random.default_rng(2)
+    known = learning_of(rng.normal(size=(60, 4)), rng.normal(size=(60, 1)))
+    stage = known.work.stage("the search", 60.0)
+    trials = known.search(stage, root_stream(0), lambda _: False).refined
+    assert len({(each.form, each.numbers, each.metric) for each in trials}) > 2
+    seconds = refits.refitting_seconds(60, 4, 1)
+    stage = known.work.stage("the comparison of kernels", 1.5 * seconds)
+    assert len(refits.refits_of([trials[0], *trials], known, stage)) in (1, 2)
+    assert refits.refits_of(trials, known, stage.part(0.5 * seconds)) == []
+
+
+def test_many_rows_and_periods_of_time_are_not_refitted():
+    rng = np.random.default_rng(3)
+    X, Y = rng.normal(size=(60, 4)), rng.normal(size=(60, 1))
+    assert refits.is_refitted(learning_of(X, Y))
+    periods = Folds(np.arange(60) // 10, is_forward=True)
+    assert not refits.is_refitted(learning_of(X, Y, folds=periods))
+    known = learning_of(X, Y)
+    assert not refits.is_refitted(replace(known, work=Work(0.1)))
+    assert not refits.is_refitted(replace(known, searched=known.searched[:50]))
+
+
+def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeypatch):
+    """The log losses are 0.56, and 0.71 by leave-one-out; 0.69 is that of a coin."""
+    X, y, test = draw_table("steps", "classification", 150, 25, 3)
+    losses = []
+    for refitted in (True, False):
+        if not refitted:
+            monkeypatch.setattr(classifier, "is_refitted", lambda _: False)
+        fit = rk.TabularClassifier(20, random_state=0).fit(X[~test], y[~test])
+        P = fit.predict_proba(X[test])
+        losses.append(-np.log(P[np.arange(len(P)), y[test]]).mean())
+    assert losses[0] < min(losses[1] - 0.05, 0.65)
+
+
+def test_intervals_of_few_rows_of_many_columns_cover():
+    """Of four tables together: 4 standard errors of their mean coverage around 90 %."""
+    covered = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(580, 25))
+        y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=580)
+        fit = rk.TabularRegressor(20, random_state=0).fit(X[:80], y[:80])
+        low, high = fit.predict_interval(X[80:]).T
+        covered.append(((low <= y[80:]) & (y[80:] <= high)).mean())
+    # A quantile of 80 residuals covers 90 % with this deviation.
+    deviation = np.sqrt(0.09 / 80 + 0.09 / 500)
+    assert abs(np.mean(covered) - 0.9) < 4 * deviation / np.sqrt(4)
+    assert fit._residuals.shape == (80, 1)
+
+
+def test_blends_are_those_of_kernels_learned_again(monkeypatch):
+    """Their residuals set the weights of kinds, and the widths of intervals."""
+    seen = []
+
+    def refits_of(*args):
+        seen.extend(refits.refits_of(*args))
+        return seen
+
+    monkeypatch.setattr(estimators, "refits_of", refits_of)
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(80, 5))
+    y = 3 + 2 * (X[:, 0] > 0) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=80)
+    fit = rk.TabularRegressor(15, random_state=0).fit(X, y)
+    members = {id(refit.trial.kernel): refit for refit in seen}
+    blended = sum(
+        member.weight * members[id(member.kernel)].residuals
+        for member in fit.model_.members
+    )
+    np.testing.assert_allclose(fit._residuals, y.std() * blended)
+
+
+def test_the_same_seed_gives_the_same_refits():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(60, 8))
+    y = (X[:, 0] + 0.5 * rng.normal(size=60) > 0).astype(int)
+    first, second = (rk.TabularClassifier(15, random_state=1).fit(X, y) for _ in "ab")
+    assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
+
+
+def test_kernels_with_one_lengthscale_are_learned_again_with_one():
+    rng = np.random.default_rng(8)
+    X, Y = rng.normal(size=(50, 6)), rng.normal(size=(50, 1))
+    machine = KernelSearch(
+        *({"standard": X}, {"standard": np.arange(6)}, Y, np.ones(50)),
+        *(Work(60.0).stage("the search", 60.0), root_stream(0), lambda _: False),
+    )
+    machine.isotropic("Matern 3/2", "standard", 50)
+    found = machine.again(machine.plain(50), np.arange(30))
+    assert found.metric == "none" and found.n_rows == 30
+    assert np.ptp(found.kernel.lengthscale) == 0
