@@ -224,3 +224,28 @@ def test_refits_forget_the_cells():
     model.set_params(features="random").fit(X, Y)
     assert not hasattr(model, "cells_")
     assert np.isfinite(model.predict(X_NEW)).all()
+
+
+def test_weights_of_all_cells_are_those_of_single_ones():
+    tree = CellTree.grow(X, 300)
+    expected = weights_of(tree, X_NEW)
+    found = dict(tree.weights(X_NEW))
+    assert sorted(found) == list(range(tree.n_cells))
+    for cell, weight in found.items():
+        np.testing.assert_allclose(weight[:, 0], expected[:, cell], atol=1e-15)
+
+
+@pytest.mark.parametrize("cell_rows", [300, 2000])
+def test_cells_are_exported(tmp_path, cell_rows):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    labels = np.digitize(Y, [4.5, 6.0])
+    classes = rk.KernelRidgeClassifier(KERNEL, 0.1, cell_rows, features="local")
+    for model in (local(cell_rows).fit(X, Y), classes.fit(X, labels)):
+        made = rk.export_onnx(model, tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(made.SerializeToString())
+        *_, found = session.run(None, {session.get_inputs()[0].name: X_NEW})
+        expected = getattr(model, "predict_proba", model.predict)(X_NEW)
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-9)
+    model = local().set_params(kernel=rk.Polynomial(2, 1.0)).fit(X, Y)
+    with pytest.raises(ValueError, match="a kernel without lengthscales; use"):
+        rk.export_onnx(model, tmp_path / "model.onnx")

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.report import Judged, evaluate, page, panels
-from randkern.report.page import learning_curve
+from randkern.reporting import Judged, evaluate, page, panels
+from randkern.reporting.page import learning_curve
 from randkern.tabular.model import Member, TabularModel
 
 FILES = {"model.skops", "report.html", "results.json"}
@@ -60,7 +60,7 @@ def interrupt(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "place", ["randkern.report.evaluate", "randkern.report.render"]
+    "place", ["randkern.reporting.evaluate", "randkern.reporting.render"]
 )
 def test_the_model_outlives_a_bug_after_its_fit(place, fit, tmp_path, monkeypatch):
     monkeypatch.setattr(place, fail)
@@ -101,8 +101,8 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
         ("randkern.TabularRegressor.fit", FILES),
         ("randkern.persistence.write", FILES),
         # Nothing describes the model that has replaced the old one.
-        ("randkern.report.evaluate", {"model.skops"}),
-        ("randkern.report.panels", {"model.skops"}),
+        ("randkern.reporting.evaluate", {"model.skops"}),
+        ("randkern.reporting.panels", {"model.skops"}),
         ("randkern.study.records.write_results", {"model.skops", "report.html"}),
     ):
         with monkeypatch.context() as patch:

@@ -26,8 +26,8 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.cli import console, predict, tables
-from randkern.report import baselines, evaluate, summarise
-from randkern.report.page import learning_curve
+from randkern.reporting import baselines, evaluate, summarise
+from randkern.reporting.page import learning_curve
 from randkern.tabular.model import Member, Table, TabularModel, fit_ridge
 
 QUICK = ("--time-limit", "2")
@@ -173,7 +173,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
         model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
-    monkeypatch.setattr("randkern.report.panels", lambda *_: [])
+    monkeypatch.setattr("randkern.reporting.panels", lambda *_: [])
     table().drop(columns="sold").to_csv(tmp_path / "sales.csv", index=False)
     where = ("--target", "price", "--out", tmp_path / "out")
     result = run("fit", tmp_path / "sales.csv", *where)
@@ -675,7 +675,7 @@ def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
 
 
 def test_scores_that_round_to_zero_have_no_sign():
-    from randkern.report.page import _text
+    from randkern.reporting.page import _text
 
     assert _text("{:.4f}", -1e-6) == "0.0000"
     assert _text("{:.4f}", -0.25) == "-0.2500"

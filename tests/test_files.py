@@ -13,7 +13,7 @@ import pytest
 import randkern as rk
 from randkern._files import atomic_write, check_writable, special_kind
 from randkern.exceptions import CheckpointError, ModelFileError
-from randkern.plots import plot_compare, save_figure
+from randkern.plots.records import plot_compare, save_figure
 from randkern.solvers import PCG, SGD, Checkpoint, iteration
 from randkern.study.records import write_results
 

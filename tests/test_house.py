@@ -230,7 +230,7 @@ SMALL_UNDER_CHANGE = frozenset(
     {
         "randkern/datasets/frames.py::_kind",
         "randkern/models/_gp_learning.py::_variances",
-        "randkern/report/summary.py::_is_target",
+        "randkern/reporting/summary.py::_is_target",
         "randkern/tabular/encoder.py::_days_of_dates",
         "randkern/tabular/estimators.py::_residuals_of",
         "randkern/tabular/leakage.py::_determines",

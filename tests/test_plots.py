@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from randkern.plots import plot_compare, save_figure
+from randkern.plots.records import plot_compare, save_figure
 
 pytest.importorskip("matplotlib")
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -35,6 +35,7 @@ from randkern.tabular import (
     estimators,
     folds,
     learning,
+    local,
     logistic,
     many_rows,
     model,
@@ -468,37 +469,36 @@ def test_explained_code_of_a_classifier(fitted_classifier):
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("how", ["iterate", "features", "part", "factorise"])
+@pytest.mark.parametrize("how", ["iterate", "features", "cells", "factorise"])
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows(monkeypatch, how):
-    plan = ("features", 2) if how == "part" else (how, 300 * (how == "features"))
+    """Exact in cells, and in one piece or with landmarks if there is time."""
+    plan = (how, 300 * (how == "features"))
     # Time that a search leaves may suffice for a factorisation after all.
-    first = ("iterate", 0) if how == "factorise" else plan
-    planned = []
-
-    def plan_of(n, seconds):
-        planned.append(seconds)
-        return plan
-
+    first = ("iterate", 0) if how in ("factorise", "cells") else plan
     monkeypatch.setattr(estimators, "plan_of", lambda n, seconds: first)
-    monkeypatch.setattr(many_rows, "plan_of", plan_of)
-    rows = 100 if how == "part" else 3
-    monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: rows)
+    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: plan)
+    if how == "cells":
+        monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
+    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+    monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
     monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    # A late factorisation leaves time for the Gram matrix.
-    assert len(planned) == 1 + (how == "factorise")
     assert len(fit._residuals) == 30
-    found = fit.model_.members[0].fit
-    assert isinstance(found, model.ExactRidge) == (how == "part")
-    assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
-    if how == "features":  # the penalty of all rows is chosen by leave-one-out
-        assert len(found.alphas) > 1
-        assert np.isin(found.alpha_, found.alphas)
-    used = 100 if how == "part" else N - 30
-    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == used
+    fits = [member.fit for member in fit.model_.members]
+    cells = next(each for each in fits if each.features == "local")
+    assert cells.cells_.tree.n_cells >= 3
+    whole = [each for each in fits if each.features != "local"]
+    assert len(whole) == (how != "cells")
+    for found in whole:
+        assert (getattr(found, "solver", None) == "cholesky") == (how == "factorise")
+        if how == "features":  # the penalty of all rows is chosen by leave-one-out
+            assert len(found.alphas) > 1
+            assert np.isin(found.alpha_, found.alphas)
+    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N - 30
     again = run(fit.model_.explain(), TABLE, TARGET)
-    np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-3)
+    expected = fit.predict(TABLE)
+    np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-3, atol=1e-3)
     low, high = fit.predict_interval(TABLE, 0.8).T
     assert (low < high).all()
 
@@ -1137,19 +1137,34 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
     assert sizes[1][1] < 0.5
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_many_rows_of_labels_are_fitted_once(monkeypatch, many):
-    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100 if many else 8000)
-    blended, blends = classification.blend_probabilities, []
+@pytest.mark.filterwarnings("ignore")
+def test_many_rows_of_labels(monkeypatch):
+    """Held-out rows weight and calibrate the fits that are returned."""
+    monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
+    blended = []
 
-    def spied(*found):
-        blends.append(found)
-        return blended(*found)
+    def equal_weights(P, _, labels, weight):
+        blended.append((P, labels))
+        return np.full(len(P), 0.5), 1.3
 
-    monkeypatch.setattr(classification, "blend_probabilities", spied)
-    fit = classifier().fit(TABLE, LABELS)
-    assert len(blends) == (not many)
-    assert len(fit.model_.members) == 1 or not many
+    monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
+    fit = classifier(time_limit=10).fit(TABLE, LABELS)
+    assert fit.fit_report_["rows_held_out"] == N // 8
+    assert fit.fit_report_["rows_used"] == N - N // 8
+    members = fit.model_.members
+    assert [member.fit.features for member in members] == ["local", "nystrom"]
+    assert fit.temperature_ == 1.3
+    seed, n_apart, _ = fit.model_.held_out
+    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
+    ((P, labels),) = blended
+    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
+    for member, found in zip(members, P, strict=True):
+        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
+    names = {"X": TABLE, "y": LABELS}
+    exec(fit.model_.explain(), names)
+    expected = fit.predict_proba(names["X"])  # without rows that are held out
+    np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, None)])

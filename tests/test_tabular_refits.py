@@ -16,6 +16,7 @@ from randkern.tabular.leave_one_out import log_loss, log_squares
 from randkern.tabular.model import Table
 from randkern.tabular.search import KernelSearch
 from randkern.tabular.work import Work
+from randkern_lab.benchmarks.families import draw_table
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -103,25 +104,17 @@ def test_many_rows_and_periods_of_time_are_not_refitted():
     assert not refits.is_refitted(replace(known, searched=known.searched[:50]))
 
 
-def noise(n, d, n_labels, seed):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, d)), rng.integers(n_labels, size=n)
-
-
-@pytest.mark.parametrize("n_labels", [2, 3])
-def test_labels_that_are_noise_have_the_probabilities_of_classes(n_labels, monkeypatch):
-    """Leave-one-out losses of kernels that have learned them claim more."""
-    X, y = noise(90, 30, n_labels, 4)
-    new, labels = noise(500, 30, n_labels, 5)
+def test_rows_unknown_to_kernels_choose_them_and_calibrate_probabilities(monkeypatch):
+    """The log losses are 0.56, and 0.71 by leave-one-out; 0.69 is that of a coin."""
+    X, y, test = draw_table("steps", "classification", 150, 25, 3)
     losses = []
     for refitted in (True, False):
         if not refitted:
             monkeypatch.setattr(classifier, "is_refitted", lambda _: False)
-        fit = rk.TabularClassifier(20, random_state=0).fit(X, y)
-        P = fit.predict_proba(new)
-        losses.append(-np.log(P[np.arange(500), labels]).mean())
-    assert losses[0] < np.log(n_labels) + 0.03
-    assert losses[0] < losses[1]
+        fit = rk.TabularClassifier(20, random_state=0).fit(X[~test], y[~test])
+        P = fit.predict_proba(X[test])
+        losses.append(-np.log(P[np.arange(len(P)), y[test]]).mean())
+    assert losses[0] < min(losses[1] - 0.05, 0.65)
 
 
 def test_intervals_of_few_rows_of_many_columns_cover():

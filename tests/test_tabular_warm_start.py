@@ -164,10 +164,17 @@ def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
 def test_landmarks_are_no_more_than_were_judged(monkeypatch):
     for name, value in (("_MAX_ROWS", 50), ("_FEATURE_ROWS", 60)):
         monkeypatch.setattr(classification, name, value)
+    monkeypatch.setattr(
+        classification,
+        "blend_probabilities",
+        lambda P, *_: (np.full(len(P), 1 / len(P)), 1.0),
+    )
     counts = []
     model = rk.TabularClassifier(10, warm_start=True, random_state=0)
     for most in (30, 45, 20):
         monkeypatch.setattr(classification, "_LANDMARKS", (10, most))
         model.fit(TABLE, LABELS)
-        counts.append(model.model_.members[0].fit.n_components)
+        cells, landmarks = (member.fit for member in model.model_.members)
+        assert cells.features == "local" and landmarks.features == "nystrom"
+        counts.append(landmarks.n_components)
     assert counts == [30, 30, 20]

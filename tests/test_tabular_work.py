@@ -14,6 +14,7 @@ import randkern as rk
 from randkern.exceptions import DeadlineWarning
 from randkern.tabular import classifier as classification
 from randkern.tabular import estimators
+from randkern.tabular.base import Rows
 from randkern.tabular.local_scale import novelty
 from randkern.tabular.model import code_of
 from randkern.tabular.work import Work, evaluation_seconds, largest
@@ -132,6 +133,26 @@ def test_rows_beyond_the_budget_are_not_used(monkeypatch):
     assert model.score(X, y) > 0.7
 
 
+def test_arrays_of_different_rows_are_not_encoded_to_merge_copies():
+    """The encoding of wide arrays takes much of their time."""
+    X = RNG.normal(size=(30, 5))
+    rows = Rows(X, X[:, :1], np.ones(30), False)
+    work = Work(10.0, Clock())
+    assert rows.merged(work) is rows and work.spent == 0.0
+    copies = np.append(np.arange(30), 4)
+    merged = Rows(X[copies], X[copies, :1], np.ones(31), False).merged(work)
+    assert work.spent > 0 and sorted(merged.weight) == [1.0] * 29 + [2.0]
+
+
+def test_dataframes_of_different_rows_are_not_encoded_to_merge_copies():
+    table = pd.DataFrame({"a": np.arange(30) // 2, "b": ["x", None] * 15})
+    rows = Rows(table, np.zeros((30, 1)), np.ones(30), False)
+    work = Work(10.0, Clock())
+    assert rows.merged(work) is rows and work.spent == 0.0
+    copies = rows.take(np.append(np.arange(30), 5))  # a missing value equals another
+    assert len(copies.merged(work)) == 30 and work.spent > 0
+
+
 BUSY = "import time\nend = time.time() + 600\nwhile time.time() < end: pass"
 
 
@@ -143,7 +164,7 @@ def test_the_same_model_beside_busy_processes(kind, n):
     make = rk.TabularRegressor
     if kind == "classification":
         make, y = rk.TabularClassifier, y > 0
-    # Budgets in which all kinds of plans occur; the deadline is ten times as far.
+    # Budgets in which all kinds of plans occur; the deadline is out of reach.
     budget = {500: 3.0, 2400: 6.0, 10_000: 12.0, 50_000: 20.0}[n]
 
     def fitted():
@@ -169,11 +190,11 @@ def test_the_same_model_beside_busy_processes(kind, n):
 
 
 class SlowDeadline(Work):
-    """Work whose clock is real, but of ten times slower seconds."""
+    """Work whose clock is real, but of a thousand times slower seconds."""
 
     @property
     def elapsed(self):
-        return super().elapsed / 20
+        return super().elapsed / 1000
 
 
 # -- threads ---------------------------------------------------------------------------

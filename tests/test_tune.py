@@ -282,7 +282,7 @@ def test_trials_without_optuna(monkeypatch):
 
 def test_curves_of_the_best_penalty(results):
     pytest.importorskip("matplotlib")
-    from randkern.plots import plot_tune
+    from randkern.plots.records import plot_tune
 
     figure = plot_tune(results["records"], best=results["best"], percent=True)
     panels = {axes.get_xlabel(): axes for axes in figure.axes}

@@ -43,6 +43,7 @@ _PUBLIC: dict[str, str] = {
     **dict.fromkeys(("load", "save"), ".persistence"),
     **dict.fromkeys(("hsic_test", "mmd_test"), ".hypothesis_tests"),
     "export_onnx": ".onnx",
+    "report": ".reporting",
     "to_torch": ".modules",
     **dict.fromkeys(
         ("TabularClassifier", "TabularEncoder", "TabularRegressor"), ".tabular"
@@ -73,6 +74,7 @@ _MODULES = (
     "kernels",
     "onnx",
     "optics",
+    "plots",
     "skeletons",
     "solvers",
 )

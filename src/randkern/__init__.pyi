@@ -6,6 +6,7 @@ from randkern import (
     kernels as kernels,
     onnx as onnx,
     optics as optics,
+    plots as plots,
     skeletons as skeletons,
     solvers as solvers,
 )
@@ -71,6 +72,9 @@ from randkern.optics import (
 from randkern.persistence import (
     load as load,
     save as save,
+)
+from randkern.reporting import (
+    report as report,
 )
 from randkern.sizing import (
     effective_dimension as effective_dimension,

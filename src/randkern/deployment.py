@@ -75,8 +75,8 @@ def weighted_sum(model: Any) -> WeightedSum:
         )
     if hasattr(model, "cells_"):
         raise ValueError(
-            f"{type(model).__name__} was fitted with features='local', which modules "
-            "and ONNX operators do not support; use features='nystrom'."
+            f"{type(model).__name__} was fitted with features='local', whose cells "
+            "modules of PyTorch do not compute; use export_onnx, or features='nystrom'."
         )
     weights, constant = on_host(model._model_weights), on_host(model.intercept_)
     weights = weights if model.plan_ is None else weights.T

@@ -60,7 +60,13 @@ from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
-from randkern.models._gp_laplace import LaplacePosterior, Poisson, StudentT
+from randkern.models._gp_inference import Conjugate, Laplace, LaplaceOfClasses
+from randkern.models._gp_laplace import (
+    Bernoulli,
+    LaplacePosterior,
+    Poisson,
+    StudentT,
+)
 from randkern.models._gp_model import Reach
 from randkern.models.cells import Cells, CellTree
 from randkern.models.iterative_ridge import StreamingFit
@@ -119,10 +125,14 @@ _TRUSTED_BASES = (BaseEstimator, optics.SimulatedOPU, skeletons.Skeleton)
 # `__getattr__`): every class of these families, and a few more.
 _FAMILIES = (skeletons.Base, Law, Nonlinearity, Projection)
 _PARTS = (
+    Bernoulli,
+    Conjugate,
     Factor,
     FeaturePosterior,
     Group,
     InputMap,
+    Laplace,
+    LaplaceOfClasses,
     LaplacePosterior,
     Mixing,
     NormalEquations,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randkern.plots import SYMBOLS, axis_number
+from randkern.plots.records import SYMBOLS, axis_number
 
 from .panels import new_figure
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from randkern.exceptions import MemoryLimitError
-from randkern.plots import save_figure
+from randkern.plots.records import save_figure
 from randkern.study.records import installed_versions, write_results
 
 from .options import CommonOptions

@@ -58,6 +58,19 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
         yield
 
 
+def blas_threads() -> int:
+    """Return the number of threads that BLAS uses."""
+    controllers = _controller().select(user_api="blas").lib_controllers
+    return max((each.num_threads for each in controllers), default=1)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread. Only for the main thread: see the function above."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
 def short_on_one_thread(
     operations: Callable[..., float],
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:

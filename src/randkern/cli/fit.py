@@ -73,7 +73,7 @@ def command(
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
     _check_extras()
-    from ..report import contents, fitted_rows, panels, render
+    from ..reporting import contents, fitted_rows, panels, render
     from ..study.measure import Measurement
     from ..study.splitting import Splitting
 
@@ -127,7 +127,7 @@ def command(
 
 def _summary(table: Any, groups: str | None, time: str | None) -> Any:
     """Describe a table; warn of signs that held-out rows mislead."""
-    from ..report import summarise
+    from ..reporting import summarise
 
     dependence = "group" if groups else "time" if time else None
     summary = summarise(
@@ -270,7 +270,7 @@ def _fit(model: Any, share: float, X: Any, y: Any, splitting: Any, doing: str) -
 
 def _refit(model: Any, table: Any, splitting: Any) -> str:
     """Fit the kernels that were evaluated to all rows; say to how many."""
-    from ..report import fitted_rows
+    from ..reporting import fitted_rows
 
     X, y = table.X_train, table.y_train
     model.set_params(warm_start=True)  # without a new search
@@ -282,7 +282,7 @@ def _refit(model: Any, table: Any, splitting: Any) -> str:
 
 def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
     """Evaluate a fitted model and others on test rows."""
-    from ..report import Judged, baselines, evaluate
+    from ..reporting import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
     others = baselines(X, y, task, model.text_columns).items()
@@ -322,7 +322,7 @@ def _leaderboard(model: Any) -> Table:
 
 
 def _scores(judged: Any) -> Table:
-    from ..report.page import score_rows
+    from ..reporting.page import score_rows
 
     n = len(judged.evaluation.predictions)
     rows = judged.held_out or f"{n:,} rows held out"

@@ -91,7 +91,7 @@ def _setting(note: Mapping[str, Any]) -> str:
 
 def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the figure; return no path if matplotlib or records are missing."""
-    from ..plots import plot_compare, plot_tune, save_figure
+    from ..plots.records import plot_compare, plot_tune, save_figure
 
     records, about = results["records"], results["dataset"]
     if not records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import numbers
@@ -354,6 +355,15 @@ class Kernel(BaseEstimator):
         is_zero = isinstance(other, numbers.Real) and other == 0
         return self if is_zero else NotImplemented
 
+    def _formula(self) -> str:
+        """Return the kernel as text, with the operators that compose it."""
+        with np.printoptions(precision=4, threshold=6):
+            return repr(self)
+
+    def _html_repr(self) -> str:
+        formula = html.escape(self._formula())
+        return f"<p><code>k(x, y) = {formula}</code></p>{super()._html_repr()}"
+
     def __mul__(self, other: Any) -> Kernel:
         if isinstance(other, Kernel):
             return Product(self, other)
@@ -406,6 +416,9 @@ class Sum(_Binary):
 
     join = staticmethod(operator.iadd)
 
+    def _formula(self) -> str:
+        return f"{self.k1._formula()} + {self.k2._formula()}"
+
     def terms(self) -> list[Term]:
         first, second = self._parts()
         return first.terms() + second.terms()
@@ -413,6 +426,12 @@ class Sum(_Binary):
     def _slopes(self, X: Rows, Y: Rows, M: np.ndarray) -> Slopes:
         yield from self.k1._slopes(X, Y, M)
         yield from self.k2._slopes(X, Y, M)
+
+
+def _as_factor(kernel: Kernel) -> str:
+    """Return a kernel as text within a product."""
+    formula = kernel._formula()
+    return f"({formula})" if isinstance(kernel, Sum) else formula
 
 
 class Product(_Binary):
@@ -436,6 +455,9 @@ class Product(_Binary):
     """
 
     join = staticmethod(operator.imul)
+
+    def _formula(self) -> str:
+        return f"{_as_factor(self.k1)} · {_as_factor(self.k2)}"
 
     def terms(self) -> list[Term]:
         first, second = self._parts()
@@ -476,6 +498,9 @@ class Scaled(Kernel):
     def __init__(self, kernel: Kernel, scale: float = 1.0):
         self.kernel = kernel
         self.scale = scale
+
+    def _formula(self) -> str:
+        return f"{self.scale:.4g} · {_as_factor(self.kernel)}"
 
     def terms(self) -> list[Term]:
         scale = check_positive("scale", self.scale)

@@ -222,17 +222,27 @@ class Hyperparameters:
         # A clone: an object used in two places gets separate numbers in each.
         self.kernel = clone(kernel)
         self._slices: dict[tuple[Kernel, str], slice] = {}
-        self.names: list[str] = []
-        self.signed_names: set[str] = set()
+        self.size = 0
+        for _, owner, attribute in _learnable(self.kernel, ""):
+            start = self.size
+            self.size += np.size(getattr(owner, attribute))
+            self._slices[owner, attribute] = slice(start, self.size)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self._named()]
+
+    @property
+    def signed_names(self) -> set[str]:
+        return {name for name, is_signed in self._named() if is_signed}
+
+    def _named(self) -> Iterator[tuple[str, bool]]:
+        """Yield the name of each number, and whether it is signed."""
         for path, owner, attribute in _learnable(self.kernel, ""):
             shape = np.shape(getattr(owner, attribute))
-            names = [path + str(list(at) if shape else "") for at in np.ndindex(shape)]
-            if attribute in owner.signed:
-                self.signed_names.update(names)
-            start = len(self.names)
-            self._slices[owner, attribute] = slice(start, start + len(names))
-            self.names += names
-        self.size = len(self.names)
+            for at in np.ndindex(shape):
+                name = path + str(list(at) if shape else "")
+                yield name, attribute in owner.signed
 
     @property
     def theta(self) -> np.ndarray:

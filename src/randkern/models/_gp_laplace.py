@@ -35,7 +35,6 @@ from scipy.special import expit, gammaln, roots_hermitenorm
 from scipy.stats import norm, qmc
 from sklearn.exceptions import ConvergenceWarning
 
-from randkern._validation import check_choice
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -177,14 +176,11 @@ class StudentT(Likelihood):
 
 def likelihood_of(
     name: str, rows: TrainingData, noise: float, counted: bool, normalized: bool
-) -> Likelihood | None:
-    """Return the likelihood of this name for the rows; None for the Gaussian one.
+) -> StudentT | Poisson:
+    """Return the likelihood of this name for the rows.
 
     `counted` says whether weights count rows, `normalized` whether targets were scaled.
     """
-    check_choice("likelihood", name, ("gaussian", "student-t", "poisson"))
-    if name == "gaussian":
-        return None
     if rows.n_targets > 1:
         raise ValueError(
             f"likelihood={name!r} takes one target, got {rows.n_targets}: fit a model "

@@ -9,7 +9,6 @@ d = tr ZᵀZ(ZᵀZ + σ²I)⁻¹. Landmarks show where rows can be informative a
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +38,7 @@ from randkern.models._feature_model import (
     predict_by_rows,
 )
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
-from randkern.models._gp_laplace import LaplacePosterior, Likelihood, softmax_posteriors
+from randkern.models._gp_inference import Inference
 from randkern.models._gp_learning import (
     Stage,
     Units,
@@ -47,19 +46,13 @@ from randkern.models._gp_learning import (
     learning_rows,
     log_prior,
     maximise,
-    most_learning_rows,
     places,
     rows_of_stages,
     starting_points,
     warn_of_a_constant,
 )
 from randkern.models.callbacks import FitReport
-from randkern.models.feature_matrix import GramFactor
-from randkern.models.memory import (
-    check_laplace_memory,
-    check_process_memory,
-    float64_block_rows,
-)
+from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
 
 # The prior variance of a mean function at the smallest column, over the mean square of
@@ -293,14 +286,6 @@ def _prior_paths(kernel: Kernel, rows: Rows, columns: int, random_state: Any) ->
     return partial(predict_by_features, plan, ops_of(rows).float64_like(drawn, rows))
 
 
-# The largest and smallest number of rows for learning with Laplace's approximation;
-# between them, as many as this number of operations allows, of order n³ per column of
-# targets.
-_MAX_LAPLACE_ROWS = 1000
-_MIN_LAPLACE_ROWS = 300
-_LAPLACE_OPERATIONS = 1e9
-
-
 class GaussianProcess(FeatureModel):
     """A model whose hyperparameters maximise a log marginal likelihood."""
 
@@ -315,12 +300,6 @@ class GaussianProcess(FeatureModel):
 
     _needs_sums_alone: ClassVar[bool] = True
     _chooses_kernel = True
-    # Rows whose exact likelihood is maximised in fits on landmarks.
-    _most_exact_rows: ClassVar[int] = 1000
-    # Largest factor by which learning may change a scale: log odds, and log rates, with
-    # 10 times their initial standard deviation are large enough for any data; beyond,
-    # Laplace's approximation fails. Scales for real targets follow the targets.
-    _scale_range: float = 1e2
 
     optimizer: str | None
     n_restarts_optimizer: int
@@ -332,17 +311,13 @@ class GaussianProcess(FeatureModel):
     _reach: Reach | None
     # The rows that hyperparameters are learned from: X, targets and weights.
     _learned_from: tuple[Rows, np.ndarray, np.ndarray | None]
-    # For an exact kernel under Laplace's approximation: a factor for the rows X_fit_.
-    _triangle: np.ndarray
-    # The posteriors of the functions f; the likelihood under Laplace's approximation,
-    # None for the softmax of all f.
+    # For an exact kernel whose features are those of pivots X_fit_: their factor.
+    _triangle: np.ndarray | None = None
+    # How the posteriors of the functions f follow from rows.
+    _inference: Inference
     _posteriors: Sequence[Any]
-    _likelihood: Likelihood | None
     # Numbers, which have no device.
     _theta: tuple[float, ...]
-
-    # Whether the posterior is that of Laplace's approximation.
-    _is_laplace: bool = True
 
     @property
     def _process_kernel(self) -> Kernel:
@@ -375,29 +350,6 @@ class GaussianProcess(FeatureModel):
         """Whether the fitted features are those of landmarks."""
         return self.plan_ is not None and self.plan_.factor is not None
 
-    def _rows_to_learn_from(
-        self, rows: TrainingData, stream: Stream, limit: int, joined: bool = False
-    ) -> ArrayRows:
-        """Return the sample for learning; raise if the fit takes more than the limit.
-
-        With `joined`, all columns of targets are one problem.
-        """
-        plan, k, n, most = self.plan_, rows.n_targets, rows.n_rows, 0
-        if self._is_laplace:
-            affordable = round((_LAPLACE_OPERATIONS / k) ** (1 / 3))
-            most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
-            check_laplace_memory(plan, rows, min(n, most), limit, joined)
-        else:
-            learned = 0
-            if self._learning_plan is None:
-                most = self._most_exact_rows
-            if self.optimizer is not None:
-                learned = n
-                if plan is not None:
-                    learned = min(n, most or most_learning_rows(plan.n_components))
-            check_process_memory(plan, rows, learned, limit)
-        return learning_rows(rows, plan, stream.child("sample"), most)
-
     def _draw_landmarks(
         self, X: Rows, sample_weight: Any, stream: Stream, limit: int
     ) -> None:
@@ -419,7 +371,7 @@ class GaussianProcess(FeatureModel):
         k(x, x) − φ(x)·φ(x) for landmarks and pivots; for random features the variance
         they lack far from the data. For the exact kernel that of the prior.
         """
-        if self.plan_ is None and not self._is_laplace:
+        if self.plan_ is None and self._triangle is None:
             return self.kernel_._diag(X)
         if self.plan_ is None or self._has_landmarks:
             return (self.kernel_._diag(X) - ops_of(Z).float64_squared_norms(Z)).clip(
@@ -429,36 +381,16 @@ class GaussianProcess(FeatureModel):
             return 0.0
         return (self._reach.least_variance(X, evaluate) - variance).clip(0.0)
 
-    def _laplace(
-        self, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> list[LaplacePosterior]:
-        """Return Laplace's approximation for every column of targets."""
-        exact = self.plan_ is None
-        features = self._feature_matrix(sample if exact else rows, limit // 4)
-        D = features.n_components
-        if isinstance(features, GramFactor):
-            D = len(features.pivots)
-            self.X_fit_ = sample.X[features.pivots]
-            self._triangle = features.triangle
-        if self._likelihood is None:
-            evidence = self._evidence(self._sample, self._learning_plan)
-            value, _ = evidence(self.theta_, False)
-            return softmax_posteriors(features, D, value)
-        return [
-            LaplacePosterior.of(features, D, self._likelihood, target)
-            for target in range(rows.n_targets)
-        ]
-
     def _features_of(self, X: Rows) -> np.ndarray:
         """Return features of float64 rows.
 
-        For the exact kernel, under Laplace's approximation those of its pivots, else
-        the kernel values with the rows of the fit.
+        For the exact kernel those of its pivots, if there are any, else the kernel
+        values with the rows of the fit.
         """
         if self.plan_ is not None:
             return evaluate(self.plan_, X)
         K = self.kernel_._gram(X, self.X_fit_)
-        if not self._is_laplace:
+        if self._triangle is None:
             return K
         return ops_of(X).algebra.triangular_solve(self._triangle, K.T).T
 
@@ -506,14 +438,32 @@ class GaussianProcess(FeatureModel):
                 variances[rows, t] = variance + self._left_out(part, Z, variance)
         return means, variances
 
-    @abstractmethod
     def _evidence(
         self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
     ) -> LikelihoodOfRows:
-        """Return the log marginal likelihood of rows, on features or exact (None).
+        """Return the log marginal likelihood of rows, on features or exact (None)."""
+        return self._inference.evidence(
+            rows, Hyperparameters(self.kernel_), plan, stream
+        )
 
-        The stream is for estimates of its gradient.
+    def _infer(
+        self,
+        rows: TrainingData,
+        drawn_from: tuple[Rows, Any],
+        stream: Stream,
+        limit: int,
+        report: FitReport,
+    ) -> None:
+        """Learn θ, and set the posteriors given rows in units of the fit.
+
+        `drawn_from` are the rows, with weights, that landmarks are chosen among.
         """
+        self._triangle = None
+        most = self._inference.max_learning_rows(self, rows, limit)
+        sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
+        self._learn(sample, stream.child("restarts"), report)
+        self._draw_landmarks(*drawn_from, stream, limit)
+        self._posteriors = self._inference.posteriors(self, rows, sample, limit)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -534,15 +484,14 @@ class GaussianProcess(FeatureModel):
     def _learn(
         self,
         sample: ArrayRows,
-        extra: dict[str, float],
         stream: Stream,
         report: FitReport,
     ) -> None:
-        """Set θ, the kernel and its plan, learned unless `optimizer` is None.
+        """Set θ, the kernel, its plan and the noise, learned from rows of the sample.
 
-        They are learned from the rows of the sample; `extra` holds the logarithms of
-        hyperparameters other than those of the kernel.
+        Unless `optimizer` is None.
         """
+        extra = self._inference.logarithms
         self._learned_from = (sample.X, sample.Y, sample.weight)
         hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
         self.n_rows_learned_ = sample.n_rows
@@ -564,6 +513,38 @@ class GaussianProcess(FeatureModel):
                 )
                 warn_of_a_constant(variance, noise)
         self._theta = tuple(theta.tolist())
+        if extra:
+            self._inference = self._inference.at(math.exp(theta[-1]))
+
+    def _starts_and_limits(
+        self,
+        sample: ArrayRows,
+        theta: np.ndarray,
+        names: list[str],
+        rescaling: np.ndarray,
+        signed: list[str],
+    ) -> tuple[list[np.ndarray], list[tuple[float, float]], float]:
+        """Return where learning starts, its bounds, and the size of the targets."""
+        square = spread = level = 1.0  # for labels
+        if "noise" in names:
+            survey = sample.survey()
+            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
+            spread = float(survey.target_squares.mean()) / survey.weight_sum
+            variance = float(self._process_kernel._diag(sample.X).mean())
+            level = square / (variance + math.exp(theta[names.index("noise")]))
+        held = dict.fromkeys(set(_OF_MEAN.values()).intersection(names), "fixed")
+        starts = starting_points(names, theta, level, rescaling, signed, sample)
+        limits = bounds(
+            names,
+            theta,
+            starts[0],
+            square,
+            spread,
+            self._inference.scale_range,
+            (self.bounds or {}) | held,
+            signed,
+        )
+        return starts, limits, square**0.5 or 1.0
 
     def _maximised(
         self,
@@ -577,25 +558,15 @@ class GaussianProcess(FeatureModel):
         """Return θ that maximises the likelihood of the sample."""
         rescaling = np.zeros(len(theta))
         rescaling[: hyper.size] = hyper.rescaling()
-        square = spread = level = 1.0  # for labels
-        if "noise" in names:
-            survey = sample.survey()
-            square = float(survey.moments.all_squares.mean()) / survey.weight_sum
-            spread = float(survey.target_squares.mean()) / survey.weight_sum
-            variance = float(self._process_kernel._diag(sample.X).mean())
-            level = square / (variance + math.exp(theta[names.index("noise")]))
         signed = self._given(hyper.signed_names)
-        held = {name: "fixed" for name in _OF_MEAN.values() if name in names}
-        given = (self.bounds or {}) | held
-        starts = starting_points(names, theta, level, rescaling, signed, sample)
-        limits = bounds(
-            names, theta, starts[0], square, spread, self._scale_range, given, signed
+        starts, limits, unit = self._starts_and_limits(
+            sample, theta, names, rescaling, signed
         )
         low, high = np.transpose(limits)
         if np.all(low == high):
             return theta.clip(low, high)
 
-        units = Units(np.isin(names, signed), square**0.5 or 1.0)
+        units = Units(np.isin(names, signed), unit)
         prior = log_prior(names, self.priors, signed)
 
         def stage(rows: ArrayRows, plan: Plan | None, is_sample: bool) -> Stage:

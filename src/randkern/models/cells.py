@@ -13,16 +13,20 @@ is therefore as smooth as the fits :math:`f_c` to the rows of single cells. As t
 share no parameters, the prediction for a row by fits without it is the same mean of
 their leave-one-out predictions.
 
-A node of n rows gives :math:`\beta \sqrt{m/n}` of them to both sides, m being the
-number of rows of a cell. The total number of rows in all cells is then at most a
-multiple of n that does not depend on n, so that fits and predictions take time linear
-in the number of rows.
+Hyperplanes divide a node so that all cells get about as many rows. A node of n rows
+gives :math:`\beta \sqrt{m/n}` of them to both sides, m being the number of rows of a
+cell. The total number of rows in all cells is then at most a multiple of n that does
+not depend on n, so that fits and predictions take time linear in the number of rows.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -30,8 +34,9 @@ import scipy.sparse as sp
 
 from randkern._memory import check_memory
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Rows, is_tensor
 from randkern.backend.namespace import ops_of
+from randkern.backend.tasks import map_on_threads
 from randkern.data import row_blocks, rows_within
 from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
@@ -52,9 +57,44 @@ _DIRECTION_ROWS = 2000
 _POWER_STEPS = 20
 # Features that stand for the kernel's own distance if it has no lengthscale.
 _N_FEATURES = 256
+# Up to so many penalties, factorising the matrix with each takes less time than its
+# eigenvectors.
+_MAX_FACTORISED = 6
 # Rows assigned to cells at a time by predictions, and the size of their kernel values.
 _PREDICTED_ROWS = 65_536
 _GRAM_BYTES = 64 * 10**6
+
+
+def _node_sizes(overlap: float) -> Iterator[float]:
+    """Yield the rows of nodes with 1, 2, 3, ... cells, in rows of a cell.
+
+    A node of s cells' rows gives s + overlap √s to its two children.
+    """
+    sizes = [0.0, 1.0]
+    while True:
+        yield sizes[-1]
+        n = len(sizes)
+        both = sizes[n // 2] + sizes[n - n // 2]
+        sizes.append((math.sqrt(overlap**2 / 4 + both) - overlap / 2) ** 2)
+
+
+def rows_of_cells(n: int, n_cells: int) -> int:
+    """Return into how many rows per cell n different rows are divided."""
+    size = next(islice(_node_sizes(OVERLAP), n_cells - 1, None))
+    return math.ceil(n / size)
+
+
+def scaled_columns(kernel: Kernel, X: Any) -> Any:
+    """Return the columns that stationary kernels read, over their lengthscales.
+
+    The result is an array (n, e) like `X`; None if there is no such kernel.
+    """
+    ops, parts = ops_of(X), []
+    for leaf in kernel.leaves():
+        if isinstance(leaf, Stationary):
+            selected = leaf._select(X)
+            parts.append(selected / leaf._lengthscale(selected.shape[1]))
+    return ops.xp.concat(parts, axis=1) if parts else None
 
 
 def scaled_rows(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:
@@ -63,15 +103,12 @@ def scaled_rows(kernel: Kernel, X: Rows, stream: Stream) -> np.ndarray:
     Columns are divided by the lengthscales of the stationary kernels that read them.
     Random features replace the rows of kernels without lengthscales, and sparse rows.
     """
-    ops, parts = ops_of(X), []
-    for leaf in kernel.leaves():
-        if isinstance(leaf, Stationary) and not sp.issparse(X):
-            selected = ops.to_host(leaf._select(X))
-            parts.append(selected / leaf._lengthscale(selected.shape[1]))
-    if not parts:
+    ops = ops_of(X)
+    scaled = None if sp.issparse(X) else scaled_columns(kernel, ops.to_host(X))
+    if scaled is None:
         plan = fit_plan(kernel, X, None, _N_FEATURES, stream)
-        parts = [ops.to_host(evaluate(plan, X))]
-    return np.ascontiguousarray(np.hstack(parts), dtype=np.float64)
+        scaled = ops.to_host(evaluate(plan, X))
+    return np.ascontiguousarray(scaled, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -100,7 +137,7 @@ class CellTree:
     def grow(
         cls, rows: np.ndarray, cell_rows: int, overlap: float = OVERLAP
     ) -> CellTree:
-        """Divide rows (n, e) into cells of at most `cell_rows`.
+        """Divide rows (n, e) into cells of about equal size, at most `cell_rows`.
 
         Cells of rows that no hyperplane separates, because they are equal, are larger.
         """
@@ -108,14 +145,21 @@ class CellTree:
         bands: list[tuple[float, float]] = []
         children: list[list[int]] = []
         n_cells = 0
+        # Of nodes with 0, 1, 2, ... cells, as far as there are any.
+        sizes, growing = [0.0], _node_sizes(overlap)
+        while sizes[-1] * cell_rows < len(rows):
+            sizes.append(next(growing))
         # Each entry: the rows of a node, and where its number belongs.
         pending: list[tuple[np.ndarray, int, int]] = [(np.arange(len(rows)), -1, 0)]
         while pending:
             members, parent, side = pending.pop()
             split = None
             if len(members) > cell_rows:
-                share = overlap * np.sqrt(cell_rows / len(members))
-                split = _split(rows[members], share)
+                share = overlap * math.sqrt(cell_rows / len(members))
+                parts = bisect_left(sizes, len(members) / cell_rows)
+                left = sizes[parts // 2]
+                left /= left + sizes[parts - parts // 2]
+                split = _split(rows[members], share, left)
             if split is None:
                 number = ~n_cells
                 n_cells += 1
@@ -165,11 +209,32 @@ class CellTree:
                 inside = part > 0
                 pending.append((child, members[inside], (weight * part)[inside]))
 
+    def weights(self, rows: Any) -> Iterator[tuple[int, Any]]:
+        """Yield every cell, and its weights (n, 1) at rows of any array library.
 
-def _split(rows: np.ndarray, share: float) -> tuple[np.ndarray, float, float] | None:
-    """Return a hyperplane's normal, and the band around its median.
+        The weight of a single cell is the number 1.
+        """
+        pending: list[tuple[int, Any]] = [(0 if len(self.low) else ~0, 1.0)]
+        while pending:
+            node, weight = pending.pop()
+            if node < 0:
+                yield ~int(node), weight
+                continue
+            low, high = float(self.low[node]), float(self.high[node])
+            position = rows @ self.directions[node][:, None]
+            u = ((position - low) * (1.0 / (high - low))).clip(0.0, 1.0)
+            share = u * u * (3.0 - 2.0 * u)
+            left, right = self.children[node]
+            pending += [(right, weight * share), (left, weight * (1.0 - share))]
 
-    None if all rows are equal.
+
+def _split(
+    rows: np.ndarray, share: float, left: float
+) -> tuple[np.ndarray, float, float] | None:
+    """Return a hyperplane's normal, and the band around it with a share of the rows.
+
+    Rows on the left side and on the right one are in the proportion of left to
+    1 - left. None if all rows are equal.
     """
     step = max(len(rows) // _DIRECTION_ROWS, 1)
     sample = rows[::step]
@@ -180,8 +245,8 @@ def _split(rows: np.ndarray, share: float) -> tuple[np.ndarray, float, float] | 
         return None
     position = np.sort(rows @ direction)
     n = len(position)
-    half = share / 2
-    low, high = np.quantile(position, (0.5 - half, 0.5 + half))
+    stop = (1 + share) * left
+    low, high = np.quantile(position, (stop - share, stop))
     smallest, largest = position[0], position[-1]
     # Both sides must lose rows, also where many rows have the same position.
     if low < high and np.mean(position > low) < 0.9 and np.mean(position < high) < 0.9:
@@ -189,7 +254,7 @@ def _split(rows: np.ndarray, share: float) -> tuple[np.ndarray, float, float] | 
     steps = np.flatnonzero(np.diff(position) > 1e-12 * (largest - smallest))
     if not len(steps):
         return None
-    at = steps[np.argmin(abs(steps + 1 - n / 2))]
+    at = steps[np.argmin(abs(steps + 1 - left * n))]
     return direction, float(position[at]), float(position[at + 1])
 
 
@@ -298,21 +363,21 @@ def fit_cells(
     scaled = scaled_rows(kernel, rows.X, stream)
     tree = CellTree.grow(scaled, cell_rows)
     ops, k = ops_of(rows.Y), rows.n_targets
-    fits: dict[int, _CellFit] = {}
+    found = sorted(tree.cells(scaled), key=itemgetter(0))
+    members = [numbers for _, numbers, _ in found]
+    shares = [share for _, _, share in found]
+    needed = _check_cell(len(max(members, key=len)), k, len(alphas), limit)
+
+    def fitted(numbers: np.ndarray) -> _CellFit:
+        here = rows.take(numbers)
+        return _fit_cell(kernel, here, numbers, alphas, fit_intercept)
+
+    # As many at a time as fit in memory. Tensors are factorised one after another.
+    most = 1 if is_tensor(rows.Y) else max(limit // needed, 1)
+    ordered = list(map_on_threads(fitted, members, most))
     left_out = ops.float64_zeros((rows.n_rows, k), rows.Y)
-    for cell, members, share in tree.cells(scaled):
-        n = len(members)
-        check_memory(
-            dual_search_bytes(n, k, len(alphas)) if len(alphas) > 1 else 16 * n**2,
-            limit,
-            f"the exact {n} x {n} Gram matrix of a cell in float64",
-            "Use fewer n_components, the rows of a cell",
-        )
-        fits[cell] = fit = _fit_cell(
-            kernel, rows.take(members), members, alphas, fit_intercept
-        )
-        left_out[members] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
-    ordered = [fits[cell] for cell in range(tree.n_cells)]
+    for fit, share in zip(ordered, shares, strict=True):
+        left_out[fit.rows] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     sizes = np.array([len(fit.rows) for fit in ordered])
     worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
     cells = Cells(
@@ -330,6 +395,16 @@ def fit_cells(
         solution=replace(worst, value=np.zeros((0, k))),
     )
     return cells, left_out
+
+
+def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:
+    """Return the memory that the fit of a cell takes; raise if it exceeds the limit."""
+    needed = 32 * n**2  # the matrix, a copy, and the inverse of its factor
+    if n_alphas > _MAX_FACTORISED:
+        needed = max(needed, dual_search_bytes(n, k, n_alphas))
+    what = f"the exact {n} x {n} Gram matrix of a cell in float64"
+    check_memory(needed, limit, what, "Use fewer n_components, the rows of a cell")
+    return needed
 
 
 @dataclass(frozen=True)
@@ -353,19 +428,26 @@ def _fit_cell(
     alphas: np.ndarray,
     fit_intercept: bool,
 ) -> _CellFit:
-    gram, alpha, scores = exact_gram(kernel, rows.X), float(alphas[0]), None
-    everything = np.arange(rows.n_rows)
-    if len(alphas) > 1:
-        copy = ops_of(gram).copy(gram)
-        path = DualPath.of(copy, rows.Y, rows.weight, alphas, fit_intercept)
+    """Fit the rows of a cell with the best of the penalties."""
+    gram, copy = exact_gram(kernel, rows.X), ops_of(rows.Y).copy
+    scores: Any = None
+    if len(alphas) > _MAX_FACTORISED:
+        path = DualPath.of(copy(gram), rows.Y, rows.weight, alphas, fit_intercept)
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
-        alpha = float(alphas[np.nanargmax(scores)])
-    solution, intercept, residuals = solve_dual(
-        gram, rows.Y, rows.weight, alpha, fit_intercept, everything
-    )
-    left_out = rows.Y - residuals
-    if scores is None:
+        alphas = alphas[[np.nanargmax(scores)]]
+    everything, found, best = np.arange(rows.n_rows), [], None
+    for alpha in alphas:
+        solution, intercept, residuals = solve_dual(
+            copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, everything
+        )
+        left_out = rows.Y - residuals
         predictions = iter([(slice(0, rows.n_rows), left_out[None])])
-        scores = squared_error(predictions, rows.Y, rows.weight)
+        score = float(squared_error(predictions, rows.Y, rows.weight)[0])
+        if best is None or score > max(found):
+            best = solution, intercept, float(alpha), left_out
+        found.append(score)
+    assert best is not None
+    solution, intercept, alpha, left_out = best
+    scores = np.array(found) if scores is None else scores
     return _CellFit(numbers, solution, intercept, alpha, scores, left_out)

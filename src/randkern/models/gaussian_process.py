@@ -14,33 +14,24 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import Stream, root_stream
+from randkern._random import root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.sharded import column_of, is_dask, lazily
-from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._feature_model import check_same_device, predict_by_features
 from randkern.models._gp_evidence import (
-    Evidence,
     FeaturePosterior,
-    LikelihoodOfRows,
     RowPosterior,
     check_correction,
     fitc_rows,
-    posterior_sums,
-    size_of,
 )
-from randkern.models._gp_laplace import (
-    LaplaceEvidence,
-    LaplacePosterior,
-    Likelihood,
-    likelihood_of,
-)
+from randkern.models._gp_inference import Conjugate, Laplace, regression_inference
+from randkern.models._gp_laplace import LaplacePosterior, Likelihood
 from randkern.models._gp_model import (
     GaussianProcess,
     conditioned_paths,
@@ -52,7 +43,7 @@ from randkern.models._gp_model import (
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
-from randkern.plan import Plan, evaluate
+from randkern.plan import evaluate
 
 
 class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
@@ -264,10 +255,6 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
     }
 
-    _posterior: FeaturePosterior | RowPosterior | LaplacePosterior
-    # None: Gaussian.
-    _likelihood: Likelihood | None = None
-
     def __init__(
         self,
         kernel: Kernel | None = None,
@@ -345,84 +332,36 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
-        self._likelihood = likelihood_of(
-            self.likelihood,
-            rows,
-            float(self.noise),
-            counted=self.weights == "counts",
-            normalized=self.normalize_y,
-        )
-        sample = self._rows_to_learn_from(rows, stream, limit)
-        extra = {} if self.likelihood == "poisson" else {"noise": math.log(self.noise)}
-        self._learn(sample, extra, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream, limit)
-        if extra:
+        self._inference = regression_inference(self, rows, unit)
+        self._infer(rows, drawn_from, stream, limit, report)
+        if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
-        self._condition(rows, sample, unit, limit)
+        self._set_coefficients()
         report.end()
         return self
 
-    def _condition(
-        self, rows: TrainingData, sample: ArrayRows, unit: float, limit: int
-    ) -> None:
-        """Set the posterior given rows, or `sample` if it is exact, in fitted units."""
-        if self._likelihood is not None:
-            if self._likelihood.noise is not None:
-                self._likelihood = self._likelihood.at(self.noise_)
-            (self._posterior,) = self._laplace(rows, sample, limit)
-            mean = self._posterior.mean
-            if self.plan_ is None:
-                solve = ops_of(mean).algebra.triangular_solve
-                self.dual_coef_ = solve(self._triangle, mean, transposed=True)
-            else:
-                self.coef_ = mean
-        elif self.plan_ is None:
-            K = self.kernel_._gram(sample.X, None)
-            Y, weight = sample.targets()
-            size = size_of(weight, self._has_precisions)
-            by_rows = RowPosterior.of(K, Y, weight, size, self.noise_)
-            self.X_fit_, self.dual_coef_ = sample.X, self._shaped(by_rows.mean)
-            self._posterior = by_rows
+    def _set_coefficients(self) -> None:
+        """Set the attributes with the mean of the posterior."""
+        mean = self._posterior.mean
+        if self.plan_ is not None:
+            self.coef_ = mean if mean.ndim == 1 else self._transposed(mean)
+        elif self._triangle is None:
+            self.dual_coef_ = self._shaped(mean)
         else:
-            if self.correction == "fitc":
-                rows = fitc_rows(
-                    rows.as_arrays(), self.kernel_, self._plan, self.noise_
-                )
-                unit = rows.survey().weight_unit
-            sums = rows.reduce(posterior_sums, self._plan, unit, self._has_precisions)
-            self._posterior = FeaturePosterior.of(sums, self.noise_)
-            self.coef_ = self._transposed(self._posterior.mean)
+            solve = ops_of(mean).algebra.triangular_solve
+            self.dual_coef_ = solve(self._triangle, mean, transposed=True)
 
     @property
-    def _is_laplace(self) -> bool:  # type: ignore[override]
-        return self._likelihood is not None
-
-    @property
-    def _scale_range(self) -> float:  # type: ignore[override]
-        return 1e2 if self.likelihood == "poisson" else 1e10
-
-    def _evidence(
-        self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
-    ) -> LikelihoodOfRows:
-        hyper = Hyperparameters(self.kernel_)
-        if self._likelihood is not None:
-            return LaplaceEvidence(rows, hyper, plan, self._likelihood)
-        return Evidence(rows, hyper, plan, self.weights == "precision", stream)
-
-    @property
-    def _has_precisions(self) -> bool:
-        """Whether weights divide the noise of rows."""
-        return self.weights == "precision" or self.correction == "fitc"
-
-    @property
-    def _posteriors(self) -> Sequence[Any]:  # type: ignore[override]
-        return [self._posterior]
+    def _posterior(self) -> FeaturePosterior | RowPosterior | LaplacePosterior:
+        (posterior,) = self._posteriors
+        return posterior
 
     @property
     def precision_factor_(self) -> np.ndarray:
         """Cholesky factor of the precision of the weights of features."""
-        if isinstance(getattr(self, "_posterior", None), FeaturePosterior):
-            return self._posterior.factor
+        posterior = next(iter(getattr(self, "_posteriors", [])), None)
+        if isinstance(posterior, FeaturePosterior):
+            return posterior.factor
         raise AttributeError("only fits on features have a precision_factor_.")
 
     # -- prediction -----------------------------------------------------------
@@ -459,12 +398,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_is_fitted(self)
         if is_dask(X) and return_std:
             return self._lazy_mean_and_std(X, include_noise)
-        if self._likelihood is not None:
+        if isinstance(self._inference, Laplace):
             if np.ndim(include_noise):
                 self._gaussian("an array of include_noise")
             if return_cov:
                 self._gaussian("return_cov")
-            either = partial(self._expected, return_std, include_noise)
+            likelihood = self._inference.likelihood
+            either = partial(self._expected, likelihood, return_std, include_noise)
             return self._mapped(self.predict, X, either, None, self._model_weights)
         if not return_std and not return_cov:
             return self._values(X)
@@ -510,13 +450,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             )
         return self._posterior
 
-    def _expected(self, return_std: bool, include_noise: bool, X: Rows) -> Any:
+    def _expected(
+        self, likelihood: Likelihood, return_std: bool, include_noise: bool, X: Rows
+    ) -> Any:
         """Return means, and standard deviations, under a non-Gaussian likelihood."""
-        assert self._likelihood is not None
         means, variances = self._moments(X)
-        mean, variance = self._likelihood.moments(
-            means[:, 0], variances[:, 0], include_noise
-        )
+        mean, variance = likelihood.moments(means[:, 0], variances[:, 0], include_noise)
         like = ops_of(mean).float64_like
         mean = self._with_units(mean, 1) + like(self._target_mean, mean)[0]
         if not return_std:
@@ -716,21 +655,20 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if self.correction == "fitc" and self.plan_ is not None:
             rows = fitc_rows(rows, self.kernel_, self._plan, self.noise_)
         Y, weight = rows.targets()
+        assert isinstance(self._inference, Conjugate)
+        precisions = self._inference.has_precisions
         out = copy(self)
+        more: FeaturePosterior | RowPosterior
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
-            out._posterior = posterior.given(
-                Z, Y, weight, self.noise_, self._has_precisions
-            )
-            out.coef_ = self._transposed(out._posterior.mean)
+            more = posterior.given(Z, Y, weight, self.noise_, precisions)
             if self._reach is not None:
                 out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
-            out._posterior = posterior.given(
-                cross, own, Y, weight, self._has_precisions
-            )
+            more = posterior.given(cross, own, Y, weight, precisions)
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
-            out.dual_coef_ = self._shaped(out._posterior.mean)
+        out._posteriors = [more]
+        out._set_coefficients()
         return out

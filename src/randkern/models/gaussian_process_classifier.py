@@ -10,25 +10,21 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._fitting import all_or_nothing
-from randkern._random import Stream, root_stream
+from randkern._random import root_stream
 from randkern._sklearn import StrOptions
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import read
-from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
-from randkern.kernels.hyperparameters import Hyperparameters
-from randkern.models._gp_evidence import LikelihoodOfRows
+from randkern.models._gp_inference import Laplace, LaplaceOfClasses
 from randkern.models._gp_laplace import (
     Bernoulli,
-    LaplaceEvidence,
     mean_probability,
     mean_softmax,
 )
 from randkern.models._gp_model import GaussianProcess
 from randkern.models._targets import ClassLabels
 from randkern.models.callbacks import with_callbacks
-from randkern.plan import Plan
 
 
 class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
@@ -194,23 +190,12 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
         self._is_softmax = self.multi_class == "softmax" and self._many_targets
         self._draw(*drawn_from, stream)
         limit = self._memory_for(rows)
-        sample = self._rows_to_learn_from(rows, stream, limit, self._is_softmax)
-        self._learn(sample, {}, stream.child("restarts"), report)
-        self._draw_landmarks(*drawn_from, stream, limit)
-        self._posteriors = self._laplace(rows, sample, limit)
+        self._inference = (
+            LaplaceOfClasses() if self._is_softmax else Laplace(Bernoulli())
+        )
+        self._infer(rows, drawn_from, stream, limit, report)
         report.end()
         return self
-
-    @property
-    def _likelihood(self) -> Bernoulli | None:  # type: ignore[override]
-        """The likelihood of each column of targets; None: the softmax, of all."""
-        return None if self._is_softmax else Bernoulli()
-
-    def _evidence(
-        self, rows: ArrayRows, plan: Plan | None, stream: Stream | None = None
-    ) -> LikelihoodOfRows:
-        hyper = Hyperparameters(self.kernel_)
-        return LaplaceEvidence(rows, hyper, plan, self._likelihood)
 
     def _class_values(self, X: Any) -> Any:
         return self.predict_proba(X)

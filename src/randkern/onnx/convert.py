@@ -23,7 +23,9 @@ from randkern.deployment import (
     weighted_sum,
 )
 from randkern.models import GaussianProcessClassifier, GaussianProcessRegressor
+from randkern.models._gp_inference import Laplace
 from randkern.models.calibration import LogitsOfDecisions
+from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
@@ -363,6 +365,8 @@ def _mean(members: list[Member], inputs: list[Traced]) -> Any:
 
 def _values(model: Any, X: Traced) -> Any:
     """Return the values (n, k) of a regressor, transformer or decision function."""
+    if hasattr(model, "cells_"):
+        return _values_in_cells(model, X)
     weights, constant, plan, kernel, rows = weighted_sum(model)
     if plan is not None:
         X = features(plan, X)
@@ -374,6 +378,24 @@ def _values(model: Any, X: Traced) -> Any:
     return values if constant is None else values + np.atleast_1d(constant)
 
 
+def _values_in_cells(model: Any, X: Traced) -> Any:
+    """Return the blend of the fits of cells; all of them compute all rows."""
+    check_numbers(model)
+    cells, scaled = model.cells_, scaled_columns(model.kernel_, X)
+    if scaled is None:
+        raise ValueError(
+            f"{type(model).__name__} was fitted with features='local', whose cells "
+            "have no ONNX operators for a kernel without lengthscales; use "
+            "features='nystrom'."
+        )
+    total: Any = np.atleast_1d(model.intercept_)
+    for cell, weight in cells.tree.weights(scaled):
+        known = on_host(model.X_fit_[cells.rows[cell]]).astype(np.float64)
+        values = gram(cells.kernel, X, known) @ on_host(cells.dual[cell])
+        total = (values + cells.intercepts[cell]) * weight + total
+    return total
+
+
 def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
     """Return the means of every f of a Gaussian process, (n, k), and variances."""
     check_numbers(model)
@@ -381,7 +403,7 @@ def _process_moments(model: Any, X: Traced) -> tuple[Any, Any]:
         Z = features(model.plan_, X)
     else:
         Z = gram(model.kernel_, X, model.X_fit_)
-        if model._is_laplace:
+        if model._triangle is not None:
             Z = solved(Z, model._triangle)
     means, variances = [], []
     for posterior in model._posteriors:
@@ -409,8 +431,9 @@ def _process_values(
     if is_gaussian:
         values = _values(model, X)
     else:
-        assert model._likelihood is not None
-        mean, variance = model._likelihood.moments(means[:, 0], variances[:, 0], False)
+        assert isinstance(model._inference, Laplace)
+        likelihood = model._inference.likelihood
+        mean, variance = likelihood.moments(means[:, 0], variances[:, 0], False)
         variances = variance[:, None]
         values = mean[:, None] * scale + np.array(model._target_mean)
     return values, variances.clip(0.0) ** 0.5 * scale

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm
-from scipy.linalg.lapack import dpocon, dpotrs
+from scipy.linalg.lapack import dpocon, dpotrs, dtrtri
 
 from randkern._validation import is_tensor
 from randkern._warnings import warn
@@ -101,6 +101,8 @@ class CholeskyState(ABC):
         n, m, ops = len(self.diagonal), len(positions), ops_of(self.diagonal)
         if m == 0:
             return ops.float64_zeros(0, self.diagonal)
+        if m == n:
+            return self._inverse_diagonal()
         unit = ops.float64_zeros((n, m), self.diagonal)
         unit[positions, np.arange(m)] = 1.0
         if positions[0] == n - m:
@@ -110,6 +112,13 @@ class CholeskyState(ABC):
             half = ops.algebra.triangular_solve(last, unit[n - m :])
             return (half**2).sum(axis=0)
         return self.apply_inverse(unit)[positions, np.arange(m)]
+
+    def _inverse_diagonal(self) -> Any:
+        """Return the diagonal of the inverse."""
+        eye = ops_of(self.diagonal).xp.diag(1.0 + 0.0 * self.diagonal)
+        factor = ops_of(self.diagonal).contiguous(self._factor_from(0))
+        half = ops_of(self.diagonal).algebra.triangular_solve(factor, eye)
+        return (half**2).sum(axis=0)
 
     @abstractmethod
     def _factor_from(self, first: int) -> Any:
@@ -171,6 +180,12 @@ class _InPlace(CholeskyState):
         product = dsymm(1.0, matrix.T, x, lower=0)
         np.fill_diagonal(matrix, factor_diagonal)
         return product
+
+    @short_on_one_thread(lambda self: len(self.diagonal) ** 3 / 3)
+    def _inverse_diagonal(self) -> np.ndarray:
+        # A third of the operations of solving with the identity.
+        inverse, _ = dtrtri(self._factor_from(0), lower=1, overwrite_c=1)
+        return np.einsum("ij,ij->j", inverse, inverse)
 
     def _factor_from(self, first: int) -> np.ndarray:
         return np.tril(self.factor_and_matrix.T[first:, first:])

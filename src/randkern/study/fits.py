@@ -15,7 +15,7 @@ import randkern
 
 from .._memory import resolve_memory_limit
 from ..exceptions import MemoryLimitError
-from ..report.scores import evaluate, rmse_error
+from ..reporting.scores import evaluate, rmse_error
 from .kernel_choices import capped, parse_kernel
 from .measure import Measurement
 from .preparation import prepare

@@ -30,9 +30,10 @@ from randkern.models.callbacks import CallbackSupportMixin, FitReport
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
+from randkern.tabular.html_summary import html_summary
 from randkern.tabular.learning import MAX_JUDGED, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
-from randkern.tabular.model import MAX_FACTORISED, Table, different_rows
+from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, text_columns
 from randkern.tabular.warm_start import Candidates
@@ -86,6 +87,8 @@ class Rows:
         Otherwise the leave-one-out errors of copies would be too small.
         """
         if len(self) > MAX_FACTORISED:
+            return self
+        if not self.weighted and are_different(self.X):
             return self
         encoder = encoder_to_arrays("standard")
         with ignoring(UserWarning):  # a later fit warns
@@ -268,11 +271,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         )
         self._importances: np.ndarray | None = None
 
-    def _report(self, work: Work, n: int, n_used: int) -> None:
+    def _report(self, work: Work, n: int, n_used: int, n_held: int) -> None:
         """Store the report of a fit, and warn if its deadline has cut something."""
         self.fit_report_: dict[str, Any] = {
             "rows": n,
             "rows_used": n_used,
+            "rows_held_out": n_held,
             "budget": work.limit,
             "work": work.spent,
             "cut": list(work.cut),
@@ -307,6 +311,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         except ImportError:
             return trials
         return pd.DataFrame(trials)
+
+    def _html_repr(self) -> str:
+        described = super()._html_repr()
+        return html_summary(self) + described if hasattr(self, "model_") else described
 
     def _refuse_dask(self, *given: Any) -> None:
         """Raise for Dask collections, whose rows are not in memory."""

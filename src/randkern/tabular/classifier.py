@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,28 @@ from sklearn.utils.multiclass import check_classification_targets
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern.kernels import Kernel
-from randkern.models import KernelRidgeClassifier
+from randkern.models import KernelRidgeClassifier, KernelRidgeClassifierCV
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
-from randkern.tabular.learning import MAX_MEMBERS, Learning
+from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
     leave_one_out,
     log_loss,
     log_probabilities,
 )
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.logistic import (
+    LANDMARK_PASSES,
     MAX_ITER,
     MIN_CHANCE,
+    PASSES,
     all_left_out,
+    left_out_seconds,
     logistic,
+    logistic_seconds,
     predicted,
     refitted,
     with_constant,
@@ -50,7 +54,6 @@ from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
-    RATE,
     Stage,
     Work,
     evaluation_seconds,
@@ -70,6 +73,9 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MAX_HELD = 500, 4000
+# At most how many rows are held out from all fits, and the share of the remaining time
+# for the fit in cells.
+_MAX_APART, _CELLS_SHARE = 2500, 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -83,11 +89,9 @@ _GROWTH = 1.3
 _MAX_WEIGHTED = 5
 _MAX_ROWS = 2000
 _MIN_ITER = 40
-# Numbers of landmarks, number of entries of their features in between, and rough
-# numbers of passes of logistic regression: over them, and over an exact kernel.
+# Numbers of landmarks, and the number of entries of their features in between.
 _LANDMARKS = (500, 4000)
 _ENTRIES = 2 * 10**8
-_LANDMARK_PASSES, _PASSES = 90, 120
 # Shares of the time for few rows and for many: at most for the search, and at least for
 # the last fits; and for the search if kernels are learned again without each fold.
 _SEARCH_SHARES, _LAST_SHARES = (0.45, 0.35), (0.25, 0.45)
@@ -98,8 +102,6 @@ _LAST_FIT_SHARES = (0.7, 0.4)
 # Share of the time in which the fewest landmarks must fit the rows that are used, and
 # the least for the last fits.
 _MIN_FIT_SHARE, _MIN_SHARE = 0.3, 0.1
-# Seconds per n³ and per pair of classes and n² of a leave-one-out approximation.
-_INVERSE_SECONDS, _PAIR_SECONDS = 4e-11, 1e-9
 
 
 class TabularClassifier(ClassifierMixin, Tabular):
@@ -152,7 +154,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Notes
     -----
     Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
-    replace it, and the model is a single fit whose penalty held-out rows choose.
+    replace it, with a penalty that rows outside the fit choose. Beside this fit stands
+    least squares with the exact kernel in overlapping cells (``features="local"`` of
+    :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
+    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
+    and set the temperature. With `groups` or `time` there are no cells.
 
     References
     ----------
@@ -206,13 +212,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         rows = rows.used(type(self).__name__)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
-        rows, held_out = _affordable(replace(rows, y=labels), k, stream, work)
-        rows = rows.merged(work).normalised()
-        Y = 2.0 * (rows.y[:, None] == np.arange(k)) - 1
-        Y = Y[:, 1:] if k == 2 else Y
-        many = len(Y) > _FEATURE_ROWS
+        split = _split(replace(rows, y=labels), k, stream, work)
+        rows = split.rows if split.apart is not None else split.rows.merged(work)
+        rows = rows.normalised()
+        many = len(rows) > _FEATURE_ROWS
         last = _LAST_SHARES[many] * work.limit
-        table = Table(rows.X, Y, rows.weight, rows.y, rows.folds)
+        table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = is_refitted(learning)
         share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
@@ -225,23 +230,66 @@ class TabularClassifier(ClassifierMixin, Tabular):
         refitted = refitted and not is_stopped
         chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
+        cells: Member | None = None
+        if split.apart is not None:
+            cells = self._fit_cells(trials, learning, stream, stage)
         members = self._fit_members(chosen, learning, stream, stage, last)
         parts = [part.trial for _, part in chosen[: len(members)]]
+        shares = [member.weight for member in members]
+        pairs = list(zip(shares, parts, strict=True))
+        if cells is not None and split.apart is not None:
+            members = self._with_cells(cells, members, _table_of(split.apart, k))
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
             members,
-            held_out,
+            split.held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
             texts=self._texts,
         )
-        shares = [member.weight for member in members]
-        pairs = list(zip(shares, parts, strict=True))
         self._keep_effects(learning, pairs, stream, is_stopped)
-        self._report(work, len(y), len(rows))
+        self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
+
+    def _fit_cells(
+        self,
+        trials: list[Trial],
+        learning: Learning,
+        stream: Stream,
+        stage: Stage,
+    ) -> Member:
+        """Fit least squares with the exact kernel in cells."""
+        table = learning.table
+        weight = None if learning.counts is None else table.weight
+        seed = int(stream.child("cells of labels").generator().integers(2**31))
+        make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
+        stage = stage.part(_CELLS_SHARE * stage.left)
+        trial, cells = fit_in_cells(
+            make, best, table.labels, weight, learning, stream, seed, stage
+        )
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        return Member(1.0, encoder, cells, trial.turn)
+
+    def _with_cells(
+        self, cells: Member, members: list[Member], apart: Table
+    ) -> list[Member]:
+        """Return the fits of a model, weighted by held-out rows; set the temperature.
+
+        Cells stand beside the mean of the others.
+        """
+        parts = [member.weight * member.predict(apart.X) for member in members]
+        mean = np.sum(parts, axis=0)
+        weights, self.temperature_ = blend_probabilities(
+            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
+        )
+        others = [
+            replace(member, weight=float(weights[1] * member.weight))
+            for member in members
+        ]
+        both = [replace(cells, weight=float(weights[0])), *others]
+        return [member for member in both if member.weight > 0]
 
     def _labels(self, y: np.ndarray) -> np.ndarray:
         """Return labels as numbers, and store the classes; raise if there is one."""
@@ -312,7 +360,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         for at, (trial, U) in enumerate(samples):
             share = stage.part(stage.left / (len(judged) - at))
             encoded = replace(some, X=U)
-            if not share.fits(_left_out_seconds(encoded, k)):
+            if not share.fits(left_out_seconds(encoded, k)):
                 break
             part = self._best_penalty(trial, encoded, start, share)
             parts.append(part)
@@ -404,9 +452,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             loss = mean_log_loss(P, known.labels, known.weight)
             return Part(refit.trial, _PENALTIES[at], P, loss)
 
-        return _descended(
-            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
-        )
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
 
     def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> Part:
         """Return least squares with the probabilities of rows that are left out."""
@@ -431,7 +477,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table, work = learning.table, learning.work
         held, rest = _held_and_rest(learning)
         some, n = table.take(np.concatenate([held, rest[:_COMPARED_ROWS]])), len(held)
-        seconds = _logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
+        seconds = logistic_seconds(len(some) - n, _FEW_LANDMARKS, table.Y.shape[1])
         stage = work.stage(
             "the comparison of kernels",
             work.limit - _COMPARING_SHARE * last - work.spent,
@@ -494,7 +540,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """
         n, k = len(encoded), len(self.classes_)
         gram = np.array(with_constant(trial.kernel)._gram(encoded.X, None))
-        seconds = _left_out_seconds(encoded, k)
+        seconds = left_out_seconds(encoded, k)
         out = predicted_rows(encoded.folds, n)
         labels, weight = encoded.labels[out], encoded.weight[out]
 
@@ -508,9 +554,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 P = all_left_out(trial.kernel, C, encoded, gram, part.P)
             return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
 
-        return _descended(
-            judge, start, len(_PENALTIES), lambda: not stage.fits(seconds)
-        )
+        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
 
     def _fit_members(
         self,
@@ -536,7 +580,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             if id(trial) not in adapted:
                 spare = 0.8 * (seconds - last)
                 if many:  # without time for the penalty, adapting is worth little
-                    spare -= _PENALTY_FITS * _logistic_seconds(n, _FEW_LANDMARKS, k)
+                    spare -= _PENALTY_FITS * logistic_seconds(n, _FEW_LANDMARKS, k)
                 adapted[id(trial)] = learning.adapted(trial, stage.part(spare))
             part = replace(part, trial=adapted[id(trial)])
             if (allowed := stage.affordable(last)) < last:
@@ -549,7 +593,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 )
             left = max(stage.left, _MIN_SHARE * stage.work.limit) / n_left
             passes = int((left - 0.5 * last) / pass_seconds(n, D or n, k))
-            least = _MIN_ITER if D is None else _LANDMARK_PASSES
+            least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
             model = _model(part, D, seed, max_iter)
@@ -575,11 +619,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         temperature.
         """
         n, k = encoded.Y.shape
-        seconds = _logistic_seconds(n, _FEW_LANDMARKS, k)
+        few = min(max(D // 2, _FEW_LANDMARKS), D)
+        seconds = logistic_seconds(n, few, k)
         if not stage.fits(last + 2 * seconds):
             return part
         held, rest = _held_and_rest(learning)
-        few, n_held = min(D, _FEW_LANDMARKS), len(held)
+        n_held = len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
         def judge(at: int) -> Part:
@@ -592,7 +637,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             # The last fit takes longer with a smaller penalty.
             return not stage.fits(_GROWTH * (seconds + last))
 
-        best = _descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        best = descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
         return best
@@ -607,7 +652,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n, k = learning.table.Y.shape
         is_logistic, n_columns = part.share is not None, learning.n_columns(part.trial)
         if n <= _FEATURE_ROWS:
-            passes = _PASSES if is_logistic else 0
+            passes = PASSES if is_logistic else 0
             last = exact_seconds(n, n_columns) + passes * pass_seconds(n, n, k)
             last += gram_seconds(n, n_columns)
             if n <= _MAX_ROWS or last < seconds:
@@ -615,7 +660,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
 
         def cost(D: int) -> float:
             if is_logistic:
-                return _logistic_seconds(n, D, k, n_columns)
+                return logistic_seconds(n, D, k, n_columns)
             return landmark_seconds(n, D, n_columns)
 
         share = _LAST_FIT_SHARES[n > _FEATURE_ROWS]
@@ -626,7 +671,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
         """Return the number of landmarks that memory allows."""
         least, most = _LANDMARKS
         if self._candidates is not None:  # no more than were evaluated
-            most = min(most, self.model_.members[0].fit.n_components or most)
+            known = [
+                member.fit.n_components or most
+                for member in self.model_.members
+                if member.fit.features == "nystrom"
+            ]
+            most = min([most, *known])
         return max(min(most, _ENTRIES // n), least)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -662,47 +712,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return self.classes_[P.argmax(axis=1)]
 
 
-def _descended(
-    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
-) -> Any:
-    """Return what `judge` finds at a place in a list with no better neighbour.
-
-    Losses decrease on the way from `start` to this place.
-    """
-    best, at = judge(start), start
-    for step in (1, -1):
-        while 0 <= at + step < size and not over():
-            found = judge(at + step)
-            if not found.loss < best.loss:
-                break
-            best, at = found, at + step
-        if at != start:
-            break
-    return best
-
-
-def _logistic_seconds(n: int, D: int, k: int, n_columns: int = 0) -> float:
-    """Return the work of logistic regression with D landmarks."""
-    # Features and second derivatives take some three products of n × D and D × D; in
-    # single precision each takes a third of the time that a factorisation would.
-    entries = gram_seconds(1, n_columns) * 2 * n * D
-    return n * D**2 / RATE + entries + _LANDMARK_PASSES * pass_seconds(n, D, k)
-
-
-def _left_out_seconds(encoded: Table, n_classes: int) -> float:
-    """Return the work of probabilities of logistic regression for rows left out."""
-    k, (n, n_columns) = n_classes if n_classes > 2 else 1, encoded.X.shape
-    fit = 2 * exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
-    if encoded.folds is not None:
-        return fit * len(np.unique(encoded.folds.codes))
-    inverses = k * _INVERSE_SECONDS * float(n) ** 3
-    return fit + inverses + (_PAIR_SECONDS * n + 2 * k / RATE) * n * k**2
-
-
 def _folds_seconds(n: int, n_columns: int, n_classes: int) -> float:
     """Return the work of logistic regression without each fold."""
     k = n_classes if n_classes > 2 else 1
-    fit = exact_seconds(n, n_columns) + _PASSES * pass_seconds(n, n, k)
+    fit = exact_seconds(n, n_columns) + PASSES * pass_seconds(n, n, k)
     return MAX_REFITTED * fit
 
 
@@ -718,24 +731,42 @@ def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     return held, rest
 
 
-def _affordable(
-    rows: Rows, n_classes: int, stream: Stream, work: Work
-) -> tuple[Rows, tuple[int, int, int] | None]:
-    """Return as many rows as the fewest landmarks can be fitted to in time.
+@dataclass(frozen=True)
+class _Split:
+    """The rows to fit, and for many independent rows, some that are held out.
 
-    With fewer than all, also the seed of their choice, the number of the others, and
-    their own number.
+    `held_out` is the seed of their choice, the number of rows that are not fitted, and
+    that of the others.
     """
+
+    rows: Rows
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
+
+
+def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
+    """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
     seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
-        lambda m: _logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
+        lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    if n <= most:
-        return rows, None
+    is_apart = n > _FEATURE_ROWS and rows.folds is None
+    n_held = min(_MAX_APART, n // 8) if is_apart else 0
+    n_apart = max(n_held, n - most)
+    if n_apart <= 0:
+        return _Split(rows)
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
-    return rows.take(used), (seed, n - most, most)
+    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(others[:n_held]) if n_held else None
+    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
+
+
+def _table_of(rows: Rows, n_classes: int) -> Table:
+    """Return rows with codes ±1 of their labels, one column for two classes."""
+    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
+    Y = Y[:, 1:] if n_classes == 2 else Y
+    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
 
 
 def _strength(part: Part) -> float:

@@ -18,8 +18,9 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning
+from randkern.tabular.local import most_in_cells
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
-from randkern.tabular.many_rows import fit_again, fit_many
+from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
 from randkern.tabular.model import (
     JUDGED_ROWS,
     MAX_FACTORISED,
@@ -48,16 +49,18 @@ from randkern.tabular.work import (
 # the rest is the smallest share for that fit. If kernels are learned again, that takes
 # about half of the time.
 _SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
+# The same if rows are fitted in cells, where kernels are learned further.
+_MANY_SHARE = 0.35
+# Share of the time of the last fit for adapting the kernel, if rows depend on others.
+_ADAPTING_MANY_SHARE = 0.4
 _FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
 _ADAPTING_SHARE = 0.08
 # Largest share of the time for a factorisation, with a search and without.
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
-# Share of the time in which the fewest landmarks must fit the rows that are used.
+# Share of the time in which the smallest cells must fit the rows that are used.
 _MIN_FIT_SHARE = 0.3
-# Share of the remaining time for a last fit of landmarks.
-_FEATURES_SHARE = 0.5
 # How many times longer exact fits take with those without each fold.
 _FOLDED_FITS = 4
 # Intervals are wider at rows that are farther from others than this share of at most so
@@ -87,6 +90,25 @@ class _Split:
     apart: Rows | None = None
     whole: Rows | None = None
     residuals: np.ndarray | None = None
+
+    @property
+    def in_cells(self) -> bool:
+        """Whether the rows are fitted in cells."""
+        return self.apart is not None and self.rows.folds is None
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows outside the fit that evaluate it."""
+        return 0 if self.apart is None or self.held_out is None else len(self.apart)
+
+
+def _search_share(split: _Split, is_refitted: bool) -> float:
+    """Return the largest share of the time for the search."""
+    if is_refitted:
+        return _REFITTED_SHARE
+    if split.in_cells:
+        return _MANY_SHARE
+    return _SEARCH_SHARES[len(split.rows) > _FEW_ROWS]
 
 
 class TabularRegressor(RegressorMixin, Tabular):
@@ -150,8 +172,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         first read.
     fit_report_ : dict
         ``rows``, those passed to `fit`; ``rows_used``, those that the model is fitted
-        to; ``budget`` and ``work``, in nominal seconds; ``cut``, names of what the
-        deadline has cut short, usually none.
+        to; ``rows_held_out``, those that evaluate fits to these; ``budget`` and
+        ``work``, in nominal seconds; ``cut``, names of what the deadline has cut short,
+        usually none.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
@@ -159,10 +182,14 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, up to 38,000, conjugate gradients multiply by it; for
-    even more, or if time is short, Nyström features replace it, and the penalty of all
-    rows is chosen by leave-one-out. In all these cases 1,500 rows are held out to
-    evaluate the fit and for intervals. Categories are one column per value, so the
+    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
+    weight two fits to all others, and set intervals. One has the exact kernel in
+    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
+    its kernels are learned further, each step from the rows of another cell, which
+    resolve more detail than a sample of the table, and each cell chooses its penalty.
+    The other has the exact kernel in one piece, by conjugate gradients, for up to
+    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
+    Categories are one column per value, so the
     linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
     add.
 
@@ -252,10 +279,8 @@ class TabularRegressor(RegressorMixin, Tabular):
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         table = Table(rows.X, Y, rows.weight, folds=rows.folds)
         learning = self._learning(table, rows.counts, stream, work)
-        share = _SEARCH_SHARES[len(table) > _FEW_ROWS]
         refitted = split.how == "factorise" and is_refitted(learning)
-        if refitted:
-            share = _REFITTED_SHARE
+        share = _search_share(split, refitted)
         left = work.limit - split.last_seconds
         stage = work.stage(
             "the search",
@@ -266,9 +291,12 @@ class TabularRegressor(RegressorMixin, Tabular):
         refitted = refitted and not is_stopped
         chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
-        members, split = self._fit_members(chosen, learning, split, stream, stage)
-        chosen = chosen[: len(members)]
-        self._candidates = Candidates.of([t for _, t in chosen], learning.encoders)
+        if split.apart is None:
+            pairs, split = self._fit_members(chosen, learning, split, stage)
+        else:
+            pairs, split = self._fit_many(chosen, learning, split, stream, stage)
+        members = [member for member, _ in pairs]
+        self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
             members,
             split.held_out,
@@ -278,11 +306,12 @@ class TabularRegressor(RegressorMixin, Tabular):
             note=_note(split, folds),
             texts=self._texts,
         )
-        shares = [member.weight for member in members]
-        parts = [(w, trial) for w, (_, trial) in zip(shares, chosen, strict=True)]
+        parts = [(member.weight, trial) for member, trial in pairs]
+        if split.in_cells:  # a kernel learned from rows as few as those here
+            parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream, is_stopped)
         self._keep_residuals(split, learning, parts, refits)
-        self._report(work, len(y), split.n_fitted)
+        self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
 
@@ -319,7 +348,8 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        n_apart = max(JUDGED_ROWS, n - most_rows(_MIN_FIT_SHARE * work.limit))
+        most_fitted = most_in_cells if rows.folds is None else most_rows
+        n_apart = max(JUDGED_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
@@ -383,26 +413,23 @@ class TabularRegressor(RegressorMixin, Tabular):
         chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
-        stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
         """Fit the targets of the split; those of the table have variance 1."""
         table = replace(learning.table, Y=split.rows.y)
         # The last rows, which evaluate the fit, are unknown to the search.
         order, n = learning.order, len(table)
         members: list[Member] = []
+        fitted: list[Trial] = []
         for at, (share, trial) in enumerate(chosen):
             part = stage.part(stage.left / (len(chosen) - at))
             last = _FOLDED_FITS * exact_seconds(n, learning.n_columns(trial))
             if n > _FEW_ROWS:
                 last = exact_seconds(n, learning.n_columns(trial))
-            if split.how == "features":
-                last = _FEATURES_SHARE * part.left
-            if members and (split.how != "factorise" or not part.fits(last)):
+            if members and not part.fits(last):
                 break  # one good fit is better
+            fitted.append(trial)
             trial = learning.adapted(trial, part.part(0.8 * part.left - last))
-            if split.how != "factorise":
-                return self._fit_many(trial, table, learning, split, stream, stage)
             allowed = stage.affordable(last)
             if allowed < last:  # at the deadline, fewer rows have to do
                 order = order[: min(factorised_rows(allowed), n)]
@@ -411,31 +438,39 @@ class TabularRegressor(RegressorMixin, Tabular):
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)
             encoder = learning.encoders[trial.numbers]
             members.append(Member(share, encoder, fit, trial.turn))
-        return normalised(members), replace(split, n_fitted=len(order))
+        pairs = list(zip(normalised(members), fitted, strict=True))
+        return pairs, replace(split, n_fitted=len(order))
 
     @staticmethod
     def _fit_many(
-        trial: Trial,
-        table: Table,
+        chosen: list[tuple[float, Trial]],
         learning: Learning,
         split: _Split,
         stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], _Split]:
+    ) -> tuple[list[tuple[Member, Trial]], _Split]:
+        """Fit the rows of the split, and evaluate fits on those that are held out."""
         assert split.apart is not None and split.held_out is not None
-        seed = int(stream.child("features").generator().integers(2**31))
-        weighted = split.rows.weighted
+        trials = [trial for _, trial in chosen]
+        table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
         apart = Table(split.apart.X, split.apart.y, split.apart.weight)
+        if table.folds is None:
+            pairs = fit_blend(trials, table, apart, learning, weighted, stream, stage)
+            return pairs, split
+        seed = int(stream.child("features").generator().integers(2**31))
+        part = stage.part(_ADAPTING_MANY_SHARE * stage.left)
+        trial = learning.adapted(trials[0], part)
         if split.whole is None:
             member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-            held_out = (*split.held_out[:2], n)
-            return [member], replace(split, n_fitted=n, held_out=held_out)
+            held_out = (split.held_out[0], split.held_out[1], n)
+            return [(member, trial)], replace(split, n_fitted=n, held_out=held_out)
         part = stage.part(stage.left / 2)
         member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
         residuals = apart.Y - member.predict(apart.X)
         rows = Table(split.whole.X, split.whole.y, split.whole.weight)
         member, n = fit_again(member, trial, rows, learning, weighted)
-        return [member], replace(split, n_fitted=n, held_out=None, residuals=residuals)
+        split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
+        return [(member, trial)], split
 
     @staticmethod
     def _learning_factor(trial: Trial, learning: Learning) -> float:

@@ -120,6 +120,9 @@ class Learning:
 
     def encoded(self, trial: Trial, X: Any, dtype: str = "float64") -> np.ndarray:
         """Return rows encoded in blocks for the kernel of a trial."""
+        if X is self.table.X and len(self.searched) == len(self.table):
+            codes = self.codes[trial.numbers][np.argsort(self.searched)]
+            return trial.turned(codes.astype(dtype, copy=False))
         encoder = copy(self.encoders[trial.numbers]).set_params(dtype=dtype)
         self._charge_encoding(encoder, num_samples(X))
         parts = [
@@ -127,6 +130,14 @@ class Learning:
             for rows in row_blocks(num_samples(X), _ENCODED_ROWS)
         ]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def codes_of(self, trials: Sequence[Trial], X: Any) -> dict[str, np.ndarray]:
+        """Return rows encoded for each scaling of numbers of the trials."""
+        codes = {}
+        for name in dict.fromkeys(trial.numbers for trial in trials):
+            self._charge_encoding(self.encoders[name], num_samples(X))
+            codes[name] = self.encoders[name].transform(X)
+        return codes
 
     def encoded_table(
         self, trial: Trial, table: Table, dtype: str = "float64"
@@ -256,3 +267,22 @@ def relearned(
     )
     found = search.again(trial, positions)
     return None if stage.over else found
+
+
+def descended(
+    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
+) -> Any:
+    """Return what `judge` finds at a place in a list with no better neighbour.
+
+    Losses decrease on the way from `start` to this place.
+    """
+    best, at = judge(start), start
+    for step in (1, -1):
+        while 0 <= at + step < size and not over():
+            found = judge(at + step)
+            if not found.loss < best.loss:
+                break
+            best, at = found, at + step
+        if at != start:
+            break
+    return best

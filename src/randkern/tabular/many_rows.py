@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from randkern._random import Stream
 from randkern.models import KernelRidgeRegressor, KernelRidgeRegressorCV
 from randkern.solvers import PCG
 from randkern.tabular.learning import Learning
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.model import (
     MEMORY_LIMIT,
     ExactRidge,
@@ -24,13 +27,68 @@ from randkern.tabular.model import (
     plan_of,
     stopping,
 )
-from randkern.tabular.search import Trial
+from randkern.tabular.search import Trial, blend
 from randkern.tabular.work import Stage, exact_seconds, gram_seconds, landmark_seconds
 
 # The multiples of the penalty from which a fit of landmarks chooses.
-_MULTIPLES = np.logspace(-2, 2, 9)
+_MULTIPLES = np.logspace(-2, 4, 13)
+# Share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
 _AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
+
+
+def fit_blend(
+    trials: Sequence[Trial],
+    table: Table,
+    apart: Table,
+    learning: Learning,
+    weighted: bool,
+    stream: Stream,
+    stage: Stage,
+) -> list[tuple[Member, Trial]]:
+    """Return fits to all rows, weighted by the held-out rows, and their kernels.
+
+    One is exact in cells, with a kernel that is learned there. The other is exact in
+    one piece, as far as conjugate gradients get in time, or has landmarks.
+    """
+    weight = table.weight if weighted else None
+    seed = int(stream.child("features").generator().integers(2**31))
+    part = stage.part(_CELLS_SHARE * stage.left)
+    make = KernelRidgeRegressorCV
+    local, cells = fit_in_cells(
+        make, trials, table.Y, weight, learning, stream, seed, part
+    )
+    fits = [(local, cells)]
+    trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
+    encoded = learning.encoded_table(trial, table, "float32")
+    whole = _fit_whole(trial, encoded, weight, seed, stage)
+    if whole is not None:
+        fits.append((trial, whole))
+    return _weighted(fits, apart, learning)
+
+
+def _weighted(
+    fits: list[tuple[Trial, Any]], apart: Table, learning: Learning
+) -> list[tuple[Member, Trial]]:
+    """Return the fits with the weights of the smallest error of held-out rows."""
+    size = apart.Y.std(axis=0)
+    size[size == 0] = 1.0
+    members, residuals = [], []
+    for trial, fit in fits:
+        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+        member = Member(1.0, encoder, fit, trial.turn)
+        left = (apart.Y - member.predict(apart.X)) / size
+        residuals.append(np.sqrt(apart.weight)[:, None] * left)
+        members.append((member, trial))
+    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
+    weights = blend([residuals[at] for at in order])
+    out = []
+    for share, at in zip(weights, order, strict=True):
+        if share > 0:
+            member, trial = members[at]
+            out.append((replace(member, weight=float(share)), trial))
+    return out
 
 
 def fit_many(
@@ -118,7 +176,7 @@ def _fit_whole(
     seed: int,
     stage: Stage,
 ) -> Any:
-    """Fit all rows, as exactly as time allows; None if the deadline forbids it."""
+    """Fit all rows, as exactly as time allows; None if it does not."""
     n, n_columns = encoded.X.shape
     limit = stage.work.limit
     left = max(stage.left - _AFTER_SHARE * limit, _MIN_SHARE * limit)
@@ -138,8 +196,8 @@ def _fit_whole(
     plan, D, n_iter, seconds = planned(left)
     if (allowed := stage.affordable(seconds)) < seconds:
         plan, D, n_iter, seconds = planned(allowed)
-        if allowed < seconds / 2:
-            return None
+    if min(allowed, left) < seconds / 2:
+        return None
     stage.work.charge(seconds)
     shared: dict[str, Any] = {
         "fit_intercept": True,

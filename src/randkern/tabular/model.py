@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._sklearn import num_samples, safe_indexing
+from randkern._validation import is_table
 from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
@@ -64,7 +65,8 @@ _PREPARING, _ITERATION = 600.0, 10.0
 # of the matrix may have been added to it, and so of well predicted targets.
 _LARGEST_RESIDUAL = 1e-6
 MEMORY_LIMIT = "3GB"
-MAX_ITER = 60
+# The most iterations, and the fewest for which the exact kernel is worth its matrix.
+MAX_ITER, _MIN_ITER = 60, 10
 _FEATURES = (500, 8000)
 # Factors of lengthscales and penalties for more rows than those of the search.
 _SHORTER, _SMALLER = 0.7, 0.4
@@ -157,7 +159,7 @@ class Member:
     @property
     def alpha(self) -> float:
         """The penalty of a least-squares fit."""
-        searched = isinstance(self.fit, KernelRidgeRegressorCV)
+        searched = hasattr(self.fit, "alpha_")
         return float(self.fit.alpha_ if searched else self.fit.alpha)
 
     @property
@@ -352,7 +354,7 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
         return "factorise", 0
     if n <= MAX_FACTORISED and factorising_seconds(n) < seconds:
         return "factorise", 0
-    if n <= MAX_ITERATED and iterating_seconds(n, MAX_ITER) < 3 * seconds:
+    if n <= MAX_ITERATED and iterating_seconds(n, _MIN_ITER) < seconds:
         return "iterate", 0
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
@@ -396,6 +398,22 @@ def different_rows(
     total = np.bincount(copies.ravel(), weight)  # NumPy 2.0 returns a column
     order = np.lexsort(both[rows].T[::-1])
     return rows[order], total[order]
+
+
+def are_different(X: Any) -> bool:
+    """Return whether no two rows of an array or pandas dataframe are equal.
+
+    That of rows of other tables is not known before they are encoded.
+    """
+    if not is_table(X):
+        return len(np.unique(_bytes_of(X))) == len(X)
+    if not hasattr(X, "iloc"):
+        return False
+    import pandas as pd
+
+    with suppress(TypeError):  # values of several types
+        return bool(pd.util.hash_pandas_object(X, index=False).is_unique)
+    return False
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:
@@ -623,7 +641,11 @@ class TabularModel:
         yield f"kernel = {kernel}"
         options: dict[str, Any] = {}
         searched = isinstance(fit, KernelRidgeRegressorCV)
-        if searched or hasattr(fit, "alpha"):
+        is_local = hasattr(fit, "cells_")
+        if is_local:
+            alphas = [float(alpha * self.unit) for alpha in fit.alphas]
+            options |= {"alphas": alphas, "fit_intercept": True}
+        elif searched or hasattr(fit, "alpha"):
             options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
         else:
             options |= {
@@ -638,9 +660,11 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if searched:
+        if searched and not is_local:
             options["solver"] = "cholesky"
-        elif isinstance(fit, (KernelRidgeRegressor, KernelRidgeClassifier)):
+        elif not is_local and isinstance(
+            fit, (KernelRidgeRegressor, KernelRidgeClassifier)
+        ):
             options["solver"] = fit.solver
         if getattr(fit, "features", "random") != "random":
             options["features"] = fit.features
@@ -651,7 +675,7 @@ class TabularModel:
         if frozen and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
         name_of_class = type(fit).__name__
-        if searched or isinstance(fit, ExactRidge):
+        if not is_local and (searched or isinstance(fit, ExactRidge)):
             name_of_class = "KernelRidgeRegressor"
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:

@@ -313,6 +313,11 @@ class KernelSearch:
             origin=np.append(start.origin, extra),
         )
 
+    def started(self, trial: Trial) -> Trial:
+        """Return a trial with the θ of its kernel, which may have changed since."""
+        goal = self._objective_of(trial, self.order[:2])
+        return replace(trial, theta=goal.start(trial.alpha))
+
     def stream(self, start: Trial, n: int, steps: int, form: str = "") -> Trial:
         """Learn lengthscales from many rows, n different ones per step.
 

@@ -153,6 +153,12 @@ def landmark_seconds(n: int, D: int, n_columns: int = 0) -> float:
     return n * D**2 / (_FEATURES_SHARE * RATE) + entries
 
 
+def cells_seconds(n_cells: int, n: int, n_columns: int, n_penalties: int) -> float:
+    """Return the work of exact fits to cells of n rows with each of some penalties."""
+    each = gram_seconds(n, n_columns) + 2 * n_penalties * factorising_seconds(n)
+    return n_cells * each
+
+
 def pass_seconds(n: int, D: int, k: int) -> float:
     """Return the work of two products of n × D features with k vectors.
 

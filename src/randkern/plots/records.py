@@ -220,7 +220,7 @@ def axis_number(value: float) -> str:
 
     Examples
     --------
-    >>> from randkern.plots import axis_number
+    >>> from randkern.plots.records import axis_number
     >>> axis_number(2500.0), axis_number(1e-4)
     ('2,500', '$10^{-4}$')
     """

@@ -45,8 +45,8 @@ class Judged:
     """A model fitted to training rows, its evaluation and others' on test rows.
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
-    `seconds` and `peak_bytes` of memory. `held_out` says which rows the test rows are,
-    if they are not drawn at random.
+    `seconds` and `peak_bytes` of memory, if they are known. `held_out` says which rows
+    the test rows are, if they are not drawn at random.
     """
 
     model: Any
@@ -54,8 +54,8 @@ class Judged:
     test: tuple[Any, np.ndarray]
     evaluation: Evaluation
     others: dict[str, Evaluation]
-    seconds: float
-    peak_bytes: int
+    seconds: float | None = None
+    peak_bytes: int | None = None
     held_out: str = ""
 
     @property

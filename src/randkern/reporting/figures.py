@@ -14,7 +14,7 @@ from sklearn.inspection import partial_dependence
 
 from randkern._extras import import_extra
 from randkern._tables import is_numeric
-from randkern.report.scores import Evaluation
+from randkern.reporting.scores import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

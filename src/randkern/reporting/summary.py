@@ -81,19 +81,17 @@ def fitted_rows(model: Any, n: int) -> str | None:
 
     None if it is fitted to all of them.
     """
+    report = model.fit_report_
+    fitted, held = report["rows_used"], report["rows_held_out"]
     if model.model_.held_out is None:
         return None
-    _, n_apart, fitted = model.model_.held_out
-    if is_classifier(model):
-        return f"fitted to {fitted:,} of {n:,} rows, as many as the time limit allows"
-    said = f"fitted to {fitted:,} of {n:,} rows: {n_apart:,} are held out "
-    said += "to evaluate it and to set the width of intervals"
-    if fitted < n - n_apart:
-        said += (
-            f"; on these, the exact kernel of {fitted:,} rows, as many as the time "
-            f"allows, has a smaller error than an approximation with {n - n_apart:,}"
-        )
-    return said
+    said = f"fitted to {fitted:,} of {n:,} rows"
+    if fitted + held < report["rows"]:
+        said += ", as many as the time limit allows"
+    if not held:
+        return said
+    purpose = "its probabilities" if is_classifier(model) else "its intervals"
+    return f"{said}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:

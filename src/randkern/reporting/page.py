@@ -17,10 +17,10 @@ from sklearn.compose import TransformedTargetRegressor
 import randkern
 from randkern._extras import import_extra
 from randkern._warnings import warn
-from randkern.models import KernelRidgeRegressor
-from randkern.report import figures
-from randkern.report.scores import COVERAGE, Judged, root_mean_square
-from randkern.report.summary import Summary
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.reporting import figures
+from randkern.reporting.scores import COVERAGE, Judged, root_mean_square
+from randkern.reporting.summary import Summary
 from randkern.tabular.target_transforms import TRANSFORMS
 
 if TYPE_CHECKING:
@@ -143,12 +143,18 @@ def contents(
         "panels": figures,
         "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": rounded(model.model_.explain()),
-        "cost": {
-            "seconds to fit the training rows": f"{judged.seconds:.1f}",
-            "largest memory": f"{judged.peak_bytes / 1e6:,.0f} MB",
-            "training rows": f"{len(judged.train[1]):,}",
-        },
+        "cost": _cost(judged),
     }
+
+
+def _cost(judged: Judged) -> dict[str, str]:
+    """Return what the fit took, as far as it is known."""
+    cost = {"training rows": f"{len(judged.train[1]):,}"}
+    if judged.seconds is not None:
+        cost["seconds to fit the training rows"] = f"{judged.seconds:.1f}"
+    if judged.peak_bytes is not None:
+        cost["largest memory"] = f"{judged.peak_bytes / 1e6:,.0f} MB"
+    return cost
 
 
 def render(contents: Mapping[str, Any], saved: str) -> str:
@@ -159,7 +165,7 @@ def render(contents: Mapping[str, Any], saved: str) -> str:
     """
     jinja2 = import_extra("jinja2", "A report", "cli")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    text = files("randkern.report").joinpath("page.html").read_text(encoding="utf-8")
+    text = files("randkern.reporting").joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(contents, saved=saved)
 
 
@@ -187,12 +193,11 @@ def learning_curve(
     largest = min(len(y), _MAX_ROWS)
     sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if classes:
+    if classes and not hasattr(member.fit, "alpha_"):
         fit = clone(member.fit).set_params(n_components=None)
     else:
-        fit = KernelRidgeRegressor(
-            member.kernel, member.alpha, n_components=None, fit_intercept=True
-        )
+        make = KernelRidgeClassifier if classes else KernelRidgeRegressor
+        fit = make(member.kernel, member.alpha, n_components=None, fit_intercept=True)
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]

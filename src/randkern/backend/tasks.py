@@ -1,0 +1,47 @@
+"""Independent tasks on threads, each with BLAS and compiled loops on one thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+from randkern.backend.blas import blas_threads, one_blas_thread
+from randkern.backend.compiled_loops import on_one_thread
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def map_on_threads(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], most: int
+) -> Iterator[_Result]:
+    """Yield the results of a function that spends its time in BLAS and NumPy, in order.
+
+    At most `most` items are processed at a time, on as many threads as BLAS has. These
+    have one thread of BLAS each, also if there is only one of them: results do not
+    depend on their number. Outside the main thread, where the threads of BLAS are the
+    user's (see :mod:`randkern.backend.blas`), items are processed one after another.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield from map(function, items)
+        return
+    n_threads = min(blas_threads(), most)
+    with one_blas_thread():
+        if n_threads == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="randkern") as pool:
+            # With the context of the caller, which says what warnings are ignored.
+            started = [
+                pool.submit(copy_context().run, on_one_thread, function, item)
+                for item in items
+            ]
+            try:
+                for each in started:
+                    yield each.result()
+            finally:
+                for each in started:
+                    each.cancel()

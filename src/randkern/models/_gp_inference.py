@@ -1,0 +1,261 @@
+"""How the posterior of a Gaussian process follows from rows, for each likelihood.
+
+Normal noise has a posterior in closed form (:class:`Conjugate`). Other likelihoods have
+Laplace's approximation, each column of targets by itself (:class:`Laplace`), or all
+classes jointly (:class:`LaplaceOfClasses`). A model chooses its inference when it is
+fitted, and asks it for everything that depends on the likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from randkern._random import Stream
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._gp_evidence import (
+    Evidence,
+    FeaturePosterior,
+    LikelihoodOfRows,
+    RowPosterior,
+    fitc_rows,
+    posterior_sums,
+    size_of,
+)
+from randkern.models._gp_laplace import (
+    LaplaceEvidence,
+    LaplacePosterior,
+    Likelihood,
+    likelihood_of,
+    softmax_posteriors,
+)
+from randkern.models._gp_learning import most_learning_rows
+from randkern.models.feature_matrix import FeatureMatrix, GramFactor
+from randkern.models.memory import check_laplace_memory, check_process_memory
+from randkern.plan import Plan
+
+# Rows whose exact likelihood is maximised in fits on landmarks.
+_MAX_EXACT_ROWS = 1000
+# The largest and smallest number of rows for learning with Laplace's approximation;
+# between them, as many as this number of operations allows, of order n³ per column of
+# targets.
+_MAX_LAPLACE_ROWS = 1000
+_MIN_LAPLACE_ROWS = 300
+_LAPLACE_OPERATIONS = 1e9
+# Largest factors by which learning may change a scale: log odds, and log rates, with 10
+# times their initial standard deviation are large enough for any data; beyond,
+# Laplace's approximation fails. Scales for real targets follow the targets.
+_RANGE_OF_LOGARITHMS = 1e2
+_RANGE_OF_TARGETS = 1e10
+
+
+class Inference(ABC):
+    """What a Gaussian process does with its likelihood."""
+
+    # Largest factor by which learning may change a scale.
+    scale_range: float
+
+    @abstractmethod
+    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+        """Return the largest number of rows to learn from, 0 for the usual one.
+
+        Raises if the fit takes more memory than the limit.
+        """
+
+    @abstractmethod
+    def evidence(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        stream: Stream | None = None,
+    ) -> LikelihoodOfRows:
+        """Return the log marginal likelihood of rows, on features or exact (None).
+
+        The stream is for estimates of its gradient.
+        """
+
+    @property
+    def logarithms(self) -> dict[str, float]:
+        """The numbers that are learned besides those of the kernel, by name."""
+        return {}
+
+    def at(self, noise: float) -> Inference:
+        """Return the inference with another noise, if there is one."""
+        return self
+
+    @abstractmethod
+    def posteriors(
+        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Sequence[Any]:
+        """Return the posteriors given rows, or given the sample for an exact kernel.
+
+        Then the rows ``X_fit_`` of the process are set, and, if features of the exact
+        kernel are those of pivots, their ``_triangle``.
+        """
+
+
+@dataclass(frozen=True)
+class Conjugate(Inference):
+    """Normal noise. Weights count rows, or divide the noise (`precisions`).
+
+    With `is_fitc` the noise of a row includes the variance that landmarks omit.
+    """
+
+    noise: float
+    weight_unit: float
+    precisions: bool
+    is_fitc: bool
+    scale_range: float = _RANGE_OF_TARGETS
+
+    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+        plan, learned = process.plan_, 0
+        most = _MAX_EXACT_ROWS if process._learning_plan is None else 0
+        if process.optimizer is not None:
+            learned = rows.n_rows
+            if plan is not None:
+                learned = min(learned, most or most_learning_rows(plan.n_components))
+        check_process_memory(plan, rows, learned, limit)
+        return most
+
+    def evidence(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        stream: Stream | None = None,
+    ) -> LikelihoodOfRows:
+        return Evidence(rows, hyper, plan, self.precisions, stream)
+
+    @property
+    def logarithms(self) -> dict[str, float]:
+        return {"noise": math.log(self.noise)}
+
+    def at(self, noise: float) -> Conjugate:
+        return replace(self, noise=noise)
+
+    def posteriors(
+        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Sequence[FeaturePosterior | RowPosterior]:
+        kernel, plan, unit = process.kernel_, process.plan_, self.weight_unit
+        if plan is None:
+            process.X_fit_ = sample.X
+            Y, weight = sample.targets()
+            size = size_of(weight, self.has_precisions)
+            K = kernel._gram(sample.X, None)
+            return [RowPosterior.of(K, Y, weight, size, self.noise)]
+        if self.is_fitc:
+            rows = fitc_rows(rows.as_arrays(), kernel, plan, self.noise)
+            unit = rows.survey().weight_unit
+        sums = rows.reduce(posterior_sums, plan, unit, self.has_precisions)
+        return [FeaturePosterior.of(sums, self.noise)]
+
+    @property
+    def has_precisions(self) -> bool:
+        """Whether weights divide the noise of the rows of the posterior."""
+        return self.precisions or self.is_fitc
+
+
+@dataclass(frozen=True)
+class Laplace(Inference):
+    """Laplace's approximation, of every column of targets by itself."""
+
+    likelihood: Likelihood
+    scale_range: float = _RANGE_OF_LOGARITHMS
+
+    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+        return _max_laplace_rows(process.plan_, rows, limit, joined=False)
+
+    def evidence(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        stream: Stream | None = None,
+    ) -> LikelihoodOfRows:
+        return LaplaceEvidence(rows, hyper, plan, self.likelihood)
+
+    @property
+    def logarithms(self) -> dict[str, float]:
+        noise = self.likelihood.noise
+        return {} if noise is None else {"noise": math.log(noise)}
+
+    def at(self, noise: float) -> Laplace:
+        return replace(self, likelihood=self.likelihood.at(noise))
+
+    def posteriors(
+        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Sequence[LaplacePosterior]:
+        features, D = _features(process, rows, sample, limit)
+        return [
+            LaplacePosterior.of(features, D, self.likelihood, target)
+            for target in range(rows.n_targets)
+        ]
+
+
+@dataclass(frozen=True)
+class LaplaceOfClasses(Inference):
+    """Laplace's approximation of the softmax, jointly of all classes."""
+
+    scale_range: float = _RANGE_OF_LOGARITHMS
+
+    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+        return _max_laplace_rows(process.plan_, rows, limit, joined=True)
+
+    def evidence(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        stream: Stream | None = None,
+    ) -> LikelihoodOfRows:
+        return LaplaceEvidence(rows, hyper, plan, None)
+
+    def posteriors(
+        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Sequence[LaplacePosterior]:
+        features, D = _features(process, rows, sample, limit)
+        value = process.log_marginal_likelihood(process.theta_)
+        return softmax_posteriors(features, D, value)
+
+
+def _max_laplace_rows(
+    plan: Plan | None, rows: TrainingData, limit: int, joined: bool
+) -> int:
+    affordable = round((_LAPLACE_OPERATIONS / rows.n_targets) ** (1 / 3))
+    most = max(_MIN_LAPLACE_ROWS, min(_MAX_LAPLACE_ROWS, affordable))
+    check_laplace_memory(plan, rows, min(rows.n_rows, most), limit, joined)
+    return most
+
+
+def _features(
+    process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+) -> tuple[FeatureMatrix, int]:
+    """Return features of rows, or of the sample by pivots, and their number."""
+    is_exact = process.plan_ is None
+    features = process._feature_matrix(sample if is_exact else rows, limit // 4)
+    if not isinstance(features, GramFactor):
+        return features, features.n_components
+    process.X_fit_ = sample.X[features.pivots]
+    process._triangle = features.triangle
+    return features, len(features.pivots)
+
+
+def regression_inference(model: Any, rows: TrainingData, unit: float) -> Inference:
+    """Return the inference of a regressor, for rows in units of the fit.
+
+    `unit` is that of their weights.
+    """
+    noise, counted = float(model.noise), model.weights == "counts"
+    if model.likelihood == "gaussian":
+        return Conjugate(noise, unit, not counted, model.correction == "fitc")
+    likelihood = likelihood_of(
+        model.likelihood, rows, noise, counted=counted, normalized=model.normalize_y
+    )
+    if likelihood.noise is None:
+        return Laplace(likelihood)
+    return Laplace(likelihood, _RANGE_OF_TARGETS)

@@ -1,0 +1,9 @@
+"""A self-contained HTML report on a fitted tabular model."""
+
+from randkern.reporting.page import Panel, contents, panels, render
+from randkern.reporting.public import report
+from randkern.reporting.scores import Judged, baselines, evaluate
+from randkern.reporting.summary import fitted_rows, summarise
+
+__all__ = ["Judged", "Panel", "baselines", "contents", "evaluate", "fitted_rows"]
+__all__ += ["panels", "render", "report", "summarise"]

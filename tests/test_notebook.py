@@ -1,0 +1,135 @@
+"""What notebooks show: HTML of kernels and models, figures on axes, the report."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+
+import randkern as rk
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+pytest.importorskip("pandas")
+# Fits of a second are cut short on busy machines, and few features err.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    return X[:120], y[:120]
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    return rk.TabularRegressor(time_limit=2, random_state=0).fit(*table)
+
+
+@pytest.fixture
+def ax():
+    from matplotlib.figure import Figure
+
+    return Figure().subplots()
+
+
+def test_kernels_are_shown_as_formulas():
+    kernel = 2.5 * (rk.Gaussian(2.0) + rk.Linear()) * rk.Laplacian() + rk.Matern()
+    formula = "2.5 · (Gaussian(lengthscale=2.0) + Linear()) · Laplacian() + Matern()"
+    for shown in (kernel._repr_html_(), kernel._repr_mimebundle_()["text/html"]):
+        assert f"<code>k(x, y) = {formula}</code>" in shown
+        assert "sk-top-container" in shown  # scikit-learn's diagram
+
+
+def test_names_in_html_are_escaped(table):
+    X, y = table
+    X = X.rename(columns={"bmi": "<b>bmi"})
+    shown = rk.TabularRegressor(time_limit=1).fit(X, y)._repr_html_()
+    assert "<td>&lt;b&gt;bmi</td>" in shown and "<td><b>" not in shown
+
+
+def test_fitted_models_of_tables_are_shown_with_their_importances(model):
+    shown = model._repr_html_()
+    assert "randkern-summary" not in rk.TabularRegressor()._repr_html_()
+    assert "Matern(" in shown or "Laplacian(" in shown or "Gaussian(" in shown
+    assert "<td>rows</td><td><code>120</code></td>" in shown
+    shares = [float(text) / 100 for text in re.findall(r"></span> ([\d.]+)%", shown)]
+    expected = np.sort(model.feature_importances_)[::-1][: len(shares)]
+    np.testing.assert_allclose(shares, expected, atol=6e-4)
+
+
+def test_every_figure_draws_on_the_axes_it_is_passed(model, table, ax):
+    X, y = table
+    plots = rk.plots
+    assert plots.plot_leaderboard(model, n_kernels=3, ax=ax) is ax
+    trials = model.leaderboard_.head(3)
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], trials["error"])
+    ridge = rk.KernelRidgeRegressor(n_components=30, random_state=0)
+    assert plots.plot_learning_curve(ridge, X, y, cv=3, ax=ax) is ax
+    assert plots.plot_leaderboard(model).figure is not ax.figure
+
+
+def test_importances_are_in_order(model, ax):
+    rk.plots.plot_importances(model, n_columns=4, ax=ax)
+    widths = [bar.get_width() for bar in ax.patches]
+    np.testing.assert_array_equal(widths, np.sort(model.feature_importances_)[:-5:-1])
+    best = model.feature_names_in_[np.argmax(model.feature_importances_)]
+    assert ax.get_yticklabels()[0].get_text() == best
+
+
+def test_intervals_say_how_many_targets_are_inside(model, table, ax):
+    X, y = table
+    rk.plots.plot_intervals(model, X, y, coverage=0.5, ax=ax)
+    low, high = model.predict_interval(X, coverage=0.5).T
+    inside = ((low <= y) & (y <= high)).mean()
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["50% interval", "prediction", f"target, {inside:.0%} inside"]
+
+
+def test_the_spectrum_is_that_of_the_gram_matrix(ax):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    kernel = rk.Gaussian(0.3)
+    rk.plots.plot_spectrum(kernel, X, n_values=20, ax=ax)
+    expected = np.linalg.svd(kernel(X) / 60, compute_uv=False)[:20]
+    np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), expected)
+
+
+def test_posteriors_are_those_of_the_process(ax):
+    X = np.linspace(0, 6, 30)[:, None]
+    y = np.sin(X[:, 0])
+    process = rk.GaussianProcessRegressor(n_components=None, optimizer=None).fit(X, y)
+    rk.plots.plot_posterior(process, X, y, ax=ax)
+    grid, mean = ax.get_lines()[0].get_data()
+    np.testing.assert_allclose(mean, process.predict(grid[:, None]))
+    with pytest.raises(ValueError, match=r"shape \(n, 1\)"):
+        rk.plots.plot_posterior(process, np.hstack([X, X]))
+
+
+def test_the_report_of_a_fitted_model(model, table, tmp_path):
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    page = rk.report(model, *table, X[120:], y[120:], path=tmp_path / "page.html")
+    text = page.read_text(encoding="utf-8")
+    error = np.sqrt(np.mean((model.predict(X[120:]) - y[120:]) ** 2))
+    assert f"{error:#.4g}" in text
+    assert "Predicting target" in text and "could not be drawn" not in text
+
+
+def test_the_report_of_a_model_that_it_fits(tmp_path):
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    model = rk.TabularClassifier(time_limit=1, random_state=0)
+    path = rk.report(model, X, y, path=tmp_path / "page.html", title="Irises")
+    text = path.read_text(encoding="utf-8")
+    assert "Irises" in text and "30 rows" in text and not hasattr(model, "model_")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m, X, y: (rk.KernelRidgeRegressor(), X, y), "TabularRegressor"),
+        (lambda m, X, y: (m, X.to_numpy(), y), "pandas DataFrame"),
+        (lambda m, X, y: (m, X, y, X), "together"),
+    ],
+)
+def test_what_a_report_refuses(model, table, change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        rk.report(*change(model, *table))

@@ -1,0 +1,167 @@
+"""Tables of many rows: exact kernels in cells, and kernels that are learned there."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+import randkern as rk
+from randkern._random import root_stream
+from randkern.backend.tasks import map_on_threads
+from randkern.models.cells import CellTree, rows_of_cells
+from randkern.tabular import local, many_rows
+from randkern.tabular.learning import Learning
+from randkern.tabular.leave_one_out import log_squares
+from randkern.tabular.model import Table
+from randkern.tabular.work import Work, cells_seconds
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+
+def rough(n, seed=0):
+    """Rows of five columns, two of which a random sample tells little about."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 5))
+    waves = np.random.default_rng(7).normal(size=(60, 2)) * 25
+    y = np.cos(X[:, :2] @ waves.T + np.arange(60)).sum(axis=1) / 8
+    return X, y + np.sin(4 * X[:, 2]) + 0.2 * rng.normal(size=n)
+
+
+# -- tasks -----------------------------------------------------------------------------
+
+
+def blas_threads():
+    info = ThreadpoolController().select(user_api="blas").info()
+    return max(each["num_threads"] for each in info)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_tasks_have_one_thread_of_blas_each(n_threads):
+    def task(item):
+        return item, blas_threads(), threading.current_thread()
+
+    with threadpool_limits(n_threads, "blas"):
+        found = list(map_on_threads(task, range(20), 8))
+        assert blas_threads() == n_threads
+    assert [item for item, _, _ in found] == list(range(20))
+    assert {threads for _, threads, _ in found} == {1}
+    is_main = {thread is threading.main_thread() for _, _, thread in found}
+    assert is_main == {n_threads == 1}
+
+
+def test_a_task_that_fails_ends_the_others():
+    def task(item):
+        if item == 3:
+            raise ZeroDivisionError
+        return item
+
+    with threadpool_limits(2, "blas"), pytest.raises(ZeroDivisionError):
+        list(map_on_threads(task, range(100), 2))
+
+
+def test_fits_do_not_depend_on_the_number_of_threads():
+    X, y = rough(1500)
+    fits = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, "blas"):
+            model = rk.KernelRidgeRegressorCV(
+                rk.Matern(1.5, 0.3), [1e-3, 1e-2], 300, features="local"
+            )
+            fits.append(model.fit(X, y).predict(X[:50]))
+    np.testing.assert_array_equal(*fits)
+
+
+# -- sizes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_cells", [1, 2, 3, 7, 20, 50])
+def test_cells_are_of_the_size_that_is_planned(n_cells):
+    rows = np.random.default_rng(0).normal(size=(9000, 3))
+    size = rows_of_cells(len(rows), n_cells)
+    sizes = [len(members) for _, members, _ in CellTree.grow(rows, size).cells(rows)]
+    assert len(sizes) == n_cells
+    assert 0.97 * size <= min(sizes) and max(sizes) <= size
+
+
+def test_cells_are_the_largest_within_the_time():
+    sizes = []
+    for seconds in (0.0, 2.0, 8.0, 32.0, 1e9):
+        rows, work = local.cells_within(40_000, 10, seconds)
+        sizes.append(rows)
+        assert work <= seconds or rows <= local._MIN_ROWS
+    assert sizes == sorted(sizes) and sizes[-1] <= local._MAX_ROWS
+    assert local.cells_within(1000, 10, 1e9)[0] == 1000  # a single one
+    assert cells_seconds(4, 500, 10, 3) > 2 * cells_seconds(4, 500, 10, 1)
+    # Time is linear in the rows.
+    assert 9 < local.most_in_cells(10.0) / local.most_in_cells(1.0) < 11
+
+
+# -- learning --------------------------------------------------------------------------
+
+
+def test_kernels_are_learned_in_cells(monkeypatch):
+    """As dense as the table, rows of cells tell details that a sample does not."""
+    monkeypatch.setattr(local, "_MAX_LEARNED", 200)
+    X, y = rough(7000)
+    fitted, new = slice(0, 6000), slice(6000, 7000)
+    Y = (y - y.mean())[:, None]
+    work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
+    table = Table(X[fitted], Y[fitted], np.ones(6000))
+    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
+    search = learning.search(work.stage("", 6.0), stream, lambda _: False)
+    trials = search.refined[:2]
+    U, stage = learning.encoded(trials[0], table.X, "float32"), work.stage("", 30.0)
+    before = work.spent
+    found = local.learned_in_cells(trials, U, learning, stage, stream)
+    assert 0 < work.spent - before < 30.0
+    again = local.learned_in_cells(trials, U, learning, stage, stream)
+    np.testing.assert_array_equal(again.theta, found.theta)
+    errors = []
+    for trial in (trials[0], found):
+        U, V = (learning.encoded(trial, X[rows]) for rows in (fitted, new))
+        alphas = [trial.alpha * multiple for multiple in local.PENALTIES]
+        model = rk.KernelRidgeRegressorCV(
+            trial.kernel, alphas, 500, features="local", fit_intercept=True
+        )
+        predicted = model.fit(U, y[fitted]).predict(V)
+        errors.append(np.sqrt(np.mean((predicted - y[new]) ** 2)))
+    assert errors[1] < 0.95 * errors[0]
+
+
+def test_few_rows_or_no_time_leave_the_kernel():
+    X, y = rough(900)
+    work, stream = Work(60.0, clock=lambda: 0.0), root_stream(0)
+    table = Table(X, y[:, None], np.ones(900))
+    learning = Learning.of(table, None, (300, 0), log_squares, stream, work)
+    trials = learning.search(work.stage("", 1.0), stream, lambda _: False).refined
+    U = learning.encoded(trials[0], X)
+    stage = work.stage("", 10.0)
+    assert local.learned_in_cells(trials, U, learning, stage, stream) is trials[0]
+
+
+def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, monkeypatch):
+    monkeypatch.setattr(many_rows, "plan_of", lambda n, seconds: ("features", 300))
+    X, y = rough(8000)
+    fitted, new = slice(0, 6000), slice(6000, 8000)
+    model = rk.TabularRegressor(4, random_state=0).fit(X[fitted], y[fitted])
+    assert model.fit_report_["rows_used"] == 4500
+    assert model.model_.members[0].fit.features == "local"
+    errors = []
+    for member in (model.model_.members[0], None):
+        found = model if member is None else member
+        predicted = np.ravel(found.predict(X[new]))
+        errors.append(np.sqrt(np.mean((predicted - y[new]) ** 2)))
+    landmarks = rk.KernelRidgeRegressorCV(
+        model.model_.members[0].kernel, n_components=300, features="nystrom"
+    )
+    rows = model.model_.members[0].rows_of(X)
+    predicted = landmarks.fit(rows[fitted], y[fitted]).predict(rows[new])
+    assert errors[1] <= 1.02 * errors[0]
+    assert errors[1] < 0.9 * np.sqrt(np.mean((predicted - y[new]) ** 2))
+    low, high = model.predict_interval(X[new]).T
+    covered = np.mean((low <= y[new]) & (y[new] <= high))
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 1500 + 0.09 / 2000)
+    rk.save(model, tmp_path / "model.skops")
+    loaded = rk.load(tmp_path / "model.skops")
+    assert np.array_equal(loaded.predict(X[new]), model.predict(X[new]))
