@@ -279,9 +279,15 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
     return 3 * 8 * D**2 + 2 * row_bytes * block_rows(row_bytes)
 
 
-def tube_bytes(plan: Plan, n: int) -> int:
-    """Return the memory of coordinate descent on all features, for regression."""
-    return 8 * n * plan.n_components + plan.stored_bytes(8) + 240 * n
+def tube_bytes(plan: Plan, n: int, like: Any) -> int:
+    """Return the memory of coordinate descent on all features, for regression.
+
+    The features are computed in float64, like `like`, in blocks of rows: their phases
+    and values are in memory beside the cached ones.
+    """
+    D = plan.n_components
+    block = min(n, feature_block_sizes(D, like)[0])
+    return 8 * (n + 2 * block) * D + plan.stored_bytes(8) + 240 * n
 
 
 def newton_bytes(n: int, width: int) -> int:

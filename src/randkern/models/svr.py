@@ -204,7 +204,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             self.intercept_ += mean
             return
         width = self.plan_.n_components
-        needed = tube_bytes(self.plan_, n)
+        needed = tube_bytes(self.plan_, n, ops_of(rows.like).as_float64(rows.like))
         check_memory(
             needed, limit, f"{n} x {width} features in float64", "Use fewer components"
         )
