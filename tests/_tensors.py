@@ -48,9 +48,14 @@ def assert_close(got, expected, share):
     np.testing.assert_allclose(host(got) / size, expected / size, rtol=0, atol=share)
 
 
-#: Where rows are chosen that a fit leaves out, at most 500, and what they say is used.
-LEFT_OUT = ("randkern.models.left_out", "randkern.models.calibration")
-_LARGEST_LEFT_OUT = 500 * 20
+#: Where samples of at most 500 rows are taken to the host: rows that a fit leaves out,
+#: and those on which the error of its features is estimated.
+SAMPLES = (
+    "randkern.models.left_out",
+    "randkern.models.calibration",
+    "randkern.models.feature_error",
+)
+_LARGEST_SAMPLE = 500 * 20
 
 
 class HostCopyError(AssertionError):
@@ -63,7 +68,7 @@ def no_host_copies(monkeypatch, most: float = np.inf) -> Iterator[list[str]]:
 
     `to_host` of :class:`randkern.backend.torch_ops.TorchOps` is let through, with at
     most so many numbers at a time, or a matrix of at most so many rows and columns, and
-    its callers are listed. Hashes of rows, and the choice of rows to leave out, take a
+    its callers are listed. Hashes of rows, and the choice of samples of rows, take a
     number per row to the host, so that they are those of arrays, and the latter what is
     computed of the rows chosen: this is not listed.
     """
@@ -90,8 +95,8 @@ def no_host_copies(monkeypatch, most: float = np.inf) -> Iterator[list[str]]:
     def listed(self, array):
         caller = sys._getframe(1)
         name = caller.f_code.co_name
-        if name == "row_hashes" or caller.f_globals["__name__"] in LEFT_OUT:
-            allowed = array.ndim == 1 or array.numel() <= _LARGEST_LEFT_OUT
+        if name == "row_hashes" or caller.f_globals["__name__"] in SAMPLES:
+            allowed = array.ndim == 1 or array.numel() <= _LARGEST_SAMPLE
         else:
             copied.append(name)
             square = array.ndim == 2 and max(array.shape) <= most

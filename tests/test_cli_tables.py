@@ -166,10 +166,10 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
     given = []
     quick = rk.TabularRegressor.fit
 
-    def spend(model, X, y):
+    def spend(model, X, y, **dependence):
         given.append(model.time_limit)
         assert model.warm_start == (len(given) == 2)
-        quick(model.set_params(time_limit=0.3), X, y)
+        quick(model.set_params(time_limit=0.3), X, y, **dependence)
         model.fit_report_["cut"] = ["the search"] * (len(given) == 2)
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", spend)
@@ -380,7 +380,10 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "  weight  number" in result.output and "  colour  category" in result.output
     assert "make_pipeline(rk.TabularEncoder()" in result.output
     # As the user said it, not as the command divided it for the refit.
-    assert "TabularRegressor(random_state=0, time_limit=2.0)" in result.output
+    assert (
+        "TabularRegressor(random_state=0, text_columns=[], time_limit=2.0)"
+        in result.output
+    )
     assert "time limit: 2 s" in result.output
 
 

@@ -34,7 +34,7 @@ def test_every_estimator_with_a_kernel_is_here():
         if "kernel" in inspect.signature(cls).parameters
     }
     assert with_kernel == {cls.__name__ for cls in ESTIMATORS}
-    assert len(with_kernel) == 12
+    assert len(with_kernel) == 13
 
 
 @EVERY_ESTIMATOR

@@ -178,7 +178,7 @@ COPIES = {
     "exact": set(),
     "pcg": {"leading_eigenpairs", *ITERATIONS},
     "exact-pcg": {"leading_eigenpairs", *ITERATIONS},
-    "sgd": {"leading_eigenpairs", "_peaks", "step", "advance"},
+    "sgd": {"leading_eigenpairs", "_peaks", "step", "advance", "_residual"},
 }
 
 

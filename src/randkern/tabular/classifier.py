@@ -125,9 +125,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
         :class:`~randkern.exceptions.DeadlineWarning`. Compilation by Numba on first
         use, once per installation, does not count.
     text_columns : list of str or "auto", default="auto"
-        Columns of free text: numbers that a linear model reads in their words take
-        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
-        strings of which most differ, and have three words or more.
+        Columns of free text. The predictions of a linear model on hashed words take
+        their place. ``"auto"``: columns of strings of which most differ, and have three
+        words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, with at most as many landmarks and without
@@ -197,9 +197,13 @@ class TabularClassifier(ClassifierMixin, Tabular):
         sample_weight : array of shape (n,), optional
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
-        groups, time : array of shape (n,), optional
-            The group, or the time, of each row, see :meth:`TabularRegressor.fit`. The
-            probabilities are calibrated on new groups, or on later rows.
+        groups : array of shape (n,), optional
+            The group of each row, such as a patient. Whole groups are left out together
+            in the search, for importances and where probabilities are calibrated, so
+            that these are those of rows of new groups.
+        time : array of shape (n,), optional
+            Numbers or dates in the order of time. Rows are predicted from earlier ones
+            in the search and where probabilities are calibrated. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)

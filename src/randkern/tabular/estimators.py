@@ -142,9 +142,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         the mean, and intervals are transformed exactly. Errors in `leaderboard_` and
         importances are those of the logarithms.
     text_columns : list of str or "auto", default="auto"
-        Columns of free text: numbers that a linear model reads in their words take
-        their place, see ``randkern.tabular.texts.TextEncoder``. ``"auto"``: those of
-        strings of which most differ, and have three words or more.
+        Columns of free text. The predictions of a linear model on hashed words take
+        their place. ``"auto"``: columns of strings of which most differ, and have three
+        words or more.
     warm_start : bool, default=False
         Whether another `fit` starts from the kernels of the last model: they are
         compared and fitted to the new rows, without a search. The table must have the
