@@ -171,7 +171,9 @@ def test_errors_of_left_out_groups_are_those_of_new_groups(grouped):
     """At random, rows have R² near .98, and new groups at most .11."""
     model, (table, y, _) = grouped
     best = 0.35**2 / (1 + 0.35**2 + 0.1**2)
-    assert model.leaderboard_["error"].iloc[0] > 0.9
+    # R² of n = 60 independent groups has the variance 4 R² (1 − R²)²/n.
+    error = 2 * (1 - best) * np.sqrt(best / 60)
+    assert model.leaderboard_["error"].iloc[0] > np.sqrt(1 - best - 3 * error)
     # The mean effect of 60 groups and of 150 others differ by √(1/60 + 1/150).
     assert best - 0.1 < r2(model.predict(table) - y, y) < best + 0.1
     assert model.feature_importances_[4] > 0.7

@@ -34,7 +34,7 @@ from randkern.tabular.model import (
     plan_of,
 )
 from randkern.tabular.refits import Refit, is_refitted, refits_of
-from randkern.tabular.search import Trial, blend
+from randkern.tabular.search import NOISELESS, Trial, blend
 from randkern.tabular.target_transforms import TRANSFORMS
 from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
@@ -118,11 +118,11 @@ class TabularRegressor(RegressorMixin, Tabular):
     rows (of more than 16,000 on different rows in each step, 10,000 in total), kernels
     (Gaussian, Matérn, Laplacian, rational quadratic, and sums with a linear one) with
     one lengthscale per column, or one for all, are learned together with the penalty,
-    by the closed-form gradient of their evidence, and from more rows of the
-    leave-one-out error; so are lengthscales along the directions in which the best of
-    these fits varies (a full metric), if they are better on rows that they were not
-    learned from. The best kernel is fitted to all rows, or the weighted mean of the
-    best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
+    by the closed-form gradient of their evidence, and from more rows, or of targets
+    without noise, of the leave-one-out error; so are lengthscales along the directions
+    in which the best of these fits varies (a full metric), if they are better on rows
+    that they were not learned from. The best kernel is fitted to all rows, or the
+    weighted mean of the best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
     budget allows, these errors are those of kernels that are learned again without
     each of five folds.
 
@@ -288,7 +288,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             min(left, (1 - _LAST_SHARE) * work.limit),
         )
         trials, is_stopped = self._search(learning, stage, stream, report)
-        refitted = refitted and not is_stopped
+        refitted = refitted and not is_stopped and trials[0].error >= NOISELESS
         chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
         if split.apart is None:

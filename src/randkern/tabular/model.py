@@ -18,11 +18,7 @@ from randkern._warnings import ignoring
 from randkern.data import row_blocks, rows_within
 from randkern.exceptions import IllConditionedWarning
 from randkern.kernels import Kernel, Product, Scaled, Sum
-from randkern.models import (
-    KernelRidgeClassifier,
-    KernelRidgeRegressor,
-    KernelRidgeRegressorCV,
-)
+from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.dual import exact_gram, factorise_dual, solve_dual
 from randkern.solvers import Solution
 from randkern.tabular.encoder import TabularEncoder
@@ -640,12 +636,13 @@ class TabularModel:
             yield "import numpy as np"
         yield f"kernel = {kernel}"
         options: dict[str, Any] = {}
-        searched = isinstance(fit, KernelRidgeRegressorCV)
-        is_local = hasattr(fit, "cells_")
-        if is_local:
-            alphas = [float(alpha * self.unit) for alpha in fit.alphas]
+        searched = hasattr(fit, "alphas")
+        if searched:
+            # The penalty of landmarks only: with a small one, other solvers differ.
+            alphas = fit.alphas if hasattr(fit, "cells_") else [member.alpha]
+            alphas = [float(alpha * self.unit) for alpha in alphas]
             options |= {"alphas": alphas, "fit_intercept": True}
-        elif searched or hasattr(fit, "alpha"):
+        elif hasattr(fit, "alpha"):
             options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
         else:
             options |= {
@@ -660,9 +657,7 @@ class TabularModel:
             options["memory_limit"] = MEMORY_LIMIT
         elif len(fit.X) > _ALWAYS_FACTORISED:
             options |= {"solver": "cholesky", "memory_limit": "6GB"}
-        if searched and not is_local:
-            options["solver"] = "cholesky"
-        elif not is_local and isinstance(
+        if not searched and isinstance(
             fit, (KernelRidgeRegressor, KernelRidgeClassifier)
         ):
             options["solver"] = fit.solver
@@ -674,9 +669,8 @@ class TabularModel:
         frozen = self.held_out is not None and not self.note
         if frozen and isinstance(fit, ExactRidge):
             encoder = "FrozenEstimator(encoder)"
-        name_of_class = type(fit).__name__
-        if not is_local and (searched or isinstance(fit, ExactRidge)):
-            name_of_class = "KernelRidgeRegressor"
+        is_exact = isinstance(fit, ExactRidge)
+        name_of_class = "KernelRidgeRegressor" if is_exact else type(fit).__name__
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"

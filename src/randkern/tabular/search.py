@@ -53,6 +53,10 @@ _ALPHAS = (1e-1, 1e-3)
 # Precisions of the normal prior on the logarithms of learned numbers, centred at the
 # start, for targets and for labels: without it, lengthscales overfit few rows.
 _PRECISIONS = (0.3, 1.0)
+# Smaller leave-one-out errors, relative to predicting the mean, are those of targets
+# (almost) without noise, which kernels do not overfit. The logarithm of their squared
+# errors falls without bound where a kernel predicts exactly, faster than the evidence.
+NOISELESS = 0.01
 # Rows of the first descents, and largest number of rows of the refined ones.
 _FIRST_ROWS = 600
 _MAX_ROWS = 2500
@@ -144,7 +148,8 @@ class KernelSearch:
     For each way of scaling numbers, `rows` are the encoded rows, and `blocks` the
     blocks of columns that share a lengthscale. The search ends with the work of its
     stage, or if `report`, called with every trial, says so. Up to 2,500 rows, kernels
-    are learned by their evidence, from more by the leave-one-out loss.
+    are learned by their evidence; from more, or of targets without noise, by the
+    leave-one-out loss.
     """
 
     def __init__(
@@ -418,8 +423,26 @@ class KernelSearch:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
+            if self.criterion is Evidence and self._is_noiseless(found[0]):
+                # Objectives of the two criteria are not comparable.
+                self.criterion, self.trials = LeaveOneOut, []
+                self.part = self.stage.part(seconds)
+                found = self._continued(self._from_few(n))
         self.refined = kinds_first(found)[:_KEPT]
         return self.refined
+
+    def _is_noiseless(self, trial: Trial) -> bool:
+        """Return whether a trial predicts left-out targets almost exactly."""
+        return not (is_noisy(self.loss) or self._over) and trial.error < NOISELESS
+
+    def _continued(self, found: list[Trial]) -> list[Trial]:
+        """Continue the best descent as long as it halves the error."""
+        while not self._over:
+            trial = self.descend(found[0], found[0].n_rows, _FIRST_STEPS)
+            if not trial.error < found[0].error / 2:
+                break
+            found = [trial, *found]
+        return found
 
     def _from_few(self, n: int) -> list[Trial]:
         """Descend on n rows, refine the best on more, and try other starts."""
