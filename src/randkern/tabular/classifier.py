@@ -201,8 +201,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             The group of each row, such as a patient. The search, importances and the
             calibration of probabilities leave out whole groups.
         time : array of shape (n,), optional
-            Numbers or dates in the order of time. The search and the calibration predict
-            rows from earlier ones. Not with `groups`.
+            Numbers or dates in the order of time. The search and the calibration
+            predict rows from earlier ones. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
