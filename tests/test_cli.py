@@ -95,7 +95,10 @@ def test_compare_writes_results_and_figure(app, tmp_path):
             "thousands": None,
             "dayfirst": None,
             "strip": False,
+            "text": [],
         },
+        "groups": None,
+        "time": None,
     }
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert str(out / "compare.png") in result.output

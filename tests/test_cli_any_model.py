@@ -91,6 +91,9 @@ def test_models_of_arrays_predict_tables(name, model, rows, tmp_path):
         expected = model.predict(X)
     if classes:
         assert (found["prediction"] == expected).all()
+    elif name == "KernelQuantileRegressor":
+        assert list(found) == ["quantile 0.1", "quantile 0.5", "quantile 0.9"]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
     else:
         np.testing.assert_allclose(found["prediction"], expected, rtol=1e-6, atol=1e-9)
     if "--probabilities" in options:

@@ -118,9 +118,9 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
 def test_an_interrupted_refit_leaves_the_judged_model(fit, tmp_path, monkeypatch):
     usual, calls = rk.TabularRegressor.fit, []
 
-    def once(model, X, y):
+    def once(model, X, y, **dependence):
         calls.append(len(y))
-        return usual(model, X, y) if len(calls) == 1 else interrupt()
+        return usual(model, X, y, **dependence) if len(calls) == 1 else interrupt()
 
     monkeypatch.setattr(rk.TabularRegressor, "fit", once)
     assert fit().exit_code == 130

@@ -237,7 +237,7 @@ def test_warnings_of_a_fit_are_recorded_once(monkeypatch):
     ("arguments", "message"),
     [
         ({"kernels": "gauss"}, "unknown kernel 'gauss'.*gaussian, laplacian"),
-        ({"kernels": ""}, "no kernel"),
+        ({"kernels": ""}, "expected one or more kernels, got none"),
         ({"n_components": [0]}, "n_components must be a positive integer, got 0"),
         ({"n_components": [2.5]}, "n_components must be a positive integer"),
         ({"n_components": [], "exact": False}, "nothing to compare"),
@@ -310,7 +310,7 @@ def test_open_parameters_of_every_kernel():
         ("matern:-1", "positive number"),
         ("matern:", "positive number"),
         ("optical:inf", "positive number"),
-        ("polynomial:2.5", "degree must be whole"),
+        ("polynomial:2.5", "degree must be an integer"),
         ("arc-cosine:3", "order must be 0, 1 or 2"),
         ("softmax:odd", "features must be one of"),
         ("matern:1:2", "at most 1 parameter"),

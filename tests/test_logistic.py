@@ -112,7 +112,7 @@ def test_class_weights_and_sparse_rows(data):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::randkern.exceptions.FeatureErrorWarning")
 def test_extreme_penalties(classes, data):
     X, y, _ = data
     X, y = X[:60], y[:60] if classes == 3 else y[:60] == "b"

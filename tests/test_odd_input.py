@@ -91,11 +91,11 @@ REFUSED = {
     ),
     "frame to count from": (
         lambda: optics.SimulatedOPU(10).reset(-1),
-        (ValueError, "frame must be a non-negative integer, nor a fraction, got -1"),
+        (ValueError, "frame must be a non-negative integer, got -1"),
     ),
     "frame of a row": (
         lambda: optics.SimulatedOPU(10).transform(BITS, frame=0.5),
-        (ValueError, "frame must be a non-negative integer, nor a fraction, got 0.5"),
+        (ValueError, "frame must be a non-negative integer, got 0.5"),
     ),
     "no blocks": (lambda: rk.RowBlocks([]), (ValueError, "blocks is an empty list")),
     "negative rows": (
@@ -184,15 +184,15 @@ REFUSED = {
     ),
     "error": (
         lambda: rk.hoeffding_n_components(1e-200),
-        (ValueError, "an error of 1e-200 takes more than 1e+12 features"),
+        (ValueError, "an error of 1e-200 needs more than 1e+12 features"),
     ),
     "bound": (
         lambda: rk.hoeffding_n_components(0.1, bound=1e200),
-        (ValueError, "an error of 0.1 takes more than 1e+12 features"),
+        (ValueError, "an error of 0.1 needs more than 1e+12 features"),
     ),
     "relative error": (
         lambda: rk.suggest_n_components(rk.Gaussian(1.0), X, 1e-200),
-        (ValueError, "a relative error of 1e-200 takes more than 1e+12 features"),
+        (ValueError, "a relative error of 1e-200 needs more than 1e+12 features"),
     ),
     "projection of a map": (
         lambda: _map(3, projection="foo"),
@@ -285,11 +285,11 @@ REFUSED = {
     ),
     "tiny rows": (
         lambda: _ridge(solver="pcg").fit(X * 1e-310, Y),
-        (ValueError, "has no inverse in float64", "too small", "scale the input up"),
+        (ValueError, "overflows float64", "too small", "scale the input up"),
     ),
     "tiny rows in float32": (
         lambda: _ridge().fit((X * 1e-41).astype(np.float32), Y),
-        (ValueError, "has no inverse in float32", "too small"),
+        (ValueError, "overflows float32", "too small"),
     ),
     # Targets and weights.
     "NA": (

@@ -411,7 +411,7 @@ def test_adapter_guards_and_scales(X):
         (Y * Y).mean(axis=1) / X.sum(axis=1), 1, atol=16 / np.sqrt(20_000)
     )
     assert not device.linear_transform(0 * X).any()
-    with pytest.raises(TypeError, match="no fit1d"):
+    with pytest.raises(TypeError, match="has no attribute .fit1d"):
         LightOnDevice(SimulatedOPU(3))
 
 

@@ -136,7 +136,7 @@ def test_long_prose_is_found():
 
 
 def test_colours_of_reports_can_be_read():
-    template = Path(rk.__file__).parent / "report" / "page.html"
+    template = Path(rk.__file__).parent / "reporting" / "page.html"
     schemes = re.findall(r":root \{(.*?)\}", template.read_text(encoding="utf-8"))
     assert len(schemes) == 2  # light and dark
     for scheme in schemes:

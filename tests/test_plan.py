@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 import randkern as rk
 from _cases import KERNELS, POINTS, PROJECTIONS, admits, draw, has_draws
 from randkern._random import Stream
-from randkern.data.training_data import ArrayRows
 from randkern.kernels.base import mean_diagonals
 from randkern.kernels.draw import draw_plan
 from randkern.kernels.factor_draws import allot
-from randkern.models._gp_laplace import likelihood_of
 from randkern.plan import Plan, evaluate
 from randkern.projections import Mixing
 
@@ -298,8 +296,9 @@ def test_unknown_names_raise():
         Chebyshev("scale").resolve(ROWS)
     with pytest.raises(ValueError, match="name must be one of"):
         Mixing("nonsense", 1.0)
-    with pytest.raises(ValueError, match="likelihood must be one of"):
-        likelihood_of("nonsense", ArrayRows(ROWS, ROWS[:, :1]), 1.0, True, False)
+    process = rk.GaussianProcessRegressor(likelihood="nonsense")
+    with pytest.raises(ValueError, match="The 'likelihood' parameter .* must be"):
+        process.fit(ROWS, ROWS[:, 0])
     (group,) = draw(KERNELS["gaussian"], 4).groups
     unknown = Plan((replace(group, output="nonsense"),), ROWS.shape[1])
     with pytest.raises(KeyError, match="nonsense"):

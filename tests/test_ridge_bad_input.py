@@ -185,7 +185,7 @@ def test_not_a_kernel(cls, n_components, kernel):
         (rk.Matern(nu=0), "nu must be a positive"),
         (rk.RationalQuadratic(alpha=-1), "alpha must be a positive"),
         (rk.Scaled(rk.Gaussian(), -2.0), "scale must be a positive"),
-        (rk.Sum(rk.Gaussian(), "linear"), "k2 must be a kernel, got 'linear'"),
+        (rk.Sum(rk.Gaussian(), "linear"), "k2 of Sum must be a kernel, got 'linear'"),
     ],
     ids=str,
 )

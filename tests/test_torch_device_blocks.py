@@ -358,9 +358,9 @@ def test_bad_blocks(table):
             fit(blocks(bad, y))
         with pytest.raises(ValueError, match="block 1.* on meta, but .* a tensor on c"):
             fit(rk.RowBlocks(elsewhere))
-        with pytest.raises(ValueError, match="X is a NumPy array, but that of the fir"):
+        with pytest.raises(ValueError, match="X is a NumPy array, but in the first"):
             fit(rk.RowBlocks(mixed))
-        with pytest.raises(ValueError, match="y is a NumPy array, but that of the fir"):
+        with pytest.raises(ValueError, match="y is a NumPy array, but in the first"):
             fit(rk.RowBlocks(targets))
         with pytest.raises(ValueError, match="block 1, from row 9 on: .*3 features"):
             fit(rk.RowBlocks(widths))
@@ -476,7 +476,7 @@ def test_what_is_not_moved(table):
         rk.KernelRidgeRegressor(n_components=None).fit(rows, y)
     with pytest.raises(MemoryLimitError):
         regressor(memory_limit=1000).fit(rows, y)
-    with pytest.raises(ValueError, match="on rows in memory, got DeviceBlocks"):
+    with pytest.raises(ValueError, match="all rows in memory, got DeviceBlocks"):
         rk.KernelRidgeRegressorCV().fit(rows, y)
     for method in (rk.RandomFeatures().fit, fit(X, y).partial_fit):
         with pytest.raises((TypeError, ValueError), match="DeviceBlocks"):

@@ -219,7 +219,7 @@ def test_what_takes_no_parts(table):
             fit(solver="cholesky", memory_limit=1000).fit(rows, y)
         with pytest.raises(ValueError, match="all rows in memory"):
             rk.KernelRidgeRegressorCV().fit(rows, y)
-        with pytest.raises(TypeError, match="DeviceRows cannot be converted"):
+        with pytest.raises(TypeError, match="DeviceRows is not a supported array type"):
             rk.RandomFeatures().fit(rows)
         bad = X.clone()
         bad[300, 2] = torch.nan

@@ -169,9 +169,9 @@ def test_default_grids_follow_the_kernel_and_the_data():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"alphas": []}, "alphas must hold"),
+        ({"alphas": []}, "alphas must be a list of at least one number"),
         ({"alphas": [0.0]}, "alphas must be a positive"),
-        ({"scales": []}, "scales must hold"),
+        ({"scales": []}, "scales must be a list of at least one number"),
         ({"lengthscales": [-1.0]}, "lengthscales must be a positive"),
         ({"biases": [-1.0]}, "biases must be a non-negative"),
         ({"n_components": 0}, "n_components must be a positive"),
@@ -427,6 +427,8 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "task": None,
         "test": None,
         "format": json.loads(json.dumps(asdict(TableFormat()))),
+        "groups": None,
+        "time": None,
     }
     assert len(results["records"]) == 3 * 4
     # The best stands beside what any kernel should beat, with all scores.
@@ -465,7 +467,7 @@ def test_command_with_trials_and_the_exact_kernel(run, tmp_path):
         (("--alphas", "small"), "--alphas takes auto or numbers"),
         (("--alphas", "0"), "alphas must be a positive"),
         (("--scales", "auto"), "--scales takes numbers"),
-        (("--scales", ","), "scales must hold one number or more"),
+        (("--scales", ","), "scales must be a list of at least one number"),
         (("--validation", "often"), "'loo', 'holdout' or a number of folds"),
         (("--data", "nosuch"), "unknown data set 'nosuch'"),
         (("--memory-limit", "5 apples"), "5 apples"),

@@ -134,7 +134,7 @@ def _predictions(
 
     def columns(block: Any) -> pd.DataFrame:
         rows = block if has_names else block.to_numpy()
-        found = _per_target("prediction", fitted.predict(rows))
+        found = _point_predictions(fitted, rows)
         if interval is not None:
             bounds = fitted.predict_interval(rows, coverage=interval)
             found |= _per_target("low", bounds[..., 0])
@@ -155,6 +155,16 @@ def _predictions(
                 columns(frame)  # so that errors count rows from the start of the file
                 raise
     return pd.concat(parts, ignore_index=True)
+
+
+def _point_predictions(fitted: Any, rows: Any) -> dict[str, Any]:
+    """Return columns of predictions, one per target or per quantile."""
+    values = fitted.predict(rows)
+    quantiles = getattr(fitted, "quantiles", None)
+    if quantiles is None or values.ndim == 1:
+        return _per_target("prediction", values)
+    names = [f"quantile {quantile:g}" for quantile in quantiles]
+    return dict(zip(names, values.T, strict=True))
 
 
 def _per_target(name: str, values: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 import randkern
 
 from .._memory import resolve_memory_limit
-from ..exceptions import MemoryLimitError
+from ..exceptions import FeatureErrorWarning, MemoryLimitError
 from ..reporting.scores import evaluate, rmse_error
 from .kernel_choices import capped, parse_kernel
 from .measure import Measurement
@@ -102,6 +102,8 @@ class Fits:
         """Return what `fit` does, or None if it was skipped; note why, and warnings."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            # What few features cost is what is measured.
+            warnings.simplefilter("ignore", FeatureErrorWarning)
             try:
                 result = fit()
             except MemoryLimitError as error:

@@ -198,12 +198,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
             Rows of weight zero are omitted. Up to 16,000 rows, copies of a row are
             merged into one row with the sum of their weights.
         groups : array of shape (n,), optional
-            The group of each row, such as a patient. Whole groups are left out together
-            in the search, for importances and where probabilities are calibrated, so
-            that these are those of rows of new groups.
+            The group of each row, such as a patient. The search, importances and the
+            calibration of probabilities leave out whole groups.
         time : array of shape (n,), optional
-            Numbers or dates in the order of time. Rows are predicted from earlier ones
-            in the search and where probabilities are calibrated. Not with `groups`.
+            Numbers or dates in the order of time. The search and the calibration
+            predict rows from earlier ones. Not with `groups`.
         """
         work = Work(float(self.time_limit))
         report = FitReport(self, X, y, None)
