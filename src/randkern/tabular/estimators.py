@@ -122,9 +122,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     without noise, of the leave-one-out error; so are lengthscales along the directions
     in which the best of these fits varies (a full metric), if they are better on rows
     that they were not learned from. The best kernel is fitted to all rows, or the
-    weighted mean of the best few if its error on rows left out is smaller. Up to some 1,000 rows, as the
-    budget allows, these errors are those of kernels that are learned again without
-    each of five folds.
+    weighted mean of the best few if its error on rows left out is smaller. Up
+    to some 1,000 rows, as the budget allows, these errors are those of kernels that are
+    learned again without each of five folds.
 
     Parameters
     ----------
