@@ -119,8 +119,9 @@ def test_no_records_is_an_error():
 def test_figures_are_the_same_bytes_and_leave_pyplot_alone(tmp_path):
     import matplotlib._pylab_helpers as managers
 
+    before = set(managers.Gcf.figs)
     path = save_figure(plot_compare(synthetic_records()), tmp_path / "compare.png")
     again = io.BytesIO()
     plot_compare(synthetic_records()).savefig(again, format="png")
     assert path.read_bytes() == again.getvalue()
-    assert not managers.Gcf.figs
+    assert set(managers.Gcf.figs) == before

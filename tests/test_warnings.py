@@ -41,7 +41,7 @@ def test_ignored_categories():
 FITS = {
     "svc": lambda X, y: rk.KernelSVC(max_iter=1, n_components=20, C=1e6).fit(X, y > 0),
     "svr": lambda X, y: rk.KernelSVR(
-        max_iter=1, n_components=2000, C=1e6, memory_limit="6MB"
+        max_iter=1, n_components=2000, C=1e6, memory_limit="12MB"
     ).fit(X, y),
     "logistic": lambda X, y: rk.KernelLogistic(max_iter=1, C=1e6).fit(X, y > 0),
     "pcg": lambda X, y: rk.KernelRidgeRegressor(

@@ -423,17 +423,14 @@ class KernelSearch:
             found = self._from_many(n)
         else:
             found = self._from_few(n)
-            if self.criterion is Evidence and self._is_noiseless(found[0]):
+            searched = not (is_noisy(self.loss) or self._over)
+            if self.criterion is Evidence and searched and found[0].error < NOISELESS:
                 # Objectives of the two criteria are not comparable.
                 self.criterion, self.trials = LeaveOneOut, []
                 self.part = self.stage.part(seconds)
                 found = self._continued(self._from_few(n))
         self.refined = kinds_first(found)[:_KEPT]
         return self.refined
-
-    def _is_noiseless(self, trial: Trial) -> bool:
-        """Return whether a trial predicts left-out targets almost exactly."""
-        return not (is_noisy(self.loss) or self._over) and trial.error < NOISELESS
 
     def _continued(self, found: list[Trial]) -> list[Trial]:
         """Continue the best descent as long as it halves the error."""
