@@ -425,10 +425,14 @@ class KernelSearch:
             found = self._from_few(n)
             searched = not (is_noisy(self.loss) or self._over)
             if self.criterion is Evidence and searched and found[0].error < NOISELESS:
-                # Objectives of the two criteria are not comparable.
+                # Objectives of the two criteria are not comparable, but errors are.
+                by_evidence, trials = found, self.trials
                 self.criterion, self.trials = LeaveOneOut, []
                 self.part = self.stage.part(seconds)
                 found = self._continued(self._from_few(n))
+                if not found[0].error < by_evidence[0].error:
+                    self.criterion, self.trials = Evidence, trials
+                    found = by_evidence
         self.refined = kinds_first(found)[:_KEPT]
         return self.refined
 
