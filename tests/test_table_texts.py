@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import randkern as rk
 from randkern import cli
 from randkern.tabular.folds import Folds
-from randkern.tabular.texts import TextEncoder, text_columns
+from randkern.tabular.texts import TextEncoder, _hashed, text_columns
+from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -80,7 +81,8 @@ def test_scores_of_rows_are_those_of_fits_without_their_fold():
     found = encoder.fit_transform(TABLE, TARGET, folds=Folds(codes))["note score"]
     for fold in range(3):
         rest = codes != fold
-        Z = encoder._words[0].weighted(TABLE["note"])
+        words = encoder._words[0]
+        Z = words.weighted(_hashed(TABLE["note"], words.max_words))
         ridge = Ridge(encoder.alphas_[0], solver="sparse_cg").fit(Z[rest], TARGET[rest])
         np.testing.assert_allclose(found[~rest], ridge.predict(Z[~rest]))
 
@@ -216,6 +218,21 @@ def test_logarithms_in_other_forms(logged, tmp_path):
     torch = pytest.importorskip("torch")
     found = rk.to_torch(logged[0])(torch.from_numpy(X)).detach().numpy()
     np.testing.assert_allclose(found.ravel(), logged[0].predict(X), rtol=1e-8)
+
+
+def test_short_texts_leave_the_budget_to_the_search():
+    """They are charged by their length: 5,000 of three words take half a second."""
+    rng = np.random.default_rng(0)
+    words = rng.choice(["red", "green", "old", "new", "big"], size=(5000, 3))
+    table = pd.DataFrame({"note": [" ".join(each) for each in words]})
+    y, work = rng.normal(size=5000), Work(60.0)
+    model = rk.TabularRegressor(text_columns=["note"])
+    model._without_texts(table, y, None, None, work)
+    assert 0 < work.spent < 0.5
+    charged = work.spent
+    longer = table.assign(note=table["note"] * 10)
+    model._without_texts(longer, y, None, None, work)
+    assert work.spent == pytest.approx(11 * charged)
 
 
 @pytest.mark.parametrize(

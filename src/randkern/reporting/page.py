@@ -231,8 +231,9 @@ def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
             for other in judged.others.values()
         ]
         if at == 0:
-            form = form.replace("#.4g", ".2g")  # more digits would say nothing
-            first += f" ± {form.format(evaluation.standard_error)}"
+            # More than two digits would say nothing.
+            error = float(f"{evaluation.standard_error:.2g}")
+            first += f" ± {form.replace('#.4g', 'g').format(error)}"
         rows.append((title, [first, *cells]))
     return rows
 

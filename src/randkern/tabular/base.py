@@ -20,7 +20,7 @@ from randkern._sklearn import (
     num_samples,
     safe_indexing,
 )
-from randkern._tables import count_missing
+from randkern._tables import count_missing, objects_of
 from randkern._validation import check_given
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
@@ -179,8 +179,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self._texts = None
         if not names:
             return X
-        self._texts = TextEncoder(names, classes=is_noisy(self._loss))
-        work.charge(len(names) * text_seconds(len(X)))
+        is_classifier = is_noisy(self._loss)
+        self._texts = TextEncoder(names, classes=is_classifier)
+        n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
+        for name in names:
+            n_characters = sum(len(str(text)) for text in objects_of(X[name]))
+            work.charge(text_seconds(n_characters, n_targets))
         return self._texts.fit_transform(X, y, weight, folds)
 
     def _n_searched(self, n: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -53,9 +53,7 @@ def text_columns(X: Any, chosen: str | Sequence[Any] = "auto") -> list[Any]:
         name
         for name, column in columns.items()
         if not (is_numeric(column) or is_time(column))
-        and not str(column.dtype)
-        .lower()
-        .startswith(("category", "categorical", "enum"))
+        and not str(column.dtype).lower().startswith(_CATEGORIES)
         and is_free_text(objects_of(column))
     ]
 
@@ -122,20 +120,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
             default ten, at random.
         """
         Y, splits = self._targets(X, y), _splits(folds, len(X))
-        self.n_scores_ = Y.shape[1]
-        self.alphas_: list[float] = []
-        self._words: list[Words] = []
-        self._ridges: list[Ridge] = []
-        for name in self.columns:
-            tried = []
-            for most_words in _MAX_WORDS:
-                words = Words.of(X[name], most_words)
-                Z = words.weighted(X[name])
-                tried.append((*_best_penalty(Z, Y, sample_weight, splits), words, Z))
-            _, alpha, words, Z = min(tried, key=itemgetter(0))
-            self.alphas_.append(alpha)
-            self._words.append(words)
-            self._ridges.append(_ridge(alpha).fit(Z, Y, sample_weight))
+        self._fit_columns(X, Y, sample_weight, splits)
         return self
 
     def fit_transform(
@@ -145,13 +130,36 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
         Parameters are those of `fit`.
         """
-        self.fit(X, y, sample_weight, folds)
         Y, splits = self._targets(X, y), _splits(folds, len(X))
+        weighted = self._fit_columns(X, Y, sample_weight, splits)
         scores = [
-            _left_out(words.weighted(X[name]), Y, sample_weight, alpha, splits)
-            for name, words, alpha in self._parts(self.alphas_)
+            _left_out(Z, Y, sample_weight, alpha, splits)
+            for Z, alpha in zip(weighted, self.alphas_, strict=True)
         ]
         return self._with_scores(X, scores)
+
+    def _fit_columns(
+        self, X: Any, Y: np.ndarray, sample_weight: Any, splits: list[Any]
+    ) -> list[sparse.csr_matrix]:
+        """Learn the words of each column, and return their weights in its texts."""
+        self.n_scores_ = Y.shape[1]
+        self.alphas_: list[float] = []
+        self._words: list[Words] = []
+        self._ridges: list[Ridge] = []
+        weighted = []
+        for name in self.columns:
+            tried = []
+            for max_words in _MAX_WORDS:
+                counts = _hashed(X[name], max_words)
+                words = Words.of(counts, max_words)
+                Z = words.weighted(counts)
+                tried.append((*_best_penalty(Z, Y, sample_weight, splits), words, Z))
+            _, alpha, words, Z = min(tried, key=itemgetter(0))
+            self.alphas_.append(alpha)
+            self._words.append(words)
+            self._ridges.append(_ridge(alpha).fit(Z, Y, sample_weight))
+            weighted.append(Z)
+        return weighted
 
     def transform(self, X: Any) -> Any:
         """Return the table with predictions in place of texts.
@@ -161,10 +169,11 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         X : dataframe of shape (n, d)
         """
         check_is_fitted(self)
-        scores = [
-            ridge.predict(words.weighted(X[name])).reshape(len(X), -1)
-            for name, words, ridge in self._parts(self._ridges)
-        ]
+        scores = []
+        parts = zip(self.columns, self._words, self._ridges, strict=True)
+        for name, words, ridge in parts:
+            Z = words.weighted(_hashed(X[name], words.max_words))
+            scores.append(ridge.predict(Z).reshape(len(X), -1))
         return self._with_scores(X, scores)
 
     def sources(self, names: Sequence[Any]) -> np.ndarray:
@@ -181,10 +190,6 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         labels, codes = np.unique(np.asarray(y), return_inverse=True)
         Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
         return Y[:, 1:] if len(labels) == 2 else Y
-
-    def _parts(self, values: list[Any]) -> Iterator[tuple[Any, Words, Any]]:
-        """Yield columns with their words and values."""
-        return zip(self.columns, self._words, values, strict=True)
 
     def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
         named = {}
@@ -208,33 +213,31 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 class Words:
     """The hashed n-grams of a column, of at most so many words, and their weights."""
 
-    most_words: int
-    kept: np.ndarray
+    max_words: int
+    hashes: np.ndarray
     tfidf: TfidfTransformer
 
     @classmethod
-    def of(cls, column: Any, most_words: int) -> Words:
+    def of(cls, counts: sparse.csr_matrix, max_words: int) -> Words:
         """Return those that several rows have, or else one."""
-        counts = _hashed(column, most_words)
         n_rows = np.bincount(counts.indices, minlength=1)
-        kept = np.flatnonzero(n_rows >= _MIN_ROWS)
-        if not len(kept):
-            kept = np.array([n_rows.argmax()])
-        tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
-        return cls(most_words, kept, tfidf)
+        hashes = np.flatnonzero(n_rows >= _MIN_ROWS)
+        if not len(hashes):
+            hashes = np.array([n_rows.argmax()])
+        tfidf = TfidfTransformer(sublinear_tf=True).fit(counts[:, hashes])
+        return cls(max_words, hashes, tfidf)
 
-    def weighted(self, column: Any) -> sparse.csr_matrix:
-        """Return the weights of words in texts, rows of length 1 or 0."""
-        counts = _hashed(column, self.most_words)
-        return self.tfidf.transform(counts[:, self.kept])
+    def weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return the weights of words in hashed texts, rows of length 1 or 0."""
+        return self.tfidf.transform(counts[:, self.hashes])
 
 
-def _hashed(column: Any, most_words: int) -> sparse.csr_matrix:
+def _hashed(column: Any, max_words: int) -> sparse.csr_matrix:
     """Return how often each hashed n-gram occurs in each text, (n, 2¹⁸)."""
     texts = ["" if value is None else str(value) for value in objects_of(column)]
     vectorizer = HashingVectorizer(
         n_features=_N_HASHED,
-        ngram_range=(1, most_words),
+        ngram_range=(1, max_words),
         alternate_sign=False,
         norm=None,
     )

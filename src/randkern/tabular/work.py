@@ -24,8 +24,9 @@ _FACTORISING, _FEATURES_SHARE = 0.4, 0.3
 _EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
 # Seconds per encoded number, and per cell that is read.
 _ENCODED_SECONDS, _CELL_SECONDS = 6e-8, 2e-7
-# Seconds per text, whose words are counted and to which some linear models are fitted.
-_TEXT_SECONDS = 2e-3
+# Seconds per character of texts, whose words are hashed, and per character and target,
+# to which some linear models are fitted.
+_HASHED_SECONDS, _TEXT_SECONDS = 8e-7, 5e-7
 # Seconds per column, and per number of at most so many rows, for quantiles.
 _QUANTILES_SECONDS, _QUANTILE_SECONDS, _QUANTILE_ROWS = 4e-4, 4e-7, 100_000
 
@@ -173,9 +174,9 @@ def encoding_seconds(n: int, n_read: int, n_encoded: int) -> float:
     return n * (n_read * _CELL_SECONDS + n_encoded * _ENCODED_SECONDS)
 
 
-def text_seconds(n: int) -> float:
-    """Return the work of fitting a column of n texts."""
-    return n * _TEXT_SECONDS
+def text_seconds(n_characters: int, n_targets: int) -> float:
+    """Return the work of fitting a column of texts with so many characters in all."""
+    return n_characters * (_HASHED_SECONDS + n_targets * _TEXT_SECONDS)
 
 
 def quantile_seconds(n: int, n_columns: int) -> float:
