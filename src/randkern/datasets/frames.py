@@ -365,7 +365,12 @@ def _typed_features(
             refused.append(f"{name!r} ({frame[name].dtype}): {cell(frame[name], rows)}")
             continue
         columns[text] = typed
-        schema.kinds[text] = "date" if is_date else _kind(typed)
+        kind: Kind = "boolean" if typed.dtype == bool else "number"
+        if is_date:
+            kind = "date"
+        elif not is_numeric(typed):
+            kind = "category"
+        schema.kinds[text] = kind
         schema.missing_shares[text] = float(typed.isna().mean())
     if refused:
         raise DataFileError(
@@ -391,12 +396,6 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
         return column
     schema.missing.update({name: found[1]} if found[1] else {})
     return found[0]
-
-
-def _kind(column: "pd.Series") -> Kind:
-    if not is_numeric(column):
-        return "category"
-    return "boolean" if column.dtype == bool else "number"
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":

@@ -333,7 +333,8 @@ def starting_points(
         direction = rescaling.copy()
         direction[names.index("noise")] = 1.0
         if not rescaling.any():
-            direction += _variances(names)
+            ends = [name.rpartition("__")[2].partition("[")[0] for name in names]
+            direction += [float(end == "variances") for end in ends]
             are_signed = np.array([name in signed for name in names])
             numbers = np.sinh(theta[are_signed]) * math.sqrt(level)
             moved[are_signed] = np.arcsinh(numbers)
@@ -418,11 +419,6 @@ class Units:
             return value, slope
 
         return of_entries
-
-
-def _variances(names: list[str]) -> np.ndarray:
-    ends = [name.rpartition("__")[2].partition("[")[0] for name in names]
-    return np.array([end == "variances" for end in ends], dtype=float)
 
 
 @dataclass(frozen=True)

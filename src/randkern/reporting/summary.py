@@ -125,7 +125,7 @@ def _warnings(
     columns: list[Column],
     determining: Collection[str],
 ) -> Iterator[str]:
-    n = len(X)
+    n, y = len(X), np.asarray(y)
     for column in columns:
         if column.n_missing == n:
             yield f"{column.name!r} is empty."
@@ -135,8 +135,12 @@ def _warnings(
             yield f"{column.name!r} is missing in {column.n_missing / n:.0%} of rows."
         elif column.kind == "category" and column.n_distinct == n:
             yield f"{column.name!r} differs in every row, as an identifier does."
-        elif column.name not in determining and _is_target(X[column.name], y):
-            yield f"{column.name!r} equals the target: does it reveal what is asked?"
+        elif column.name not in determining:
+            values = X[column.name].to_numpy()
+            if values.dtype.kind == y.dtype.kind and np.array_equal(values, y):
+                yield (
+                    f"{column.name!r} equals the target: does it reveal what is asked?"
+                )
     n_repeated = int(X.duplicated().sum())
     if n_repeated:
         yield (
@@ -148,8 +152,3 @@ def _warnings(
         rare = [str(label) for label in labels[counts < _RARE_CLASS]]
         if rare:
             yield f"Classes of fewer than {_RARE_CLASS} rows: {', '.join(rare)}."
-
-
-def _is_target(column: Any, y: np.ndarray) -> bool:
-    values = column.to_numpy()
-    return values.dtype.kind == np.asarray(y).dtype.kind and np.array_equal(values, y)

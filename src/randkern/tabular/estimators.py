@@ -519,8 +519,10 @@ class TabularRegressor(RegressorMixin, Tabular):
                 folds = split.rows.folds.take(learning.order[judged])
             factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
             if refits:
-                deviation = split.rows.y.std(axis=0)
-                self._residuals = deviation * _residuals_of(parts, refits)
+                # What kernels that were learned without the rows leave of them.
+                unknown = {id(refit.trial): refit.residuals for refit in refits}
+                own = [weight * unknown[id(trial)] for weight, trial in parts]
+                self._residuals = split.rows.y.std(axis=0) * np.sum(own, axis=0)
             else:
                 own = [member.weight * member.fit.residuals for member in members]
                 self._residuals = np.sum(own, axis=0)
@@ -644,12 +646,6 @@ class TabularRegressor(RegressorMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _residuals_of(parts: list[tuple[float, Trial]], refits: list[Refit]) -> np.ndarray:
-    """Return what blends of kernels learned again leave of the rows unknown to them."""
-    residuals = {id(refit.trial): refit.residuals for refit in refits}
-    return np.sum([weight * residuals[id(trial)] for weight, trial in parts], axis=0)
 
 
 def _note(split: _Split, folds: Folds | None) -> str:

@@ -245,8 +245,10 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
             "fit(..., time=...)): the latest rows are then held out.",
         )
         return
-    if not _is_serial(targets):
-        return
+    # Of n unrelated targets the ratio has mean 2 and variance near 4/n.
+    bound = 2 - 5 * 2 / np.sqrt(len(targets.codes))
+    if _neumann_ratio(targets.columns) >= min(bound, _UNRELATED):
+        return  # successive targets are not alike beyond chance
     for column in columns:
         # Without ties: else, the rows are sorted by a category or a code.
         if column.values is None or column.n_distinct < len(column.codes):
@@ -263,15 +265,6 @@ def _times(columns: list[_Column], targets: _Targets) -> Iterator[Suspicion]:
                 "last rows.",
             )
             return
-
-
-def _is_serial(targets: _Targets) -> bool:
-    """Return whether successive targets are alike, beyond chance.
-
-    Of n unrelated targets the ratio has mean 2 and variance near 4/n.
-    """
-    bound = 2 - 5 * 2 / np.sqrt(len(targets.codes))
-    return _neumann_ratio(targets.columns) < min(bound, _UNRELATED)
 
 
 # -- columns that determine the target -------------------------------------------------
