@@ -99,8 +99,6 @@ _SCALES = ("scale", "variances", "weights")
 # likelihood of noiseless targets would be unbounded; below the square root of float64's
 # epsilon half of the digits of a covariance are rounding errors.
 _NOISE_SHARES = (1e-8, 1e2)
-# Beyond this factor there are only rounding errors.
-_ROUNDING_RANGE = 1e20
 # Largest weight: weights are multiplied by squares of targets.
 _LARGEST_WEIGHT = 1e60
 # Starts have the given lengthscales, and these times these. From too short ones,

@@ -55,12 +55,12 @@ def warn_of_feature_error(
     spread = float(values.std())
     if not error > max(spread, _ROUNDING * float(kernel._diag(left).mean())):
         return
-    total = int(np.sum(n_components))
     warn(
         f"kernel values between rows are {values.mean():.2g} ± {spread:.2g}, but "
-        f"{total} random features give them with an error of {error:.2g}: little is "
-        "left to learn from, as for rows that are nearly orthogonal (text) or too "
-        "short a lengthscale. Use landmarks (features='nystrom'), the exact kernel "
-        f"(n_components=None), another lengthscale, or more components.",
+        f"random features with n_components={n_components} have an error of "
+        f"{error:.2g}: they hardly distinguish rows, as where rows are nearly "
+        "orthogonal (text) or the lengthscale is too short. Use landmarks "
+        "(features='nystrom'), the exact kernel (n_components=None), another "
+        "lengthscale, or more components.",
         FeatureErrorWarning,
     )

@@ -236,7 +236,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         cells: Member | None = None
         if split.apart is not None:
             cells = self._fit_cells(trials, learning, stream, stage)
-        members = self._fit_members(chosen, learning, stream, stage, last)
+        members = self._fit_members(chosen, learning, stream, stage)
         parts = [part.trial for _, part in chosen[: len(members)]]
         shares = [member.weight for member in members]
         pairs = list(zip(shares, parts, strict=True))
@@ -565,7 +565,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning: Learning,
         stream: Stream,
         stage: Stage,
-        least_seconds: float,
     ) -> list[Member]:
         members: list[Member] = []
         seed = int(stream.child("features").generator().integers(2**31))

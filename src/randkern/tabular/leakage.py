@@ -286,7 +286,7 @@ def _determined(columns: list[_Column], targets: _Targets) -> list[Suspicion]:
             and column.values is not None
             and np.isfinite(column.values).all()
         ]
-        single += _combinations(numeric, targets.numbers, known)
+        single += _combinations(numeric, targets.numbers)
     elif not single:
         single = list(_pairs(columns, targets.codes))
     return single[:_MAX_PAIRS]
@@ -352,9 +352,7 @@ def _pairs(columns: list[_Column], y: np.ndarray) -> Iterator[Suspicion]:
             yield _of_target((first.name, second.name), "")
 
 
-def _combinations(
-    columns: list[_Column], y: np.ndarray, known: Collection[tuple[str, ...]]
-) -> list[Suspicion]:
+def _combinations(columns: list[_Column], y: np.ndarray) -> list[Suspicion]:
     """Return columns whose linear combinations, or products of powers, are y."""
     found: dict[tuple[str, ...], str] = {}
     values = {c.name: c.values for c in columns[:_MAX_COLUMNS] if c.values is not None}
