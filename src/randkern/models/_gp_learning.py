@@ -18,26 +18,26 @@ quarter of them, then BFGS of all, without comparisons, and now (5,000 rows of t
 500 features, one lengthscale per column):
 
     rows                          log likelihood         operations
-    airfoil                      −514.8 →   −506.8    5.1e10 → 5.7e10
-    bike                         −297.3 →   −296.6    1.2e11 → 1.8e11
-    concrete                     −394.2 →   −411.4    8.7e10 → 5.0e10
+    airfoil                      −514.8 →   −506.8    5.1e10 → 5.6e10
+    bike                         −297.3 →   −294.2    1.2e11 → 1.8e11
+    concrete                     −394.2 →   −411.4    8.7e10 → 4.9e10
     elevators                   −2514.0 →  −2536.8    1.2e11 → 1.4e11
     energy                       1145.5 →   1145.5    5.2e10 → 7.3e10
-    kin40k                      −2848.8 →  −2848.1    7.5e10 → 1.7e11
-    parkinsons                   1265.5 →   1596.2    1.5e11 → 2.4e11
-    pumadyn32nm                 −7094.7 →    628.2    3.3e10 → 1.2e11
+    kin40k                      −2848.8 →  −2848.1    7.5e10 → 1.4e11
+    parkinsons                   1265.5 →   1711.5    1.5e11 → 2.0e11
+    pumadyn32nm                 −7094.7 →    628.3    3.3e10 → 1.8e11
     skillcraft                  −3288.0 →  −3284.4    5.5e10 → 7.9e10
-    synthetic 10,000             1109.5 →   1111.7    9.6e10 → 1.0e11
+    synthetic 10,000             1109.5 →   1111.8    9.6e10 → 9.3e10
 
 One lengthscale for all columns:
 
-    kin40k                      −4075.9 →  −4075.8    5.7e10 → 9.7e10
-    skillcraft                  −3329.7 →  −3330.2    2.5e10 → 3.0e10
-    synthetic 10,000, D = 300  −14185.8 → −12094.7    1.4e10 → 2.5e10
+    kin40k                      −4075.9 →  −4075.8    5.7e10 → 8.7e10
+    skillcraft                  −3329.7 →  −3329.7    2.5e10 → 5.5e10
+    synthetic 10,000, D = 300  −14185.8 → −12094.7    1.4e10 → 2.3e10
     synthetic 10,000, D = 1,000 −8576.8 →  −8575.9    1.8e11 → 3.6e11
 
-Of several maxima that differ by the draws of the features, as those of concrete and
-elevators, none of the two ways always ends in the highest.
+Where several maxima differ by the draws of the features, as for concrete and
+elevators, neither way always ends in the highest.
 """
 
 from __future__ import annotations
