@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
@@ -466,3 +466,17 @@ def test_weights_count_copies(n_components):
         np.sort(repeated._left_out_sizes, axis=0),
         rtol=1e-5,
     )
+
+
+def test_one_class_with_logits_of_very_different_sizes():
+    """Steps of Newton's method are refused where the Hessian has vanished."""
+    rng = np.random.default_rng(0)
+    of_class = np.eye(5, dtype=bool)[np.zeros(32, dtype=int)]
+    smoothed = np.where(of_class, 1 - 4 / 5 / 33, 1 / 5 / 33)
+    for _ in range(200):
+        logits = rng.normal(size=(32, 5)) * 10.0 ** rng.integers(-4, 5, size=(32, 1))
+        temperature, offset = calibrate(logits, of_class)
+        log_probabilities = log_softmax(logits / temperature + offset, axis=1)
+        highest = np.exp(7) * np.median(abs(logits[:, -1]))
+        at_highest = log_softmax(logits / highest, axis=1)
+        assert -(smoothed * log_probabilities).sum() < -(smoothed * at_highest).sum()

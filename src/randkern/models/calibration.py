@@ -232,9 +232,12 @@ def _refined(
     """Return the scale and offsets of logits after steps of Newton's method.
 
     Only those that are `free` change. Equal offsets change nothing, so that the
-    Hessian is singular, and steps are the shortest ones.
+    Hessian is singular, and steps are the shortest ones. Where classes are separated
+    it vanishes too: the first step that does not reduce the gradient is the last, and
+    is not taken.
     """
-    for _ in range(_NEWTON_STEPS):
+
+    def derivatives(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         P = softmax(x[0] * F + x[1:], axis=1)
         mean = (P * F).sum(axis=1, keepdims=True)
         error = share[:, None] * (P - target)
@@ -247,9 +250,18 @@ def _refined(
                 [mixed[:, None], offsets],
             ]
         )
-        part = curvature[np.ix_(free, free)]
-        x = x.copy()
-        x[free] -= np.linalg.lstsq(part, slope[free], rcond=1e-12)[0]
+        return slope[free], curvature[np.ix_(free, free)]
+
+    slope, curvature = derivatives(x)
+    for _ in range(_NEWTON_STEPS):
+        if not np.isfinite(curvature).all():
+            break
+        step = x.copy()
+        step[free] -= np.linalg.lstsq(curvature, slope, rcond=1e-12)[0]
+        next_slope, next_curvature = derivatives(step)
+        if not np.linalg.norm(next_slope) < np.linalg.norm(slope):
+            break
+        x, slope, curvature = step, next_slope, next_curvature
     return x
 
 
