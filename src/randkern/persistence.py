@@ -77,6 +77,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDState
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
@@ -159,6 +160,7 @@ _PARTS = (
     Folds,
     TableFormat,
     TableSchema,
+    CategoryScores,
     TextEncoder,
     Words,
 )

@@ -201,14 +201,14 @@ def learning_curve(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.rows_of(X.iloc[order]), y[order]
+    rows, labels = member.rows_of(model.model_.with_scores(X.iloc[order])), y[order]
     transform = model.model_.target_transform
     if transform is not None:
         functions = TRANSFORMS[transform][:2]
         fit = TransformedTargetRegressor(
             fit, func=functions[0], inverse_func=functions[1]
         )
-    rows_test, out = member.rows_of(X_test), {}
+    rows_test, out = member.rows_of(model.model_.with_scores(X_test)), {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue
