@@ -93,7 +93,7 @@ def separate(
         if not np.any(weights):
             detail = f"a combination of length {length:.1g} of the longest row"
             raise _narrow(name, detail)
-        made = alpha[rows] @ Z
+        combination = alpha[rows] @ Z
         scores, longest = scores_of(features, ops.float64_like(weights[None], like))
         scores = ops.to_host(scores)[:, 0]
         missing = np.where(usable, 1 - signs * scores, -np.inf)
@@ -110,16 +110,17 @@ def separate(
         rows = np.union1d(rows[alpha[rows] > 0] if growing else rows, added)
     if violation > _GAP:
         raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
-    found = _margin(weights, alpha, float(made @ made), violation)
-    if found.gap > _LARGE_GAP:
+    square = float(combination @ combination)
+    margin = _margin(weights, alpha, square, violation)
+    if margin.gap > _LARGE_GAP:
         warn(
-            f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
+            f"{name}: the duality gap of the hard margin is {margin.gap:.2g} of the "
             f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
             "narrow a margin; use a finite C, more components, or a shorter "
             "lengthscale.",
             ConvergenceWarning,
         )
-    return found
+    return margin
 
 
 def _margin(
@@ -148,7 +149,7 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
     longest = float(np.einsum("ij,ij->i", Z, Z).max()) ** 0.5 or 1.0
     Z = Z / longest
     a, weights, length, margin = np.zeros(len(Z)), np.zeros(Z.shape[1]), np.inf, -np.inf
-    least, unit = np.inf, 1.0
+    smallest_gap, unit = np.inf, 1.0
     for _ in range(_MAX_SCALES):
         shares = _shortest(Z, unit)
         if not np.any(shares):
@@ -157,12 +158,12 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
         norm = float(np.linalg.norm(point))
         if norm <= _RAY:
             return shares, np.zeros(len(point)), norm
-        found = point if dual else _repaired(Z, point / norm**2)
-        reached = float(np.min(Z @ found)) / float(np.linalg.norm(found))
-        if norm - reached < least:
-            a, weights, length, margin = shares, found, norm, reached
-            least = norm - reached
-        if least <= _INEXACT * length or norm > 0.5 * unit:
+        candidate = point if dual else _repaired(Z, point / norm**2)
+        reached = float(np.min(Z @ candidate)) / float(np.linalg.norm(candidate))
+        if norm - reached < smallest_gap:
+            a, weights, length, margin = shares, candidate, norm, reached
+            smallest_gap = norm - reached
+        if smallest_gap <= _INEXACT * length or norm > 0.5 * unit:
             break
         unit = norm
     if margin <= _ROUNDING * np.finfo(float).eps:
@@ -182,20 +183,20 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     for _ in range(_MAX_REPAIRS):
         missing = 1 - Z @ weights
-        most = float(missing.max())
-        if most <= _REPAIRED:
+        largest = float(missing.max())
+        if largest <= _REPAIRED:
             break
-        near = missing > -_NEAR * most
-        equations = np.vstack([Z[near].T, missing[near] / most])
+        near = missing > -_NEAR * largest
+        equations = np.vstack([Z[near].T, missing[near] / largest])
         right = np.append(np.zeros(Z.shape[1]), 1.0)
         try:
-            found, _ = scipy.optimize.nnls(equations, right)
+            coefficients, _ = scipy.optimize.nnls(equations, right)
         except RuntimeError:  # too many steps
             break
-        residual = equations @ found - right
+        residual = equations @ coefficients - right
         if not residual[-1] < 0:
             break
-        weights = weights - (most / residual[-1]) * residual[:-1]
+        weights = weights - (largest / residual[-1]) * residual[:-1]
     return weights
 
 

@@ -227,7 +227,7 @@ class KernelOperator:
 
     w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
     with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
-    tiles, in the dtype and on the device of the rows. As many tiles as `kept_bytes`
+    tiles, in the dtype and on the device of the rows. As many tiles as `cache_bytes`
     allow are cached, the others are recomputed for every product. The stream seeds the
     sample of rows behind the preconditioner.
     """
@@ -238,7 +238,7 @@ class KernelOperator:
         rows: ArrayRows,
         center: bool,
         stream: Stream,
-        kept_bytes: int,
+        cache_bytes: int,
     ):
         self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
         X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
@@ -265,7 +265,7 @@ class KernelOperator:
         self.size = X.shape[0]
         self._buffer = self._empty_tile()
         self._cached: dict[tuple[int, int], Any] = {}
-        self._n_cached = kept_bytes // (self._side**2 * X.dtype.itemsize)
+        self._n_cached = cache_bytes // (self._side**2 * X.dtype.itemsize)
 
     def _empty_tile(self) -> Any:
         return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)

@@ -23,7 +23,7 @@ _BLOCK_BYTES = 64 * 10**6
 # Size of a block of predictions, at every penalty or with variances.
 _FLOAT64_BYTES = 64 * 10**6
 # Number of rows whose phases are in memory while features are computed from them.
-_MADE_ROWS = 1024
+_COMPUTED_ROWS = 1024
 # Number of rows whose products with targets are summed at a time.
 CROSS_ROWS = 512
 # Side of the tiles of n × n matrices.
@@ -114,9 +114,9 @@ def normal_equations_bytes(
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
     # In addition to a block of features, while it is computed and while it is summed.
-    recomputed = min(rows, _MADE_ROWS) * D * itemsize
+    recomputed = min(rows, _COMPUTED_ROWS) * D * itemsize
     if plan.factor is not None:
-        recomputed = _LANDMARK_BLOCKS * min(rows, _MADE_ROWS) * D * 8
+        recomputed = _LANDMARK_BLOCKS * min(rows, _COMPUTED_ROWS) * D * 8
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
     beside = max(recomputed, tiles + 8 * min(rows, CROSS_ROWS) * D)
     targets = 8 * n_targets * (n_rows + 2 * D)
@@ -186,7 +186,7 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         basis = n_components * rank * itemsize
         projection = -(-stored * n_components // D)
         if plan.factor is not None:
-            values = min(block, rows.n_rows, _MADE_ROWS) * n_components
+            values = min(block, rows.n_rows, _COMPUTED_ROWS) * n_components
             blocks += _LANDMARK_BLOCKS // 2 * values * itemsize
         return basis + max(sample, vectors) + blocks + projection
 
@@ -195,11 +195,11 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         if n_bytes(D, rank, block) <= limit:
             return n_bytes(D, rank, block), block
 
-    def least_bytes(n_components: int) -> int:
+    def min_bytes(n_components: int) -> int:
         return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
 
     # The memory of projections may grow in blocks.
-    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
+    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=min_bytes) - 1
     check_rank_memory(
         lambda rank: n_bytes(D, rank, sizes[-1]),
         rank,

@@ -335,7 +335,10 @@ class _ChoosesAlpha(KernelRidge):
             values[..., ~_on_host(seen)] = -np.inf
         weight = _on_host(weight)
         values = values if self._many_targets else values[..., 0]
-        scorer, y = check_scoring(self, self.scoring), self._as_given(original)
+        scorer, y = (
+            check_scoring(self, self.scoring),
+            self._as_labels_or_targets(original),
+        )
         chosen = scored(scorer, values, y, weight, classes)
         if scale == 1:
             return np.array([chosen, chosen])
@@ -348,7 +351,7 @@ class _ChoosesAlpha(KernelRidge):
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
         if self.cv is None or self.cv == "gcv":
             return []
-        y, numbers = self._as_given(rows.Y), np.arange(rows.n_rows)
+        y, numbers = self._as_labels_or_targets(rows.Y), np.arange(rows.n_rows)
         try:
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
@@ -380,7 +383,7 @@ class _ChoosesAlpha(KernelRidge):
                 )
         return splits
 
-    def _as_given(self, Y: Any) -> np.ndarray:
+    def _as_labels_or_targets(self, Y: Any) -> np.ndarray:
         """Return targets (n, k) as labels, or in the given shape, on the host."""
         Y = _on_host(Y)
         if not is_classifier(self):
