@@ -76,7 +76,7 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.solvers.sgd import SGDState
+from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
@@ -140,6 +140,7 @@ _PARTS = (
     Poisson,
     Reach,
     RowPosterior,
+    SGDIterate,
     SGDState,
     ScatteringMedium,
     StudentT,

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import (
-    FeatureModel,
-    predict_by_features,
-    predict_by_rows,
-)
+from randkern.models._feature_model import predict_by_features, predict_by_rows
+from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.left_out import ProbedRows
@@ -118,42 +115,16 @@ class System:
     probed: ProbedRows
 
 
-class IterativeRidge(FeatureModel):
+class IterativeRidge(RidgeModel):
     """Kernel ridge regression by iterative solvers."""
 
     alpha: float
-    fit_intercept: bool
     solver: Any
     checkpoint: Any
-    # Whether the targets are labels coded as ±1.
-    _labelled: ClassVar[bool] = False
-    _key: int
-    # Subtracted from the targets.
-    _shift: tuple[float, ...]
-
-    @abstractmethod
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
-        """Store results of the leave-one-out residuals of some rows.
-
-        Targets and residuals are (m, k), weights of the rows (m,).
-        """
 
     @abstractmethod
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the error of predictions, (n, k), for validation."""
-
-    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the fitted attributes for weights of features, or of rows.
-
-        Intercepts, (k,), are those of shifted targets.
-        """
-        if self.fit_intercept:  # may have been changed after a batch
-            shift = ops_of(intercept).float64_like(self._shift, intercept)
-            intercept = intercept + shift
-        constant = intercept if self._many_targets else float(intercept[0])
-        if self.plan_ is None:
-            return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._transposed(value), "intercept_": constant}
 
     def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""

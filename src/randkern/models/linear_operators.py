@@ -21,7 +21,6 @@ from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
     ROWS_PER_EIGENPAIR,
-    SAMPLED_COLUMNS,
 )
 from randkern.plan import Plan, evaluate
 
@@ -151,13 +150,13 @@ class FeatureOperator:
         features, weight = self.sampled(rows)
         like, ops = self.features.like, ops_of(self.features.like)
         gram = ops.float64_zeros((n_samples, n_samples), like)
-        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+        for columns in row_blocks(self.size, KERNEL_TILE):
             ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
         # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
-        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+        for columns in row_blocks(self.size, KERNEL_TILE):
             Z = self.scaled_features(features, weight, columns)
             basis[columns] = ops.precise_product(Z.T, transform)
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
@@ -407,6 +406,6 @@ def _orthonormalised(basis: Any) -> Any:
     gram = ops.float64_zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)
     inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
-    for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
+    for rows in row_blocks(len(basis), KERNEL_TILE):
         basis[rows] = ops.precise_product(basis[rows], inverse)
     return basis
