@@ -434,7 +434,8 @@ class _Epochs:
         state, checkpoint = self.state, self.checkpoint
         n_done, now = state.now.batch, state.now
         if n_done == 0:
-            zero = SGDIterate.zero(*now.W.shape, now.W)
+            n_features, n_targets = now.W.shape
+            zero = SGDIterate.zero(n_features, n_targets, now.W)
             now = replace(
                 now, mean=zero.mean, loss=zero.loss, n_averaged=0, heaviest=0.0
             )
