@@ -1,5 +1,7 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
+import shlex
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -99,7 +101,8 @@ def command(
     console.print(_scores(judged))
     if judged.verdict:
         warnings.warn(judged.verdict, UserWarning, stacklevel=1)
-    page = contents(judged, summary, title, panels(judged, target))
+    command = shlex.join(["randkern", *sys.argv[1:]])
+    page = contents(judged, summary, title, panels(judged, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -285,7 +288,7 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
     from ..reporting import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task, model.text_columns).items()
+    others = baselines(X, y, task, model.text_columns, model.time_limit).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return Judged(
         model,
