@@ -34,12 +34,14 @@ _KEYS: dict[type, Callable[[str], Any]] = {
     float: float,
     bool: json.loads,
 }
-_SCALARS = {
+_SCALARS: dict[str, type] = {
     f"{kind.__module__}.{kind.__name__}": kind
     for kind in np.sctypeDict.values()
     if not issubclass(kind, np.object_ | np.void)
 }
-_TYPES = _SCALARS | {f"builtins.{kind.__name__}": kind for kind in _KEYS}
+_TYPES: dict[str, type] = _SCALARS | {
+    f"builtins.{kind.__name__}": kind for kind in _KEYS
+}
 
 
 class UnknownNodeError(Exception):
@@ -209,7 +211,7 @@ class _Reader:
             return array
         kind = np.ndarray
         if name != "numpy.ndarray":
-            kind = _known(self._types | _SCALARS, name)
+            kind = _known({**self._types, **_SCALARS}, name)
         with self._archive.open(node["file"]) as stream:
             array = npy.read_array(stream, allow_pickle=False)
         if kind is np.ndarray:
