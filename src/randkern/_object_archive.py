@@ -104,7 +104,7 @@ class _Writer:
         if kind in _CONTAINERS:
             loader = f"{kind.__name__.capitalize()}Node"
             return {"__loader__": loader, "content": [*map(self.node, value)]}
-        if kind is type and _TYPES.get(name_of(value)) is value:
+        if isinstance(value, type) and _TYPES.get(name_of(value)) is value:
             names = {"__module__": value.__module__, "__class__": value.__name__}
             return {"__loader__": "TypeNode", **names}
         if kind is np.ndarray or name_of(kind) in _SCALARS:
