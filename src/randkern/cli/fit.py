@@ -74,7 +74,8 @@ def command(
     Prints what was tried and how well the model predicts rows that were held out;
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
-    _check_extras()
+    for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
+        import_extra(module, "randkern fit", extra)  # before any work
     from ..reporting import contents, fitted_rows, panels, render
     from ..study.measure import Measurement
     from ..study.splitting import Splitting
@@ -168,16 +169,6 @@ def _log_transform(table: Any) -> str:
             f"--log-target takes targets of 0 or more, got {least:g}; leave it out"
         )
     return "log" if least > 0 else "log1p"
-
-
-def _check_extras() -> None:
-    """Raise, before any work, if something is missing that writes the files."""
-    for module, extra in (
-        ("skops.io", "skops"),
-        ("jinja2", "cli"),
-        ("matplotlib", "plot"),
-    ):
-        import_extra(module, "randkern fit", extra)
 
 
 class _Files:
