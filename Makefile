@@ -59,6 +59,7 @@ types: $(VENV)/dev.stamp ## mypy over the package
 	$(BIN)/mypy
 
 docs: $(VENV)/docs.stamp ## the documentation, into docs/_build/html: warnings and bad links fail
+	$(BIN)/python -m randkern_lab.render --check
 	rm -rf docs/_build/html # and with it pages that are no more
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees \
 	    docs docs/_build/html

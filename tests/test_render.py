@@ -27,12 +27,13 @@ MEASURED = re.compile(rf"{NUMBER}[ -]?{UNIT}", re.IGNORECASE)
 # What has the form of a measured number and is none, with the reason.
 EXCEPTIONS = {
     r"\b(50|90|95) % (and 95 % )?(intervals?|of rows|of the training rows|quantile)"
-    r"|intervals of 90 %|those 95 %|5 % level|test, 5 %": "a level that is asked for",
+    r"|intervals of 90 %|those 95 %|5 % level|(test|Nemenyi), 5 %|\(95 %\)": "a level",
     r"(within|more than) [12] %|the 2 % refer|(35|85|15) %": "a tolerance of the code",
     r"2 GB|(16|64|200|500) MB|200 seconds": "a limit of the code",
     r"(2\.4|6) GB|(8|260) MB": "follows from a formula beside it",
-    r"four times the features|(8|and 4|10|eight) times|half the work": "of a formula",
-    r"500 µs|18 % of the variance": "a setting of an experiment",
+    r"four times the(m| features)|(8|and 4|10|eight) times|half the work": "a ratio",
+    r"some tens of megabytes": "an order of magnitude",
+    r"500 µs|18 % of the variance|every 10 ms": "a setting of an experiment",
     r"Five minutes": "of reading",
 }
 

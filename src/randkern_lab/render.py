@@ -72,7 +72,7 @@ class Quoted:
         """The tables that the experiment prints."""
         return self.record.experiment.tables(self.results)
 
-    def rows(self, key: str) -> pd.DataFrame:
+    def rows(self, key: str) -> "pd.DataFrame":
         """Return what is under a key of the results as rows; nested keys have dots."""
         import pandas as pd
 
@@ -157,10 +157,11 @@ def _number(asked: str, records: Mapping[str, Quoted]) -> str:
     return written(_value(rows, expression), form)
 
 
-def _value(rows: pd.DataFrame, expression: str) -> Any:
+def _value(rows: "pd.DataFrame", expression: str) -> Any:
     """Return a column where a query holds: its only value, or a summary."""
     selected, _, query = expression.partition(" where ")
-    function, name = re.fullmatch(r"(?:(\w+)(?=\())?\(?(.+?)\)?", selected).groups()
+    call = re.fullmatch(r"(\w+)\((.+)\)", selected)
+    function, name = call.groups() if call else ("", selected)
     column = (_where(rows, query) if query else rows)[name]
     if function in _FUNCTIONS:
         return getattr(column, function)()
@@ -172,7 +173,7 @@ def _value(rows: pd.DataFrame, expression: str) -> Any:
     return column.iloc[0]
 
 
-def _where(rows: pd.DataFrame, query: str) -> pd.DataFrame:
+def _where(rows: "pd.DataFrame", query: str) -> "pd.DataFrame":
     """Return the rows where a query holds, which sees nothing but their columns."""
     return rows.query(query, engine="python", local_dict={}, global_dict={})
 
@@ -241,7 +242,7 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
 _BLOCKS = {"table": _table, "notes": _notes, "index": _index}
 
 
-def _markdown(table: pd.DataFrame) -> str:
+def _markdown(table: "pd.DataFrame") -> str:
     """Return a table in Markdown, with columns of numbers right-aligned."""
     numeric = [table[name].str.fullmatch(_NUMERIC).all() for name in table]
     lines = [list(table.columns), ["---:" if right else "---" for right in numeric]]
