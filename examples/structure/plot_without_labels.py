@@ -5,8 +5,8 @@ Kernel methods without labels on 100,000 rows
 A linear method on random features is a kernel method: principal components, k-means,
 canonical correlations and one-class support vector machines of scikit-learn, after
 :class:`~randkern.RandomFeatures`, take time and memory linear in the number of rows.
-Their exact forms need the kernel matrix, 80 GB for 100,000 rows in double precision; here
-they see 5,000 of the rows.
+Their exact forms need the kernel matrix, 80 GB for 100,000 rows in double precision;
+here they see 5,000 of the rows.
 """
 
 from time import perf_counter
@@ -30,8 +30,8 @@ rng = np.random.default_rng(0)
 # %%
 # Principal components, a block at a time
 # ---------------------------------------
-# ``IncrementalPCA`` has ``partial_fit``, so that the features of one block are in memory
-# at a time, and blocks may come from files (``RowBlocks.from_parquet``).
+# ``IncrementalPCA`` has ``partial_fit``, so that the features of one block are in
+# memory at a time, and blocks may come from files (``RowBlocks.from_parquet``).
 X, ring = make_circles(N_ROWS, factor=0.3, noise=0.08, random_state=0)
 kernel = rk.Gaussian(0.5)
 features = rk.RandomFeatures(kernel, n_components=300, random_state=0).fit(X)
