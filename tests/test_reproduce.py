@@ -21,6 +21,8 @@ from randkern_lab.panels import shown_ticks
 from randkern_lab.papers import (
     nested_ridge,
     optical_convergence,
+    optical_curves,
+    optical_device,
     optical_ridge,
     projection_cost,
 )
@@ -42,6 +44,7 @@ OWN = {
         *("hyperparameters", "device", "overtaking", "device_loss", "compared"),
     },
     "optical-hyperparameters": {"best", "published_best"},
+    "optical-device": {"hyperparameters", "losses"},
     "transfer-learning": {"tried", "device", "device_loss"},
     "projection-cost": {"energy", "crossings", "published_crossings", "growth"},
     "optical-convergence": {"exponents", "variances", "constants"},
@@ -53,6 +56,10 @@ RECORDS = {
         *("rule", "residual"),
     },
     "optical-hyperparameters": {"kernel", "hyperparameters", "validation_error"},
+    "optical-device": {
+        *("variant", "n_components", "penalty", "bias", "mean_count", "saturated"),
+        "test_error",
+    },
     "transfer-learning": {
         *("method", "n_components", "hyperparameters", "validation_error"),
         *("test_error", "fit_seconds", "predict_seconds", "inputs", "n_train"),
@@ -329,10 +336,10 @@ def test_overtaking_is_where_degree_four_stays_ahead():
 
 
 def test_published_degree_four_overtakes_sooner_on_the_device():
-    rows = optical_ridge._published()
+    rows = optical_curves.published_curves()
     published = {
         kind: optical_ridge._overtaking(*(optical_ridge._errors(rows, c) for c in pair))
-        for kind, pair in optical_ridge._PAIRS.items()
+        for kind, pair in optical_curves.PAIRS.items()
     }
     # Section 4.1 says "from D = 2·10⁴", of the simulation.
     assert published == {"optical": 20_000, "device": 900}
@@ -419,7 +426,7 @@ def test_first_columns_of_a_draw_are_a_smaller_draw():
 
 
 def test_ticks_of_many_values_are_powers_of_ten():
-    sizes = optical_ridge.PUBLISHED_SIZES
+    sizes = optical_curves.PUBLISHED_SIZES
     assert len(sizes) == 27
     assert shown_ticks(sizes) == [10, 100, 1000, 10_000, 100_000]
     assert shown_ticks((300, 10, 1000)) == [10, 300, 1000]
@@ -433,7 +440,9 @@ def test_published_rows_stand_beside_ours():
         record | {"test_error": e, "seed": i} for i, e in enumerate((0.14, 0.15))
     ]
     dataset = {"name": "fashion-mnist", "complete": True, "n_train": 60_000}
-    published = [r for r in optical_ridge._published() if r["curve"] == "fourier"]
+    published = [
+        r for r in optical_curves.published_curves() if r["curve"] == "fourier"
+    ]
     results = {"records": records, "published": published, "dataset": dataset}
     (row,) = optical_ridge._compared(results)
     assert row["published"] == pytest.approx(1 - 0.8527)
@@ -453,6 +462,38 @@ def test_what_exceeds_the_memory_is_skipped():
     skipped = {(s["curve"], s["n_components"]) for s in results["skipped"]}
     assert ("fourier", None) in skipped
     assert any("skipped fourier, exact" in note for note in results["notes"])
+
+
+# -- optical-device -----------------------------------------------------------------
+
+
+def test_causes_of_a_loss_are_separated_by_differences():
+    errors = {"computed": 0.1, "computed-no-bias": 0.12, "device": 0.15, "2-bits": 0.2}
+    records = [
+        {"variant": name, "n_components": size, "penalty": 1.0, "test_error": e + extra}
+        for name, e in errors.items()
+        for size, extra in ((10, 0.3), (100, 0.0))
+    ]
+    stronger = records[3] | {"penalty": 2.0, "test_error": 0.16}
+    losses = {r["cause"]: r for r in optical_device._losses([*records, stronger])}
+    assert {r["n_components"] for r in losses.values()} == {100}
+    expected = {"no bias": 0.02, "the device": 0.03, "2-bits": 0.05}
+    expected |= {"2 times the penalty": 0.04}
+    assert {name: r["loss"] for name, r in losses.items()} == pytest.approx(expected)
+
+
+def test_darker_and_coarser_counts_cost_accuracy(quick):
+    records = quick("optical-device")["records"]
+    errors = {
+        r["variant"]: r["test_error"]
+        for r in records
+        if (r["n_components"], r["penalty"]) == (100, 1.0)
+    }
+    assert errors["device"] < errors["count-2"] < errors["count-1"]
+    assert errors["device"] < errors["2-bits"]
+    light = {r["variant"]: (r["mean_count"], r["saturated"]) for r in records}
+    assert light["computed"] == (None, None)
+    assert light["count-64"][1] > 0.01 > light["device"][1]
 
 
 # -- convergence --------------------------------------------------------------------

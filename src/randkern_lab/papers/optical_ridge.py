@@ -63,7 +63,7 @@ from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
 from ..options import DataOptions, option
-from ..panels import DASHED, Panel, Style, logarithmic
+from ..panels import Panel
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, some_rows
 from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
@@ -77,107 +77,24 @@ from .nested_ridge import (
     normal_equations,
     solved,
 )
+from .optical_curves import (
+    CURVES,
+    LINEAR_BIAS,
+    MOST,
+    PAIRS,
+    PUBLISHED_SIZES,
+    drawn,
+    explain_dashes,
+    published_curves,
+    styles,
+)
 from .optical_settings import DotBiasOptical, KernelSetting, optical_settings
-from .published import published_rows
 
-
-@dataclass(frozen=True)
-class Curve:
-    """A curve: its kernel, its names in published tables, and how it is computed."""
-
-    kernel: str
-    style: Style
-    published: str = ""  # its features
-    published_exact: str = ""  # its kernel, which is also fitted exactly
-    fourier: str = "pair"
-    device: bool = False
-    bias: bool = True  # whether the device shows the simulation's bias
-    penalty: float = 1.0  # relative to that of the simulation
-    features: bool = True
-    dot_bias: bool = False  # whether only the dot product has the bias
-
-
-_OUR = (DASHED, False)  # dashes, and markers that are not filled
-CURVES: Mapping[str, Curve] = {
-    "fourier": Curve(
-        "gaussian", Style("Fourier", "black"), "rbf_rff", "rbf_rff", fourier="offset"
-    ),
-    "fourier-pair": Curve("gaussian", Style("Fourier, pairs", "grey", "P", *_OUR)),
-    "optical-2": Curve(
-        "optical:2", Style("optical, m = 2", "blue", "s"), "sim_opu_2", "sim_opu_2"
-    ),
-    "optical-4": Curve(
-        "optical:4", Style("optical, m = 4", "red", "^"), "sim_opu_4", "sim_opu_4"
-    ),
-    "optical-6": Curve("optical:6", Style("optical, m = 6", "pink", "D"), "sim_opu_6"),
-    "optical-2-dot": Curve(
-        "optical:2",
-        Style("m = 2, bias in the dot product", "blue"),
-        published_exact="sim_opu_2",
-        features=False,
-        dot_bias=True,
-    ),
-    "optical-4-dot": Curve(
-        "optical:4",
-        Style("m = 4, bias in the dot product", "red"),
-        published_exact="sim_opu_4",
-        features=False,
-        dot_bias=True,
-    ),
-    "linear": Curve(
-        "linear",
-        Style("linear", "grey", "v"),
-        published_exact="linear",
-        features=False,
-    ),
-    "device-2-own": Curve(
-        "optical:2",
-        Style("device, m = 2, no bias", "sky", "x"),
-        "real_opu_2",
-        device=True,
-        bias=False,
-        penalty=2.0,
-    ),
-    "device-4-own": Curve(
-        "optical:4",
-        Style("device, m = 4, no bias", "orange", "+"),
-        "real_opu_4",
-        device=True,
-        bias=False,
-    ),
-    "device-2-new": Curve(
-        "optical:2",
-        Style("device, m = 2, new penalty", "green", "d"),
-        "real_opu_2_new_param",
-        device=True,
-        bias=False,
-        penalty=0.1,
-    ),
-    "device-2": Curve(
-        "optical:2", Style("device, m = 2, our bias", "blue", "s", *_OUR), device=True
-    ),
-    "device-4": Curve(
-        "optical:4", Style("device, m = 4, our bias", "red", "^", *_OUR), device=True
-    ),
-}
-# Features of degrees 2 and 4 to compare; the published device has no bias.
-_PAIRS = {
-    "optical": ("optical-2", "optical-4"),
-    "device": ("device-2-own", "device-4-own"),
-}
-_MOST = {"optical-6": 10_000}  # features
 _DIRECT = 20_000  # features; beyond, systems are solved by conjugate gradients
 _TOL = 1e-4
-_LINEAR_BIAS = 64.0
 _TIMED_ROWS = 4096  # features of so many rows are computed at a time
 # From here on errors should differ from the published ones by less than 0.3 points.
 _CLOSE_FROM, _CLOSE = 3000, 0.3
-PUBLISHED_SIZES = (
-    *range(10, 100, 10),
-    *range(100, 1000, 100),
-    *range(1000, 6000, 1000),
-    *(10_000, 20_000, 50_000, 100_000),
-)
 
 
 @dataclass(frozen=True)
@@ -279,64 +196,18 @@ def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
         yield "simulated device"
 
 
-def _drawn(
-    curves: Sequence[str],
-    least: int,
-    most: int,
-    exact: bool,
-    results: Mapping[str, Any],
-) -> list[Case]:
-    """Return our records and the published ones that a panel shows."""
-    ours = of(results["records"], rule=itemgetter(0))
-    complete = results["dataset"].get("complete")
-    fashion = results["dataset"]["name"].startswith("fashion-mnist") and complete
-    rows = [{**record, "source": "ours"} for record in ours]
-    for row in results["published"] if fashion else ():
-        rows.append({**row, "source": "published"})
-    return [
-        row
-        for row in rows
-        if row["curve"] in curves
-        and (
-            exact
-            if row["n_components"] is None
-            else least <= row["n_components"] <= most
-        )
-    ]
-
-
-def _styles(*curves: str) -> dict[tuple[str, str], Style]:
-    """Return the styles of our curves, and of the published ones of the same colour."""
-    result = {}
-    for name in curves:
-        style = CURVES[name].style
-        result[name, "ours"] = style
-        dashed = replace(style, label="", dashes=DASHED, filled=False)
-        result[name, "published"] = dashed
-    return result
-
-
-def _key(axes: Any, results: Mapping[str, Any], ticks: Sequence[float] = ()) -> None:
-    """Explain the dashes of published curves, and set ticks of the error."""
-    if any(row["source"] == "published" for row in results["shown"]):
-        axes.plot(
-            [],
-            [],
-            color="0.4",
-            linestyle=DASHED,
-            marker="o",
-            mfc="white",
-            label="published",
-        )
-    if ticks:
-        logarithmic(axes, "y", ticks)
-
-
 _FIRST = ("fourier", "optical-2", "device-2-own", "device-2-new")
 _SECOND = (
-    *("fourier", "fourier-pair", "optical-2", "optical-4", "optical-6"),
-    *("device-2-own", "device-4-own", "device-2-new"),
+    "fourier",
+    "fourier-pair",
+    "optical-2",
+    "optical-4",
+    "optical-6",
+    "device-2-own",
+    "device-4-own",
+    "device-2-new",
 )
+_PROJECTED = ("fourier", "optical-2", "optical-4", "device-2-own")
 _BY = ("curve", "source")
 
 
@@ -401,46 +272,40 @@ class OpticalRidge(Experiment):
             "n_components",
             "test_error",
             _BY,
-            _styles(*_FIRST),
+            styles(*_FIRST),
             "(a) {dataset[name]}, {dataset[n_train]:,} training rows, D ≤ 10,000",
-            records=partial(_drawn, _FIRST, 1, 10_000, True),
-            extra=partial(_key, ticks=(10, 12, 15, 20, 30, 40, 60)),
+            records=partial(drawn, _FIRST, 1, 10_000, True),
+            extra=partial(explain_dashes, ticks=(10, 12, 15, 20, 30, 40, 60)),
         ),
         Panel(
             "n_components",
             "test_error",
             _BY,
-            _styles(*_SECOND),
+            styles(*_SECOND),
             "(b) D ≥ 1,000, with m = 4 and 6",
             log="x",
-            records=partial(_drawn, _SECOND, 1000, 100_000, True),
-            extra=_key,
+            records=partial(drawn, _SECOND, 1000, 100_000, True),
+            extra=explain_dashes,
         ),
         Panel(
             "n_components",
             "projection_seconds",
             _BY,
-            _styles("fourier", "optical-2", "optical-4", "device-2-own"),
+            styles(*_PROJECTED),
             "(c) features of all images",
             ylabel="seconds",
-            records=partial(
-                _drawn,
-                ("fourier", "optical-2", "optical-4", "device-2-own"),
-                *(10, 100_000, False),
-            ),
-            extra=_key,
+            records=partial(drawn, _PROJECTED, 10, 100_000, False),
+            extra=explain_dashes,
         ),
         Panel(
             "n_components",
             "regression_seconds",
             _BY,
-            _styles("fourier", "optical-2", "optical-4"),
+            styles(*_PROJECTED[:3]),
             "(d) from features to weights",
             ylabel="seconds",
-            records=partial(
-                _drawn, ("fourier", "optical-2", "optical-4"), 10, 100_000, False
-            ),
-            extra=_key,
+            records=partial(drawn, _PROJECTED[:3], 10, 100_000, False),
+            extra=explain_dashes,
         ),
     )
     layout: ClassVar = {"size": (5.6, 4.2), "columns": 2}
@@ -489,7 +354,7 @@ class OpticalRidge(Experiment):
         draws = range(options.seed, options.seed + options.seeds)
         for seed in draws if direct else ():
             for name in computed:
-                yield _case(name, min(direct[-1], _MOST.get(name, _DIRECT)), seed)
+                yield _case(name, min(direct[-1], MOST.get(name, _DIRECT)), seed)
             if seed > options.seed:
                 continue
             for name, curve in chosen.items() if options.exact_rows else ():
@@ -499,7 +364,7 @@ class OpticalRidge(Experiment):
                 yield _case(name, direct[-1], seed)
         for size in large:
             for name in (*computed, *measured):
-                if size <= _MOST.get(name, size):
+                if size <= MOST.get(name, size):
                     yield _case(name, size, options.seed)
 
     def measure(self, case: Case) -> Iterator[Case]:
@@ -634,7 +499,7 @@ class OpticalRidge(Experiment):
     def _kernel(self, name: str) -> Any:
         kernel = self._setting(name).build()
         if isinstance(kernel, randkern.Linear):
-            return randkern.Linear(_LINEAR_BIAS)
+            return randkern.Linear(LINEAR_BIAS)
         if CURVES[name].dot_bias:
             return DotBiasOptical(kernel.degree, kernel.bias)
         return kernel
@@ -679,14 +544,14 @@ class OpticalRidge(Experiment):
         return self.counts
 
     def conclude(self, results: Case) -> Case:
-        records, published = results["records"], _published()
+        records, published = results["records"], published_curves()
         described = [r.pop("described") for r in records if "described" in r]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
             "device": list({item["bias"]: item for item in described}.values()),
             "overtaking": {
                 kind: _overtaking(*(_errors(records, curve) for curve in pair))
-                for kind, pair in _PAIRS.items()
+                for kind, pair in PAIRS.items()
             },
             "device_loss": _device_loss(records),
             "compared": list(_compared({**results, "published": published})),
@@ -703,7 +568,7 @@ class OpticalRidge(Experiment):
         yield from _closeness(results)
         for kind, size in results["overtaking"].items():
             at = "at no D tried" if size is None else f"from D = {size:,} on"
-            theirs = _overtaking(*(_errors(_published(), c) for c in _PAIRS[kind]))
+            theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
             ours = f"{kind}: m = 4 errs less than m = 2 {at}"
             yield f"{ours} (published: from {theirs:,} on)"
         for degree, published in ((2, 1.5), (4, 1.0)):
@@ -753,35 +618,10 @@ def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | No
 
 def _device_loss(records: list[Case]) -> list[Case]:
     losses = []
-    for degree, *curves in zip((2, 4), *_PAIRS.values(), strict=True):
+    for degree, *curves in zip((2, 4), *PAIRS.values(), strict=True):
         computed, measured = (_errors(records, curve) for curve in curves)
         losses += [
             {"degree": degree, "n_components": d, "loss": measured[d] - computed[d]}
             for d in sorted(computed.keys() & measured.keys())
         ]
     return losses
-
-
-def _published() -> list[Case]:
-    """Return the published errors and seconds on Fashion-MNIST, by D and exact."""
-    result = []
-    for row in published_rows("fashion-mnist-features"):
-        for name, curve in CURVES.items():
-            if curve.published == row["features"]:
-                size = row["n_components"]
-                result.append(_published_row(name, size, row))
-    for row in published_rows("fashion-mnist-kernels"):
-        for name, curve in CURVES.items():
-            if curve.published_exact == row["kernel"]:
-                result.append(_published_row(name, None, row))
-    return result
-
-
-def _published_row(name: str, size: int | None, row: Case) -> Case:
-    return {
-        "curve": name,
-        "n_components": size,
-        "test_error": 1 - row["test_accuracy"],
-        "projection_seconds": row.get("projection_s"),
-        "regression_seconds": row.get("regression_s"),
-    }
