@@ -37,6 +37,11 @@ class Fit:
     ended: dict[str, Any]
 
 
+def computed(features: Any, X: NDArray[Any]) -> FeaturesOf:
+    """Return a function of a slice: the features of these rows of X, in float32."""
+    return lambda rows: features.transform(X[rows].astype(np.float32, copy=False))
+
+
 def class_targets(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """Return a column per class: 1 for its rows, −1 for the others."""
     return np.where(y[:, None] == classes, 1.0, -1.0)

@@ -41,6 +41,7 @@ from .nested_ridge import (
     FeaturesOf,
     class_errors,
     class_targets,
+    computed,
     normal_equations,
     solved,
 )
@@ -186,8 +187,7 @@ class OpticalDevice(Experiment):
                 kernel, self.sizes[-1], random_state=self.options.seed
             ).fit(self.images.X_train[:1].astype(np.float32))
             parts = [
-                lambda rows, X=X: features.transform(X[rows].astype(np.float32))
-                for X in (self.images.X_train, self.images.X_test)
+                computed(features, X) for X in (self.images.X_train, self.images.X_test)
             ]
             yield from self._errors(bias, *parts)
             return

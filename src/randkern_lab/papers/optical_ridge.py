@@ -73,6 +73,7 @@ from .nested_ridge import (
     FeaturesOf,
     class_errors,
     class_targets,
+    computed,
     gram_seconds,
     normal_equations,
     solved,
@@ -348,12 +349,12 @@ class OpticalRidge(Experiment):
         chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
         direct = [d for d in self.sizes if d <= _DIRECT]
         large = [d for d in self.sizes if d > _DIRECT]
-        computed = [n for n, c in chosen.items() if c.features and not c.device]
+        by_computer = [n for n, c in chosen.items() if c.features and not c.device]
         # One acquisition serves all curves with the same bias.
         measured = sorted((n for n, c in chosen.items() if c.device), key=self._lit)
         draws = range(options.seed, options.seed + options.seeds)
         for seed in draws if direct else ():
-            for name in computed:
+            for name in by_computer:
                 yield _case(name, min(direct[-1], MOST.get(name, _DIRECT)), seed)
             if seed > options.seed:
                 continue
@@ -363,7 +364,7 @@ class OpticalRidge(Experiment):
             for name in measured:
                 yield _case(name, direct[-1], seed)
         for size in large:
-            for name in (*computed, *measured):
+            for name in (*by_computer, *measured):
                 if size <= MOST.get(name, size):
                     yield _case(name, size, options.seed)
 
@@ -472,10 +473,7 @@ class OpticalRidge(Experiment):
     ) -> tuple[FeaturesOf, FeaturesOf]:
         """Return functions of slices: the features of these rows, and of the tests."""
         features = self._features(name, size, seed)
-        return (
-            lambda rows: features.transform(X[rows]),
-            lambda rows: features.transform(self.X_test[rows]),
-        )
+        return computed(features, X), computed(features, self.X_test)
 
     def _projection_seconds(self, name: str, size: int, seed: int) -> float:
         """Return the seconds to compute D features of all images."""
