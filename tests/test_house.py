@@ -138,7 +138,6 @@ MANY_CONSTANTS = {
     "randkern/models/memory.py",
     "randkern/solvers/sgd.py",
     "randkern/study/selection.py",
-    "randkern/models/_gp_learning.py",
     "randkern/models/_hard_margin.py",
     "randkern/persistence.py",
     "randkern/tabular/classifier.py",
