@@ -21,7 +21,7 @@ from randkern._sklearn import (
     safe_indexing,
 )
 from randkern._tables import count_missing, objects_of
-from randkern._validation import check_given
+from randkern._validation import check_has_targets
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
@@ -148,7 +148,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Return checked rows, weights and folds."""
         self._validate_params()
         self._refuse_dask(X, y, sample_weight, groups, time)
-        check_given(self, y)
+        check_has_targets(self, y)
         check_targets(y)
         if n_missing := count_missing(y):
             raise ValueError(
