@@ -190,8 +190,12 @@ def mathml(text: str, display: str) -> str:
 
     Browsers do not know all alphabets of LaTeX. They stretch each bracket or bar by
     what stands beside it, so that those of a pair differ; all have their usual size
-    instead. Fractions within lines are as large as others.
+    instead, but \\Big ones of a line of their own. Fractions within lines are as large
+    as others.
     """
+    if display == "block" and not re.search(r"&|\\\\", text):
+        text = re.sub(r"\\Big[lr]?(?=[(\[])", r"\\left", text)
+        text = re.sub(r"\\Big[lr]?(?=[)\]])", r"\\right", text)
     text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", text)
     text = text.replace(r"\mathbb R", "\N{DOUBLE-STRUCK CAPITAL R}")
     text = text.replace(r"\mathbb E", "\N{MATHEMATICAL DOUBLE-STRUCK CAPITAL E}")
