@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from randkern.study.metrics import METRICS, metric_of
@@ -16,6 +17,8 @@ from . import options
 from .console import titled_table
 from .studies import Source, named_values, run
 
+_MAX_WIDTH = 1000
+_COSTS = ("fit s", "test s", "MB")
 # Scores beside the metric that was asked for.
 _OTHERS = [METRICS[name] for name in ("error", "logloss", "auc", "nrmse")]
 
@@ -93,8 +96,10 @@ def command(
     run(measure, source, save, out, _print)
 
 
-def _results_table(results: Mapping[str, Any]) -> Table:
+def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     """Return the records as a table, one row per kernel and number of features.
+
+    `costs` are the columns of times and memory.
 
     Baselines come first, then kernels, the best one first, each with its numbers of
     features in ascending order. Scores are means over seeds, ± their standard
@@ -109,7 +114,7 @@ def _results_table(results: Mapping[str, Any]) -> Table:
     table = titled_table(
         f"{described['name']}: {metric.title} on {described['n_test']:,} test rows, "
         f"{described['n_train']:,} training rows, {described['n_features']:,} columns",
-        caption=f"± after {metric.title}: over seeds"
+        caption=f"± after {metric.heading}: over seeds"
         + "; ± rows: one standard error of the test rows" * has_error
         + "; MB: peak memory"
         + "; AUC: where the test rows have all classes" * (task == "classification"),
@@ -118,9 +123,9 @@ def _results_table(results: Mapping[str, Any]) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("kernel", overflow="fold")
-    headings = ["features", metric.title, *["± rows"] * has_error]
-    headings += [other.title for other in others]
-    for heading in (*headings, "fit s", "test s", "MB"):
+    headings = ["features", metric.heading, *["± rows"] * has_error]
+    headings += [other.heading for other in others]
+    for heading in (*headings, *costs):
         table.add_column(heading, justify="right", no_wrap=True)
 
     def cells(records: Sequence[Mapping[str, Any]], size: int | None) -> list[str]:
@@ -130,14 +135,18 @@ def _results_table(results: Mapping[str, Any]) -> Table:
         if len(values) > 1 and None not in values:  # one seed has no deviation
             score += f" ± {metric.text(pstdev(values))}"
         errors = [metric.text(mean("standard_error"))] * has_error
+        memory = max(record["peak_memory_bytes"] for record in records) / 1e6
+        values_of_costs = {
+            "fit s": _seconds([record["fit_seconds"] for record in records]),
+            "test s": _seconds([record["predict_seconds"] for record in records]),
+            "MB": f"{memory:,.0f}",
+        }
         return [
             "exact" if size is None else f"{size:,}" if size else "",
             score,
             *errors,
             *(other.text(mean(other.score)) for other in others),
-            _seconds([record["fit_seconds"] for record in records]),
-            _seconds([record["predict_seconds"] for record in records]),
-            f"{max(record['peak_memory_bytes'] for record in records) / 1e6:,.0f}",
+            *(values_of_costs[name] for name in costs),
         ]
 
     for name, record in results["baselines"].items():
@@ -174,7 +183,12 @@ def _seconds(values: Sequence[float]) -> str:
 def _print(console: Console, results: Mapping[str, Any]) -> None:
     """Print the table and the hyperparameters that were chosen."""
     if results["records"]:
-        console.print(_results_table(results))
+        wide = console.options.update(width=_MAX_WIDTH)
+        for n in range(len(_COSTS), -1, -1):  # as many columns as fit
+            table = _results_table(results, _COSTS[:n])
+            if Measurement.get(console, wide, table).maximum <= console.width:
+                break
+        console.print(table)
     chosen = {
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }

@@ -93,8 +93,7 @@ def command(
     split, known, held_out = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
     files = _Files(out, n_bytes=_SPACE_SHARE * int(table.X_train.memory_usage().sum()))
-    with clock.phase("looking for problems of the data"):
-        summary = _summary(table, groups, time)
+    summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     model = _model(table, time_limit, seed, log_target)
     n = len(split[2])
@@ -105,10 +104,7 @@ def command(
     with clock.phase("scoring held-out rows"):
         judged = _judge(model, table.task, split, held_out, judging)
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
-    console.print(_leaderboard(model, table.task, asked))
-    console.print(_scores(judged, asked))
-    if judged.verdict:
-        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
+    _print_tables(console, judged, table.task, asked)
     with clock.phase("importances and figures of the report"):
         page = contents(judged, summary, title, panels(judged, target))
     arguments = {
@@ -305,6 +301,14 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
         fit.peak_bytes,
         held_out.described,
     )
+
+
+def _print_tables(console: Any, judged: Any, task: str, metric: Any) -> None:
+    """Print what was tried and the scores; warn of a model that is of no use."""
+    console.print(_leaderboard(judged.model, task, metric))
+    console.print(_scores(judged, metric))
+    if judged.verdict:
+        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
 
 
 def _leaderboard(model: Any, task: str, metric: Any) -> Table:

@@ -10,8 +10,8 @@ from typing import Any
 class Metric:
     """A score of predictions for rows that a model has not seen.
 
-    `score` is its name in records, `title` that in tables; `scale` and `digits` say how
-    values are shown.
+    `score` is its name in records, `title` that above tables, and `heading` that of a
+    column, by default the same; `scale` and `digits` say how values are shown.
     """
 
     score: str
@@ -20,6 +20,11 @@ class Metric:
     larger_is_better: bool = False
     scale: float = 1.0
     digits: int = 4
+    heading: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.heading:
+            object.__setattr__(self, "heading", self.title)
 
     def text(self, value: float | None) -> str:
         """Return a value as text, empty if it is undefined."""
@@ -34,7 +39,12 @@ class Metric:
 
 METRICS = {
     "error": Metric(
-        "test_error", "misclassified (%)", "classification", scale=100, digits=2
+        "test_error",
+        "misclassified (%)",
+        "classification",
+        scale=100,
+        digits=2,
+        heading="error (%)",
     ),
     "logloss": Metric("log_loss", "log loss", "classification"),
     "auc": Metric("auc", "AUC", "classification", larger_is_better=True),
