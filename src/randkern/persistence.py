@@ -82,7 +82,8 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.solvers.sgd import SGDState
+from randkern.solvers.sgd import SGDIterate, SGDState
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
@@ -145,6 +146,7 @@ _PARTS = (
     Poisson,
     Reach,
     RowPosterior,
+    SGDIterate,
     SGDState,
     ScatteringMedium,
     StudentT,
@@ -164,6 +166,7 @@ _PARTS = (
     Folds,
     TableFormat,
     TableSchema,
+    CategoryScores,
     TextEncoder,
     Words,
 )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from randkern.study.metrics import METRICS, metric_of
+from randkern.study.metrics import METRICS, Metric, metric_of
 
 from . import options
 from .console import titled_table
@@ -128,27 +128,7 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     for heading in (*headings, *costs):
         table.add_column(heading, justify="right", no_wrap=True)
 
-    def cells(records: Sequence[Mapping[str, Any]], size: int | None) -> list[str]:
-        mean = partial(_mean, records)
-        score = metric.text(mean(metric.score))
-        values = [record[metric.score] for record in records]
-        if len(values) > 1 and None not in values:  # one seed has no deviation
-            score += f" ± {metric.text(pstdev(values))}"
-        errors = [metric.text(mean("standard_error"))] * has_error
-        memory = max(record["peak_memory_bytes"] for record in records) / 1e6
-        values_of_costs = {
-            "fit s": _seconds([record["fit_seconds"] for record in records]),
-            "test s": _seconds([record["predict_seconds"] for record in records]),
-            "MB": f"{memory:,.0f}",
-        }
-        return [
-            "exact" if size is None else f"{size:,}" if size else "",
-            score,
-            *errors,
-            *(other.text(mean(other.score)) for other in others),
-            *(values_of_costs[name] for name in costs),
-        ]
-
+    cells = partial(_cells, metric=metric, others=others, costs=costs)
     for name, record in results["baselines"].items():
         table.add_row(name, *cells([record], 0))
     groups: dict[str, dict[int | None, list[Mapping[str, Any]]]] = {}
@@ -167,6 +147,35 @@ def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
         for size in sorted(groups[kernel], key=lambda size: size or float("inf")):
             table.add_row(kernel, *cells(groups[kernel][size], size))
     return table
+
+
+def _cells(
+    records: Sequence[Mapping[str, Any]],
+    size: int | None,
+    metric: Metric,
+    others: Sequence[Metric],
+    costs: Sequence[str],
+) -> list[str]:
+    """Return the cells for one kernel and number of features, 0 for a baseline."""
+    mean = partial(_mean, records)
+    score = metric.text(mean(metric.score))
+    values = [record[metric.score] for record in records]
+    if len(values) > 1 and None not in values:  # one seed has no deviation
+        score += f" ± {metric.text(pstdev(values))}"
+    errors = [metric.text(mean("standard_error"))] * (metric.score == "test_error")
+    memory = max(record["peak_memory_bytes"] for record in records) / 1e6
+    known_costs = {
+        "fit s": _seconds([record["fit_seconds"] for record in records]),
+        "test s": _seconds([record["predict_seconds"] for record in records]),
+        "MB": f"{memory:,.0f}",
+    }
+    return [
+        "exact" if size is None else f"{size:,}" if size else "",
+        score,
+        *errors,
+        *(other.text(mean(other.score)) for other in others),
+        *(known_costs[name] for name in costs),
+    ]
 
 
 def _mean(records: Sequence[Mapping[str, Any]], score: str) -> float | None:

@@ -1,5 +1,7 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
+import shlex
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -75,7 +77,7 @@ def command(
     """
     for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
         import_extra(module, "randkern fit", extra)  # before any work
-    from ..reporting import contents, fitted_rows, panels, render
+    from ..reporting import contents, fitted_rows, panels
     from ..study.measure import Measurement
     from ..study.metrics import metric_of
     from ..study.splitting import Splitting
@@ -96,17 +98,18 @@ def command(
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     model = _model(table, time_limit, seed, log_target)
-    n = len(split[2])
-    doing = f"fitting {n:,} training rows"
+    share, doing = _JUDGED_SHARES[refit], f"fitting {len(split[2]):,} training rows"
     with Measurement() as judging:
-        _fit(model, _JUDGED_SHARES[refit], split[0], split[2], known, clock, doing)
+        _fit(model, share, split[0], split[2], known, clock, doing)
     files.write_model(model)  # whatever happens to the rest
     with clock.phase("scoring held-out rows"):
         judged = _judge(model, table.task, split, held_out, judging)
+    n = len(split[2])
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
     _print_tables(console, judged, table.task, asked)
+    command = shlex.join(["randkern", *sys.argv[1:]])
     with clock.phase("importances and figures of the report"):
-        page = contents(judged, summary, title, panels(judged, target))
+        page = contents(judged, summary, title, panels(judged, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -122,13 +125,11 @@ def command(
     }
     results = {"command": "fit", "arguments": arguments, **judged.record()}
     files.write_model(model)  # which now has stored its importances
-    files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
+    files.write_report(page, results, fitted)
     if refit:
         fitted = _refit(model, table, splitting, clock)
         files.write_model(model)
-        files.write_report(
-            render(page, files.said(fitted)), results | {"model": fitted}
-        )
+        files.write_report(page, results, fitted)
     console.print(files.said(fitted), soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
 
@@ -206,15 +207,22 @@ class _Files:
         with atomic_write(self.model, outdated=(self.results, self.report)) as file:
             write(model, file)
 
-    def write_report(self, page: str, results: dict[str, Any]) -> None:
-        """Write what belongs to the model that was written last."""
+    def write_report(
+        self, page: dict[str, Any], results: dict[str, Any], fitted: str
+    ) -> None:
+        """Write what belongs to the model that was written last.
+
+        `page` has the contents of the report; the model in the file is `fitted`.
+        """
         from .._files import atomic_write
+        from ..reporting import render
         from ..study.records import write_results
 
         with atomic_write(self.report) as file:
-            file.write(page.encode())
+            file.write(render(page, self.said(fitted)).encode())
         n_bytes = self.model.stat().st_size
-        write_results({**results, "model_bytes": n_bytes}, self.results)
+        further = {"model": fitted, "model_bytes": n_bytes}
+        write_results({**results, **further}, self.results)
 
 
 @dataclass(frozen=True)
@@ -289,7 +297,7 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
     from ..reporting import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task, model.text_columns).items()
+    others = baselines(X, y, task, model.text_columns, model.time_limit).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return Judged(
         model,
