@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
-# Different whole numbers that are classes: at most so many, each in some rows, unless
+# Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few.
 _MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
@@ -47,7 +47,7 @@ def dataset_from_frame(
 
     Dates and durations become days, see `dates_as_days`; `name` is the data set's, and
     `source` that of the table in errors; `form` says how to read columns whose values
-    do not tell. Without `task`, `infer_task` of the target decides. A target that
+    are ambiguous. Without `task`, `infer_task` of the target decides. A target that
     cannot be learned, and columns that are neither numbers nor categories, raise a
     DataFileError; arguments that do not suit the table, and infinite numbers, a
     ValueError.

@@ -106,7 +106,7 @@ _PROBE_ROWS = 64
 class System:
     """A linear system for an iterative solver."""
 
-    solver: Any
+    solver: IterativeSolver
     operator: Any
     rhs: Any
     # Further arguments of the solver, above all of its stopping criterion.
