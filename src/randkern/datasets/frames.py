@@ -151,7 +151,7 @@ def with_dependent_rows(
         return table
     if groups is not None and time is not None:
         raise ValueError(
-            "--groups and --time were both given: name the groups if the model is to "
+            "got both --groups and --time; name the groups if the model is to "
             "predict rows of new groups, the time if it is to predict later rows"
         )
     name, X = str(groups or time), cast(Any, table.X_train)
@@ -234,7 +234,7 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
-            f"{source}: which column is to be predicted? Give target=, one of {shown}"
+            f"{source}: which column is to be predicted? Pass target=, one of {shown}"
         )
     _check_column(target, columns, source)
 
@@ -289,7 +289,7 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     if is_numeric(dates):
         raise DataFileError(
             f"{source}: the target {name!r} holds dates; add a column with their days "
-            "to predict, or say --task classification if each date is a class"
+            "to predict, or pass --task classification if each date is a class"
         )
 
 
@@ -303,8 +303,8 @@ def _checked_for_task(
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
-                f"the target {target!r} holds numbers and text: {cell(y, texts)}; mend "
-                "such rows, or say --task classification (in Python "
+                f"the target {target!r} holds numbers and text: {cell(y, texts)}; fix "
+                "such rows, or pass --task classification (in Python "
                 "task='classification') if each value is a class"
             )
     if len(np.unique(y)) < 2:

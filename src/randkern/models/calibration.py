@@ -371,9 +371,9 @@ class LeaveOneOutIntervals:
         check_is_fitted(self)
         if self._left_out_sizes is None:
             raise NotFittedError(
-                f"this {type(self).__name__} has no intervals, which are made of "
+                f"this {type(self).__name__} has no intervals, which are computed from "
                 f"residuals of rows left out of the fit: {ROWS_IN_BATCHES}. Use `fit` "
-                "on all rows, or quantiles of the residuals of rows that you set apart."
+                "on all rows, or quantiles of the residuals of held-out rows."
             )
         if is_dask(X):
             if self._n_outputs is not None:

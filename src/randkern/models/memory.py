@@ -200,7 +200,7 @@ def operator_memory(
         type(solver).__name__,
         f"Use n_components={fewer}" if fewer > 0 else "",
     )
-    raise AssertionError("unreachable: the last size has been found too large")
+    raise AssertionError("unreachable: the smallest blocks exceed the limit")
 
 
 def kernel_operator_bytes(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrs, dtrtri
 
-from randkern._validation import is_tensor
+from randkern._validation import Array, is_tensor
 from randkern._warnings import warn
 from randkern.backend.blas import factorise_upper, panel_bytes, short_on_one_thread
 from randkern.backend.namespace import ops_of
