@@ -83,6 +83,7 @@ from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
 from randkern.solvers.sgd import SGDIterate, SGDState
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
@@ -165,6 +166,7 @@ _PARTS = (
     Folds,
     TableFormat,
     TableSchema,
+    CategoryScores,
     TextEncoder,
     Words,
 )

@@ -231,7 +231,7 @@ def learning_curve(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.rows_of(X.iloc[order]), y[order]
+    rows, labels = member.rows_of(model.model_.with_scores(X.iloc[order])), y[order]
     transform = model.model_.target_transform
     if transform is not None:
         functions = TRANSFORMS[transform][:2]
@@ -240,7 +240,7 @@ def learning_curve(
         )
     spread = np.linspace(0, len(y_test) - 1, min(len(y_test), _MAX_TEST_ROWS))
     X_test, y_test = X_test.iloc[spread.astype(int)], y_test[spread.astype(int)]
-    rows_test, out = member.rows_of(X_test), {}
+    rows_test, out = member.rows_of(model.model_.with_scores(X_test)), {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue
