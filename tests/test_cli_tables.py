@@ -448,7 +448,7 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
         (
             "?",
             (),
-            "row 5 holds '?' (the first row is 0); mend such rows, or say --task",
+            "row 5 holds '?' (the first row is 0); fix such rows, or pass --task",
         ),
         ("?", ("--task", "regression"), "row 5 holds '?'"),
         (np.inf, (), "row 5 holds inf"),
