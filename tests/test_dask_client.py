@@ -67,8 +67,8 @@ def received(monkeypatch):
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
     monkeypatch.setattr("randkern.data.sample._MIN_SAMPLE", 100)
     monkeypatch.setattr("randkern.models.left_out.MAX_LEFT_OUT", 100)
-    monkeypatch.setattr("randkern.models._gp_learning._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern.models._gp_learning._MIN_ROWS", 100)
+    monkeypatch.setattr("randkern.models._gp_rows._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.models._gp_rows._MIN_ROWS", 100)
     sizes = []
 
     def get(graph, keys, **options):

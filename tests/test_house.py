@@ -135,7 +135,6 @@ MANY_CONSTANTS = {
     "randkern/backend/triton_kernels.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
     "randkern/study/selection.py",
-    "randkern/models/_gp_learning.py",
     "randkern/persistence.py",
     "randkern/tabular/classifier.py",
     "randkern/tabular/estimators.py",
