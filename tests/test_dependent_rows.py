@@ -211,7 +211,7 @@ def test_many_rows_are_held_out_in_whole_folds(kind, how, monkeypatch):
     """Held-out rows know nothing of those fitted; later rows are fitted in the end."""
     for room in (estimators, many_rows):
         monkeypatch.setattr(room, "plan_of", lambda n, s: (how, 40 * (how[0] == "f")))
-    monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     table, y, group = draw(20, np.random.default_rng(7))
     seen = []
 

@@ -202,7 +202,7 @@ SMALL_FUNCTIONS = {
     # Their docstrings say why; the second stands beside the like for monotone columns.
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",
-    "randkern/tabular/search.py::_by_judges",
+    "randkern/tabular/search.py::_by_validation_loss",
 }
 
 

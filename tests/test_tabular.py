@@ -223,7 +223,7 @@ def test_folds_are_fits_without_their_rows(k):
 @pytest.mark.parametrize("k", [1, 2])
 def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
     monkeypatch.setattr(model, "MAX_FOLDED", 20)
-    monkeypatch.setattr(model, "JUDGED_ROWS", 15)
+    monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
     X, Y = rows_and_targets(60, k)
     weight = RNG.uniform(0.5, 2, 60)
     kernel, order = rk.Laplacian(2.0), RNG.permutation(60)
@@ -242,7 +242,7 @@ def test_a_matrix_that_is_not_positive_has_no_inverse():
 @pytest.mark.parametrize("most_folded", [20, 100])
 def test_singular_matrices_are_solved(monkeypatch, most_folded):
     monkeypatch.setattr(model, "MAX_FOLDED", most_folded)
-    monkeypatch.setattr(model, "JUDGED_ROWS", 15)
+    monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
     X = np.repeat(RNG.normal(size=(30, 2)), 2, axis=0)
     table = model.Table(X, X[:, :1], np.ones(60))
     fit = fit_ridge(rk.Gaussian(50.0), 1e-25, table, np.arange(60))
@@ -482,7 +482,7 @@ def test_many_rows(monkeypatch, how):
         monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
     monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
-    monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+    monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
     assert len(fit._residuals) == 30
     fits = [member.fit for member in fit.model_.members]
@@ -558,7 +558,7 @@ def test_a_direction_of_columns_is_learned(monkeypatch, tmp_path, kind):
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 250))
         monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
-        monkeypatch.setattr(estimators, "JUDGED_ROWS", 50)
+        monkeypatch.setattr(estimators, "VALIDATION_ROWS", 50)
     make = classifier if kind == "labels" else regressor
     X, y = rotated(400)
     new, truth = rotated(500, seed=1)
@@ -764,7 +764,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
     machine = streaming(monkeypatch, 300)
     fair = machine.isotropic("Matern 3/2", "standard", 100)
     wrong = replace(fair, alpha=1e3 * fair.alpha, objective=fair.objective - 1)
-    assert machine._by_judges([wrong, fair], 100) == [fair, wrong]
+    assert machine._by_validation_loss([wrong, fair], 100) == [fair, wrong]
 
 
 def test_labels_are_judged_by_their_log_loss(monkeypatch):
@@ -883,7 +883,7 @@ def test_intervals_cover():
 def test_intervals_of_many_rows_cover(monkeypatch):
     """As above, with residuals of 250 rows left out of 700 one at a time."""
     monkeypatch.setattr(model, "MAX_FOLDED", 100)
-    monkeypatch.setattr(model, "JUDGED_ROWS", 250)
+    monkeypatch.setattr(model, "VALIDATION_ROWS", 250)
     rng = np.random.default_rng(4)
     X = rng.uniform(-2, 2, size=(1600, 2))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=1600)
@@ -897,7 +897,7 @@ def test_intervals_of_many_rows_cover(monkeypatch):
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
     if many:
         monkeypatch.setattr(model, "MAX_FOLDED", 100)
-        monkeypatch.setattr(model, "JUDGED_ROWS", 300)
+        monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
     rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, size=(1600, 2))
     noise = 0.2 * np.exp(X[:, 0])
@@ -1028,7 +1028,7 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 300))
         monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
-        monkeypatch.setattr(estimators, "JUDGED_ROWS", 30)
+        monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
         for module in (objectives, search):
             monkeypatch.setattr(module, "PENALTIES", (1e-2, 1e3))
@@ -1066,8 +1066,8 @@ def test_lengthscales_are_adapted_to_more_rows():
     X = rng.uniform(-2, 2, size=(900, 2))
     Y = np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(900, 1))
     weight = np.ones(900)
-    model_ = model.JUDGED_ROWS
-    model.JUDGED_ROWS = 300
+    model_ = model.VALIDATION_ROWS
+    model.VALIDATION_ROWS = 300
     try:
         table = model.Table(X, Y, weight)
         kernel, alpha = model.adapted(rk.Gaussian(3.0), 1.0, table, endless())
@@ -1077,7 +1077,7 @@ def test_lengthscales_are_adapted_to_more_rows():
         ]
         late = model.adapted(rk.Gaussian(3.0), 1.0, table, endless().part(0.0))
     finally:
-        model.JUDGED_ROWS = model_
+        model.VALIDATION_ROWS = model_
     assert kernel.lengthscale < 1.5
     errors = [np.sqrt(np.mean(fit.residuals**2)) for fit in fits]
     assert errors[1] < 0.3 * errors[0]
@@ -1187,7 +1187,7 @@ def test_kernels_are_compared_with_more_rows_and_all_that_judged(
         found = np.tile([chance, 1 - chance], (n_held, 1))
         return replace(part, P=found, loss=-np.log(chance))
 
-    monkeypatch.setattr(fit, "_judged_apart", held_out)
+    monkeypatch.setattr(fit, "_evaluated_apart", held_out)
     parts = [
         classification.Part(
             SimpleNamespace(form=name), 1.0, np.ones((20, 2)), before[name]
@@ -1249,7 +1249,7 @@ def test_held_out_rows_have_a_temperature_where_all_is_certain():
     table = model.Table(X, labels, np.ones(160), labels)
     part = classification.Part(trial, 1.0, None, 0.0)
     known = SimpleNamespace(counts=None)
-    part = fit._judged_apart(part, 9, table, 20, known)
+    part = fit._evaluated_apart(part, 9, table, 20, known)
     fit._set_temperature(part.P, labels[:20], np.ones(20))
     assert part.P.min() > 0 and np.isfinite(fit.temperature_)
 

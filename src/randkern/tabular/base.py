@@ -32,7 +32,7 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
 from randkern.tabular.html_summary import html_summary
-from randkern.tabular.learning import MAX_JUDGED, Learning
+from randkern.tabular.learning import MAX_VALIDATION, Learning
 from randkern.tabular.leave_one_out import is_noisy, log_squares
 from randkern.tabular.model import MAX_FACTORISED, Table, are_different, different_rows
 from randkern.tabular.search import Trial
@@ -74,13 +74,13 @@ class Rows:
 
     def used(self, name: str) -> Rows:
         """Return the rows with positive weight; raise if an estimator needs more."""
-        kept = np.flatnonzero(self.weight)
-        if len(kept) < 2:
+        used = np.flatnonzero(self.weight)
+        if len(used) < 2:
             raise ValueError(
                 f"{name} needs at least 2 rows with positive weight, "
-                f"got n_samples = {len(kept)}."
+                f"got n_samples = {len(used)}."
             )
-        return self if len(kept) == len(self) else self.take(kept)
+        return self if len(used) == len(self) else self.take(used)
 
     def merged(self, work: Work) -> Rows:
         """Merge copies of a row in a fold and sum their weights.
@@ -222,17 +222,17 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         report.begin(lambda _: {})
         numbers = count(1)
 
-        def tell(trial: Trial) -> bool:
+        def report_trial(trial: Trial) -> bool:
             return report.step(next(numbers), None)
 
         known: list[Trial] = []
         if self._candidates is not None:
             known = list(self._candidates.encoded(learning.encoders))
         if known:
-            is_stopped = any([tell(trial) for trial in known])
+            is_stopped = any([report_trial(trial) for trial in known])
             self._keep_trials(known)
             return known, is_stopped
-        search = learning.search(stage, stream.child("search"), tell)
+        search = learning.search(stage, stream.child("search"), report_trial)
         self._keep_trials(search.trials)
         return search.refined, search.stopped
 
@@ -266,7 +266,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if learning.table.labels is not None:
             labels = learning.table.labels[learning.searched]
             positions = np.argsort(_ranks_within(labels), kind="stable")
-        positions = positions[:MAX_JUDGED]
+        positions = positions[:MAX_VALIDATION]
         shown = learning.searched[positions]
         names = {trial.numbers for _, trial in parts}
         folds = learning.table.folds
@@ -330,9 +330,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         described = super()._html_repr()
         return html_summary(self) + described if hasattr(self, "model_") else described
 
-    def _refuse_dask(self, *given: Any) -> None:
+    def _refuse_dask(self, *arguments: Any) -> None:
         """Raise for Dask collections, whose rows are not in memory."""
-        if any(is_dask(each) for each in given):
+        if any(is_dask(argument) for argument in arguments):
             name = type(self).__name__
             raise TypeError(
                 f"{name} takes tables in memory, got a Dask collection. To fit, pass "

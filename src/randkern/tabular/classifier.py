@@ -409,7 +409,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             again = replace(part, trial=learned)
             encoded = replace(some, X=learning.sample(learned)[: len(some)])
             both = encoded.take(np.concatenate([held, known]))
-            P[held] = self._judged_apart(again, None, both, len(held), learning).P
+            P[held] = self._evaluated_apart(again, None, both, len(held), learning).P
         out = some.folds.predicted
         self._set_temperature(P[out], some.labels[out], some.weight[out])
 
@@ -448,7 +448,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n, k = len(known), len(self.classes_)
         seconds = _folds_seconds(n, learning.n_columns(refit.trial), k)
 
-        def judge(at: int) -> Part:
+        def evaluate(at: int) -> Part:
             stage.work.charge(seconds)
             P = np.full((n, k), 1 / k)
             splits = zip(refit.without, refit.folds.splits(), strict=True)
@@ -460,7 +460,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
             loss = mean_log_loss(P, known.labels, known.weight)
             return Part(refit.trial, _PENALTIES[at], P, loss)
 
-        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
+        return descended(
+            evaluate, start, len(_PENALTIES), lambda: not stage.fits(seconds)
+        )
 
     def _least_squares_part(self, trial: Trial, encoded: Table, work: Work) -> Part:
         """Return least squares with the probabilities of rows that are left out."""
@@ -497,7 +499,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 break
             encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            found = self._judged_apart(part, _FEW_LANDMARKS, encoded, n, learning)
+            found = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
             # Together with the rows that have judged it before: mostly others.
             loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
@@ -506,7 +508,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
 
-    def _judged_apart(
+    def _evaluated_apart(
         self,
         part: Part,
         D: int | None,
@@ -523,8 +525,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if len(np.unique(labels[n_held:])) > 1:
             D = None if D is None else min(D, len(labels) - n_held)
             model = logistic(part.trial.kernel, strength(part), D, 0)
-            given = None if learning.counts is None else weight[n_held:]
-            fit_quietly(model, U[n_held:], labels[n_held:], given)
+            weighted = None if learning.counts is None else weight[n_held:]
+            fit_quietly(model, U[n_held:], labels[n_held:], weighted)
             P[:] = MIN_CHANCE
             found = model.predict_proba(U[:n_held])
             P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
@@ -552,7 +554,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         out = predicted_rows(encoded.folds, n)
         labels, weight = encoded.labels[out], encoded.weight[out]
 
-        def judge(at: int) -> Part:
+        def evaluate(at: int) -> Part:
             stage.work.charge(seconds)
             part = Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
             C = strength(part)
@@ -562,7 +564,9 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 P = all_left_out(trial.kernel, C, encoded, gram, part.P)
             return replace(part, P=P, loss=mean_log_loss(P, labels, weight))
 
-        return descended(judge, start, len(_PENALTIES), lambda: not stage.fits(seconds))
+        return descended(
+            evaluate, start, len(_PENALTIES), lambda: not stage.fits(seconds)
+        )
 
     def _fit_members(
         self,
@@ -575,7 +579,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
         n, k = table.Y.shape
-        given = None if learning.counts is None else table.weight
+        sample_weight = None if learning.counts is None else table.weight
         adapted: dict[int, Trial] = {}
         for at, (share, part) in enumerate(chosen):
             trial, n_left = part.trial, len(chosen) - at
@@ -603,7 +607,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
-            model = fitted_part(part, D, seed, max_iter, encoded, given)
+            model = fitted_part(part, D, seed, max_iter, encoded, sample_weight)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)
@@ -633,17 +637,17 @@ class TabularClassifier(ClassifierMixin, Tabular):
         n_held = len(held)
         encoded = encoded.take(np.concatenate([held, rest]))
 
-        def judge(at: int) -> Part:
+        def evaluate(at: int) -> Part:
             stage.work.charge(seconds)
             assert part.share is not None
             tried = replace(part, share=part.share / _MULTIPLES[at])
-            return self._judged_apart(tried, few, encoded, n_held, learning)
+            return self._evaluated_apart(tried, few, encoded, n_held, learning)
 
         def over() -> bool:
             # The last fit takes longer with a smaller penalty.
             return not stage.fits(_GROWTH * (seconds + last))
 
-        best = descended(judge, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
+        best = descended(evaluate, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
         return best

@@ -23,8 +23,8 @@ from randkern.tabular.local import most_in_cells
 from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
 from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
 from randkern.tabular.model import (
-    JUDGED_ROWS,
     MAX_FACTORISED,
+    VALIDATION_ROWS,
     Member,
     Table,
     TabularModel,
@@ -357,18 +357,18 @@ class TabularRegressor(RegressorMixin, Tabular):
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
         most_fitted = most_in_cells if rows.folds is None else most_rows
-        n_apart = max(JUDGED_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
+        n_apart = max(VALIDATION_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
         fitted, apart = train_test_split(
             np.arange(n), test_size=n_apart, random_state=seed
         )
         whole, folds = None, rows.folds
         if folds is not None:
             order, most = np.random.default_rng(seed).permutation(n), n
-            if n_apart > JUDGED_ROWS:  # rows are too many
+            if n_apart > VALIDATION_ROWS:  # rows are too many
                 most = n - n_apart
                 if folds.is_forward:
                     _, order = divided(order, folds, max(most, n // 2))
-            fitted, apart = divided(order, folds, JUDGED_ROWS)
+            fitted, apart = divided(order, folds, VALIDATION_ROWS)
             fitted = fitted[:most]
             if folds.is_forward:
                 whole = rows.take(np.append(fitted, apart)).normalised()
@@ -378,7 +378,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             last,
             len(fitted),
             held_out=(seed, n - len(fitted), len(fitted)),
-            apart=rows.take(apart[:JUDGED_ROWS]),
+            apart=rows.take(apart[:VALIDATION_ROWS]),
             whole=whole,
         )
 

@@ -37,7 +37,7 @@ _ADAPTED_SHARE = 1.2
 _ADAPTING_FITS = 12
 # Smallest and largest number of rows on which trials, and the fits of a blend, are
 # evaluated.
-_MIN_JUDGED, MAX_JUDGED = 200, 2000
+_MIN_VALIDATION, MAX_VALIDATION = 200, 2000
 MAX_MEMBERS = 3
 # Largest share of the time for learning the quantiles of all columns.
 _QUANTILE_SHARE = 0.1
@@ -213,8 +213,8 @@ class Learning:
         m = largest(
             lambda m: evaluation_seconds(m, n_columns, k),
             stage.left,
-            least=min(_MIN_JUDGED, len(self.searched)),
-            most=min(MAX_JUDGED, len(self.searched)),
+            least=min(_MIN_VALIDATION, len(self.searched)),
+            most=min(MAX_VALIDATION, len(self.searched)),
         )
         rows = self.searched[:m]
         Y, w = self.table.Y[rows], self.table.weight[rows]
@@ -278,19 +278,19 @@ def relearned(
 
 
 def descended(
-    judge: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
+    evaluate: Callable[[int], Any], start: int, size: int, over: Callable[[], bool]
 ) -> Any:
-    """Return what `judge` finds at a place in a list with no better neighbour.
+    """Return what `evaluate` returns at a place in a list with no better neighbour.
 
     Losses decrease on the way from `start` to this place.
     """
-    best, at = judge(start), start
+    best, at = evaluate(start), start
     for step in (1, -1):
         while 0 <= at + step < size and not over():
-            found = judge(at + step)
-            if not found.loss < best.loss:
+            candidate = evaluate(at + step)
+            if not candidate.loss < best.loss:
                 break
-            best, at = found, at + step
+            best, at = candidate, at + step
         if at != start:
             break
     return best

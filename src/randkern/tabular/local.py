@@ -26,7 +26,7 @@ PENALTIES = (0.25, 1.0, 4.0)
 # The least and the largest number of rows of cells from which kernels are learned.
 _MIN_LEARNED, _MAX_LEARNED = 200, 1000
 # Steps of all kernels, of the best one, and cells that evaluate them.
-_TRIED_STEPS, _STEPS, _JUDGES = 12, 24, 4
+_TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
 # Share of the time for learning, and the least share of the whole for the fit.
 _LEARNING_SHARE, _MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
@@ -93,7 +93,9 @@ def learned_in_cells(
     """
     table, n_columns = learning.table, max(map(learning.n_columns, trials))
     k = table.Y.shape[1]
-    evaluations = len(trials) * (_TRIED_STEPS + 2 * _JUDGES) + _STEPS + _JUDGES
+    evaluations = (
+        len(trials) * (_TRIED_STEPS + 2 * _N_VALIDATION) + _STEPS + _N_VALIDATION
+    )
     m = largest(
         lambda m: evaluations * evaluation_seconds(m, n_columns, k),
         stage.left,
@@ -102,12 +104,12 @@ def learned_in_cells(
     )
     scaled = scaled_rows(trials[0].kernel, U, Stream(0))
     tree = CellTree.grow(scaled, 2 * m)
-    n_learned = min(tree.n_cells - _JUDGES, _TRIED_STEPS + _STEPS)
-    if n_learned < 2 * _JUDGES or stage.over:
+    n_learned = min(tree.n_cells - _N_VALIDATION, _TRIED_STEPS + _STEPS)
+    if n_learned < 2 * _N_VALIDATION or stage.over:
         return trials[0]
     generator = stream.child("cells").generator()
     numbers = [members for _, members, _ in tree.cells(scaled)]
-    drawn = generator.permutation(len(numbers))[: n_learned + _JUDGES]
+    drawn = generator.permutation(len(numbers))[: n_learned + _N_VALIDATION]
     m = min(m, min(len(numbers[cell]) for cell in drawn))
     rows = [generator.choice(numbers[cell], m, replace=False) for cell in drawn]
     some = table.take(np.concatenate(rows))
@@ -124,7 +126,7 @@ def learned_in_cells(
         lambda _: False,
         learning.loss,
     )
-    judges = range(n_learned, n_learned + _JUDGES)
+    validation = range(n_learned, n_learned + _N_VALIDATION)
     learning_rows = np.arange(n_learned * m)
     found: list[Trial] = []
     for trial in trials:
@@ -132,13 +134,13 @@ def learned_in_cells(
             break
         search.order = learning_rows
         found += [trial, search.stream(search.started(trial), m, _TRIED_STEPS)]
-    losses = [cells.loss(trial, judges, learning) for trial in found]
+    losses = [cells.loss(trial, validation, learning) for trial in found]
     best = int(np.argmin(losses))
     if stage.over:
         return found[best]
     search.order = np.roll(learning_rows, -_TRIED_STEPS * m)
     last = search.stream(search.started(found[best]), m, _STEPS)
-    is_better = cells.loss(last, judges, learning) < losses[best]
+    is_better = cells.loss(last, validation, learning) < losses[best]
     return replace(last if is_better else found[best], n_rows=len(table))
 
 

@@ -49,7 +49,7 @@ MAX_FOLDED = 3000
 _FOLDS = 20
 # The most rows that are left out in dependent folds.
 _MAX_LEFT_OUT = 6000
-JUDGED_ROWS = 1500
+VALIDATION_ROWS = 1500
 # Largest number of rows whose Gram matrix is factorised, and multiplied by: beyond, it
 # does not fit in MEMORY_LIMIT in 16 bits, and every product would recompute it.
 MAX_FACTORISED = 16_000
@@ -222,7 +222,7 @@ def _check_solved(solution: Solution) -> None:
 def fit_tail(kernel: Kernel, alpha: float, encoded: Table) -> ExactRidge:
     """Fit, and leave out the last rows one at a time, at most two thirds of all."""
     n = len(encoded)
-    judged = np.arange(max(n - JUDGED_ROWS, n // 3), n)
+    judged = np.arange(max(n - VALIDATION_ROWS, n // 3), n)
     solution, intercept, residuals = solve_dual(
         exact_gram(kernel, encoded.X), encoded.Y, encoded.weight, alpha, True, judged
     )
@@ -575,8 +575,8 @@ class TabularModel:
                 f"model, func=np.{function.__name__}, "
                 f"inverse_func=np.{inverse.__name__})",
             ]
-        given = ", sample_weight=sample_weight" if self.weighted else ""
-        lines.append(f"model.fit(X, y{given})")
+        weight_code = ", sample_weight=sample_weight" if self.weighted else ""
+        lines.append(f"model.fit(X, y{weight_code})")
         lines += [*self._precision_lines(many), *self._temperature_lines()]
         if self.temperature is not None:
             divisor = float(self.temperature)
@@ -651,8 +651,8 @@ class TabularModel:
         if isinstance(self.members[0].fit, ExactRidge):
             # The encoder is fitted to more rows than the model.
             yield "from sklearn.frozen import FrozenEstimator"
-            given = ", sample_weight=sample_weight" if self.weighted else ""
-            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{given})"
+            weight_code = ", sample_weight=sample_weight" if self.weighted else ""
+            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{weight_code})"
             cut = ", ".join(f"{name}[:{n}]" for name in names)
             yield f"{', '.join(names)} = {cut}"
 

@@ -62,16 +62,16 @@ def blend_probabilities(
     chances = np.stack([P[np.arange(len(labels)), labels] for P in parts])
     chances = np.clip(chances, 1e-15, None) * np.exp(-np.array(handicaps))[:, None]
     shares = weight / weight.sum()
-    kept = np.arange(len(parts))
+    remaining = np.arange(len(parts))
     while True:
-        found = _mixture_weights(chances[kept], shares)
+        found = _mixture_weights(chances[remaining], shares)
         is_large = found >= _MIN_WEIGHT
         is_large[np.argsort(-found, kind="stable")[most:]] = False
         if is_large.all():
             break
-        kept = kept[is_large]  # and find the best weights without the others
+        remaining = remaining[is_large]  # and find the best weights without the others
     weights = np.zeros(len(parts))
-    weights[kept] = found
+    weights[remaining] = found
     mean = np.tensordot(weights, np.stack(parts), axes=1)
     logits = np.log(np.clip(mean, 1e-15, None))
     of_class = labels[:, None] == np.arange(logits.shape[1])

@@ -367,7 +367,7 @@ class KernelSearch:
         The fit uses the first rows, and the others evaluate it. If the loss is noisy,
         lengthscales are not learned from these either.
         """
-        began, (rows, _) = working_seconds(), self._with_judges(n)
+        began, (rows, _) = working_seconds(), self._training_and_validation(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
         found = directions_of(
@@ -538,17 +538,17 @@ class KernelSearch:
                 break
             found.append(self.stream(start, n, _TRIED_STEPS, form))
         found += self._turned(found, n, _FIRST_STEPS)
-        found = self._by_judges(found, n)
+        found = self._by_validation_loss(found, n)
         return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
 
-    def _by_judges(self, found: Sequence[Trial], n: int) -> list[Trial]:
+    def _by_validation_loss(self, found: Sequence[Trial], n: int) -> list[Trial]:
         """Sort trials by their loss on the same rows, the last ones in the order.
 
         Their own losses are not comparable: those of streams are means over many small
         sets of rows, and those of full metrics the smallest over one set.
         """
         rows, none = self.order[-n:], self.order[:0]
-        losses = [self._error_of_judges(each, none, rows, self.loss) for each in found]
+        losses = [self._validation_loss(each, none, rows, self.loss) for each in found]
         return [found[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
@@ -587,7 +587,7 @@ class KernelSearch:
                 return
             if trial.n_rows < n:  # the other must not know the evaluation rows either
                 start = np.append(best.origin, best.theta[-1])
-                learners, _ = self._with_judges(n)
+                learners, _ = self._training_and_validation(n)
                 best = self._descend(replace(best, theta=start), learners, steps)
             if not self._is_better(trial, best, n):
                 return
@@ -598,24 +598,24 @@ class KernelSearch:
         folds = None if self.folds is None else self.folds.take(rows)
         return n_independent(folds, len(rows))
 
-    def _with_judges(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def _training_and_validation(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first rows without those that evaluate directions, and these."""
         return divided(self.order[:n], self.folds, n // 3)
 
     def _is_better(self, trial: Trial, other: Trial, n: int) -> bool:
         """Return whether a trial is better on rows unknown to its directions."""
-        learners, judges = self._with_judges(n)
+        learners, validation = self._training_and_validation(n)
         new, old = (
-            self._error_of_judges(each, learners, judges, log_squares)
+            self._validation_loss(each, learners, validation, log_squares)
             for each in (trial, other)
         )
         return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
-    def _error_of_judges(
-        self, trial: Trial, others: np.ndarray, judges: np.ndarray, loss: Loss
+    def _validation_loss(
+        self, trial: Trial, others: np.ndarray, validation: np.ndarray, loss: Loss
     ) -> float:
-        """Return the loss of judges that are left out of fits to them and others."""
-        rows = np.concatenate([others, judges])
+        """Return the loss of validation rows left out of fits to them and others."""
+        rows = np.concatenate([others, validation])
         self._spend(len(rows))
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
@@ -624,9 +624,11 @@ class KernelSearch:
         if found is None:
             return math.inf
         known = predicted_rows(folds, len(rows))
-        is_judge = known >= len(others)
-        judges = known[is_judge]
-        return loss(Y[judges] - found[is_judge], Y[judges], weight[judges])[0]
+        is_validation = known >= len(others)
+        validation = known[is_validation]
+        return loss(
+            Y[validation] - found[is_validation], Y[validation], weight[validation]
+        )[0]
 
     @staticmethod
     def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:

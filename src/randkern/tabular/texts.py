@@ -286,9 +286,9 @@ def _left_out(
     """
     out = np.tile(np.average(Y, axis=0, weights=weight), (len(Y), 1))
     for known, held in splits:
-        given = None if weight is None else weight[known]
-        found = _ridge(alpha).fit(Z[known], Y[known], given).predict(Z[held])
-        out[held] = found.reshape(len(held), -1)
+        known_weight = None if weight is None else weight[known]
+        ridge = _ridge(alpha).fit(Z[known], Y[known], known_weight)
+        out[held] = ridge.predict(Z[held]).reshape(len(held), -1)
     return out
 
 
@@ -301,9 +301,11 @@ def _best_penalty(
         for known, held in splits
     ]
     out = np.concatenate([held for _, held in some])
-    given = None if weight is None else weight[out]
+    out_weight = None if weight is None else weight[out]
     errors = [
-        np.average((_left_out(Z, Y, weight, alpha, some) - Y)[out] ** 2, 0, given).sum()
+        np.average(
+            (_left_out(Z, Y, weight, alpha, some) - Y)[out] ** 2, 0, out_weight
+        ).sum()
         for alpha in _ALPHAS
     ]
     return min(zip(errors, _ALPHAS, strict=True))
