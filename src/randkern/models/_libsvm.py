@@ -66,7 +66,15 @@ def fit_margin(
             model = SVC(tol=violation, **options)
         else:
             model = SVR(tol=violation, epsilon=epsilon, **options)
-        model.fit(gram, y, limits)
+        try:
+            model.fit(gram, y, limits)
+        except ValueError as error:
+            raise ValueError(
+                "the support vector machine of the exact kernel overflows: values of "
+                f"k(x, x) up to {gram.max(initial=0.0):.3g}, C times sample_weight up "
+                f"to {limits.max(initial=0.0):.3g}; scale the input down (for instance "
+                "with sklearn.preprocessing.MaxAbsScaler), or lower C."
+            ) from error
         dual, intercept = np.zeros(n), float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]
         gap, primal, square = _measured(gram, y, limits, dual, intercept, epsilon)

@@ -286,7 +286,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             if is_done(value, slope) or ops.largest(abs(slope)) > before:
                 break
             before = _PROGRESS * ops.largest(abs(slope))
-            flat, more = descend_whitened(
+            lower, more = descend_whitened(
                 scaled,
                 scaled.curvature_factor(flat),
                 flat,
@@ -294,7 +294,9 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 _PAIRS,
                 lambda flat: tell(flat) or is_done(*scaled(flat)),
             )
-            self.n_iter_ += more
+            if not ops.is_finite(lower):  # second derivatives have overflowed
+                break
+            flat, self.n_iter_ = lower, self.n_iter_ + more
         if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < most:
             left = most - self.n_iter_
             flat, more = descend(scaled, scaled.curvature, flat, reached, left, tell)
