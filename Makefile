@@ -32,7 +32,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint format types docs wheel dist minimum
-.PHONY: nightly pythons random coverage records rehearsal clean environments
+.PHONY: nightly pythons random coverage records numbers rehearsal clean environments
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -59,6 +59,7 @@ types: $(VENV)/dev.stamp ## mypy over the package
 	$(BIN)/mypy
 
 docs: $(VENV)/docs.stamp ## the documentation, into docs/_build/html: warnings and bad links fail
+	$(BIN)/python -m randkern_lab.render --check
 	rm -rf docs/_build/html # and with it pages that are no more
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees \
 	    docs docs/_build/html
@@ -107,14 +108,15 @@ random: $(VENV)/test.stamp ## hypothesis with a new seed and more examples
 coverage: $(VENV)/test.stamp ## every test, nightly ones too, and the branches that none runs
 	$(PYTEST) $(WORK) --strict-skips --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are; CHECK=60
-# measures some cases of the stale ones again, for 60 seconds each; data sets lie in
-# RANDKERN_DATA.
+# RERUN=NAME or RERUN="NAME NAME" makes those again, RERUN=stale all that are; data sets
+# lie in RANDKERN_DATA.
 RERUN ?=
-CHECK ?=
 records: $(VENV)/test.stamp ## stale records and what they cost; RERUN=stale makes them again
 	$(BIN)/python -m randkern_lab.records benchmarks $(filter-out stale,$(RERUN)) \
-	    $(if $(RERUN),--rerun) $(if $(CHECK),--check $(CHECK))
+	    $(if $(RERUN),--rerun)
+
+numbers: $(VENV)/test.stamp ## write the measured numbers of README and docs from the records
+	$(BIN)/python -m randkern_lab.render
 
 # All environments, one after the other: targets that run side by side find them made.
 environments: $(VENV)/dev.stamp $(VENV)/docs.stamp $(VENV)/test.stamp $(ENVS)/minimum/stamp

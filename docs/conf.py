@@ -65,7 +65,7 @@ html_theme_options = {
     },
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
 }
 # MathML, which browsers draw themselves: no script is fetched.
 html_math_renderer = "mathml"

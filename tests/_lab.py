@@ -15,7 +15,7 @@ WITH_PROCESSES = (classifiers, features, gaussian_process, ridge, tables)
 # Keys that all results have.
 COMMON = {
     *("command", "arguments", "versions", "machine", "dataset", "records", "skipped"),
-    *("published", "notes", "seconds", "provenance"),
+    *("published", "notes", "seconds", "peak_memory_bytes", "provenance"),
 }
 
 

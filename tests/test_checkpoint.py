@@ -558,11 +558,11 @@ def test_an_interrupt_between_two_assignments_saves_a_whole_batch(rng, path):
         expected = regressor(None, **options).fit(X, y).coef_
     step, count = SGDState.step, itertools.count(1)
 
-    def interrupted_after(state, rows, batch):
-        loss = step(state, rows, batch)
+    def interrupted_after(state, now, rows, batch):
+        following = step(state, now, rows, batch)
         if next(count) == 27:
-            raise KeyboardInterrupt  # before the batch is averaged
-        return loss
+            raise KeyboardInterrupt  # before the batch is part of the state
+        return following
 
     with (
         pytest.MonkeyPatch.context() as patch,

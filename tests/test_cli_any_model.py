@@ -180,3 +180,19 @@ def test_predictions_are_replaced_as_a_whole(suffix, rows, tmp_path, monkeypatch
 
 def _refuse(folder):
     raise OSError(30, "Read-only file system", str(folder))
+
+
+def test_info_computes_importances_only_on_request(tmp_path, monkeypatch):
+    """It takes a minute for many rows; `randkern fit` stores them."""
+    X, y, _ = data()
+    path = tmp_path / "model.skops"
+    saved(
+        rk.TabularRegressor(1, random_state=0),
+        path,
+        pd.DataFrame(X, columns=list("abc")),
+        y,
+    )
+    described = run("info", path)
+    assert described.exit_code == 0
+    assert "importances: not stored; --importances computes them" in described.stdout
+    assert "importances: a " in run("info", path, "--importances").stdout

@@ -132,7 +132,7 @@ def test_an_interrupted_refit_leaves_the_judged_model(fit, tmp_path, monkeypatch
 
 
 def test_a_figure_that_fails_is_a_line_in_the_report(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(page.figures, "residuals", fail)
+    monkeypatch.setattr(page.quality, "residuals", fail)
     result = fit("--no-refit")
     assert result.exit_code == 0
     assert "warning: the report lacks the figure 'Residuals'" in result.stderr

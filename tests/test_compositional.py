@@ -227,7 +227,7 @@ def test_measured_number_of_factors_is_the_complexity():
                 canonical=False,
                 width=1,
             )
-            assert draws.n_kept == n_draws
+            assert draws.n_counted == n_draws
             counts.append(draws.n_factors / n_draws)
         # The truncated laws have a variance too: 0.18·√L for ReLU, some 10⁵ for step.
         law = skeleton.graph.laws[0]

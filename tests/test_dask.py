@@ -266,7 +266,7 @@ def test_schedulers_without_a_cluster(table):
 
 
 def test_partitions_that_no_memory_keeps_are_read_again(client, table, monkeypatch):
-    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
     X, y = table
     model = regressor(PCG(tol=1e-9))
     local = clone(model).fit(X, y)
@@ -362,7 +362,7 @@ class Killer:
 
 @pytest.mark.parametrize("kept", [0.25, 0.0], ids=["kept", "read again"])
 def test_a_worker_killed_during_conjugate_gradients(mortal, kept, table, monkeypatch):
-    monkeypatch.setattr("randkern._memory._KEPT_SHARE", kept)
+    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", kept)
     X, y = table
     killer = Killer(mortal)
     local = regressor(PCG(tol=1e-9), fit_intercept=True).fit(X, y)

@@ -63,12 +63,12 @@ def parted(number):
 @pytest.fixture
 def received(monkeypatch):
     """A scheduler that counts the bytes of every result that it hands out."""
-    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
     monkeypatch.setattr("randkern.data.sample._MIN_SAMPLE", 100)
     monkeypatch.setattr("randkern.models.left_out.MAX_LEFT_OUT", 100)
-    monkeypatch.setattr("randkern.models._gp_learning._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern.models._gp_learning._MIN_ROWS", 100)
+    monkeypatch.setattr("randkern.models._gp_rows._SAMPLE_BYTES", PART // 4)
+    monkeypatch.setattr("randkern.models._gp_rows._MIN_ROWS", 100)
     sizes = []
 
     def get(graph, keys, **options):
@@ -106,7 +106,7 @@ def test_streams_bring_one_partition_at_a_time(name, received):
 def test_the_client_does_not_grow(monkeypatch):
     """Beside its weights it holds sums and a sample, whatever there is."""
     monkeypatch.setattr("randkern.data.sample._SAMPLE_BYTES", PART // 4)
-    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
     model = rk.KernelLogistic(
         n_components=30, max_iter=1, memory_limit="1MB", random_state=0
     )

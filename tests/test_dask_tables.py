@@ -120,7 +120,7 @@ def test_partitions_that_do_not_match(frame, table):
 
 
 def test_a_partition_that_is_computed_again_differs(frame, table, monkeypatch):
-    monkeypatch.setattr("randkern._memory._KEPT_SHARE", 0.0)
+    monkeypatch.setattr("randkern._memory._WORKERS_SHARE", 0.0)
 
     def drawn(part):
         return part + np.random.default_rng().normal(size=part.shape)

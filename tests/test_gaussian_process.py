@@ -15,7 +15,7 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
 from randkern.exceptions import MemoryLimitError
-from randkern.models._gp_learning import learning_rows
+from randkern.models._gp_rows import learning_rows
 
 N, WIDTH = 70, 3
 ARD = [1.0, 2.0, 3.0]

@@ -12,14 +12,9 @@ import randkern as rk
 from randkern._random import Stream
 from randkern.data.training_data import ArrayRows
 from randkern.models import _gp_evidence, _gp_learning, memory
-from randkern.models._gp_learning import (
-    FIRST_ROWS,
-    Stage,
-    learning_rows,
-    maximise,
-    starting_points,
-    uniform_sample,
-)
+from randkern.models._gp_learning import Stage, maximise
+from randkern.models._gp_rows import FIRST_ROWS, learning_rows, uniform_sample
+from randkern.models._gp_starts import starting_points
 
 # -- which maximum ----------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import randkern as rk
 from randkern.data.training_data import ArrayRows
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import Evidence, Spectrum
-from randkern.models._gp_learning import evident_columns, starting_points
+from randkern.models._gp_starts import evident_columns, starting_points
 
 
 @pytest.mark.parametrize(("n", "D", "noise"), [(2000, 60, 0.1), (3000, 100, 0.1)])

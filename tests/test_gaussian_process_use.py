@@ -1,5 +1,6 @@
 """What users of processes ask for: bounds, priors, conditioning, paths, noise."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.multioutput import MultiOutputRegressor
 
 import randkern as rk
-from randkern.models._gp_learning import log_prior
+from randkern.models._gp_starts import log_prior
 from randkern.plan import evaluate
 
 
@@ -816,3 +817,21 @@ def test_parameters_set_after_a_fit_change_no_prediction(rng):
     before = classes.predict_proba(X)
     classes.set_params(multi_class="softmax")
     np.testing.assert_array_equal(classes.predict_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    "cls", [rk.GaussianProcessRegressor, rk.GaussianProcessClassifier]
+)
+def test_processes_of_earlier_versions_say_so_when_they_are_read(cls, tmp_path, rng):
+    """They had no `_inference`, and would only fail in `predict`."""
+    X = rng.normal(size=(40, 2))
+    y = (X[:, 0] > 0).astype(float)
+    model = cls(n_components=20, optimizer=None, random_state=0).fit(X, y)
+    del model._inference
+    with pytest.raises(ValueError, match="earlier version of randkern"):
+        pickle.loads(pickle.dumps(model))
+    path = tmp_path / "model.skops"
+    rk.save(model, path)
+    with pytest.raises(rk.exceptions.ModelFileError, match="written by randkern"):
+        rk.load(path)
+    pickle.loads(pickle.dumps(cls()))  # nothing is missing before the fit

@@ -134,12 +134,7 @@ MANY_CONSTANTS = {
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
-    "randkern/metric/search.py",
-    "randkern/models/memory.py",
-    "randkern/solvers/sgd.py",
     "randkern/study/selection.py",
-    "randkern/models/_gp_learning.py",
-    "randkern/models/_hard_margin.py",
     "randkern/persistence.py",
     "randkern/tabular/classifier.py",
     "randkern/tabular/estimators.py",

@@ -23,9 +23,9 @@ from randkern_lab.cli import command_of_all, rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
 from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
+from randkern_lab.provenance import SOURCES, code_hash
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
-from randkern_lab.source_hash import SOURCES, code_hash, definitions_of
 from randkern_lab.tables import (
     Fitted,
     Listing,
@@ -117,30 +117,6 @@ def test_a_run_that_was_interrupted_continues(tmp_path):
     assert Squares.measured[10:] == [5]
     assert [r["value"] for r in results["records"]] == [1, 9, 25]
     assert not journal.exists()
-
-
-def test_some_cases_of_a_record_are_measured_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("randkern_lab.records.load", lambda name: Squares)
-    (tmp_path / "some").mkdir()
-    (tmp_path / "rule_changes.toml").touch()
-    (tmp_path / "records.toml").write_text(
-        '[some]\ncommand = "reproduce squares --sizes 1,3,9"\n'
-    )
-    results = Squares.run(Options(sizes=(1, 3, 9)))
-    results["records"][0]["fit_seconds"] = 0.1
-    results["records"][2]["fit_seconds"] = 1e6  # too long to measure again
-    results["provenance"]["code_hash"] = "0" * 16
-    path = tmp_path / "some" / "results.json"
-    for value, says in ((1.0, "{ from ="), (1.01, "differs by 9.9e-03")):
-        Squares.measured.clear()
-        results["records"][0]["value"] = value
-        path.write_text(json.dumps(results))
-        main(tmp_path, ["some"], check=60)
-        assert sorted(Squares.measured) == [1, 3]
-        told = capsys.readouterr().out
-        assert "8 results measured again" in told
-        assert says in told
-        assert ("from" in told) == (value == 1)
 
 
 def test_what_follows_a_line_cut_short_is_kept(tmp_path):
@@ -329,123 +305,15 @@ def test_curves_may_be_of_several_keys():
 # -- provenance ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def hash_of(tmp_path):
-    """The hash of module `a` of a package whose files are given."""
-    folders = (tmp_path / f"sources{number}" for number in range(100))
-
-    def found(**files):
-        package = next(folders) / "randkern_lab"
-        package.mkdir(parents=True)
-        for name, code in files.items():
-            (package / f"{name}.py").write_text(code)
-        return code_hash("randkern_lab.a", package.parent)
-
-    return found
-
-
-USER = "from . import b\nfrom .b import K\n\n\ndef f(x):\n    return K() + b.used(x)\n"
-USED = """CONSTANT = 1
-
-
-def used(x):
-    return CONSTANT * x
-
-
-def other(x):
-    return x
-
-
-class Base:
-    def step(self):
-        return 1
-
-
-class Experiment:
-    pass
-
-
-class K(Base, Experiment):
-    panels = ("time",)
-
-    def figure(self):
-        return 1
-
-    def write(self):
-        return 3
-
-
-class Table:
-    def write(self):
-        return 4
-
-
-print(Table())
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("CONSTANT = 1", "CONSTANT = 2"),
-        ("return CONSTANT * x", "return CONSTANT * x * x"),
-        ("class K(Base", "class K(dict, Base"),
-        ("return 4", "return 5"),
-        ("        return 1\n\n\nclass E", "        return 2\n\n\nclass E"),
-        ("CONSTANT = 1", "CONSTANT = 1\nprint(1)"),
-        ("CONSTANT = 1", "if True:\n    CONSTANT = 1"),
-        ("def used", "@property\ndef used"),
-    ],
-)
-def test_a_hash_follows_what_is_used(hash_of, before, after):
-    assert USED.count(before) == 1
-    first = hash_of(a=USER, b=USED)
-    assert hash_of(a=USER, b=USED.replace(before, after)) != first
-    assert hash_of(a=USER, b=USED) == first
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("CONSTANT = 1", '"""Words."""\n\n\nCONSTANT = 1  # a comment'),
-        ("    return CONSTANT", '    """Words."""\n\n    return CONSTANT'),
-        ("def other(x):\n    return x", "def other(x):\n    return x + 1"),
-        ("def figure(self):\n        return 1", "def figure(self):\n        return 2"),
-        ("return 3", "return 4 - 1"),
-        ('panels = ("time",)', 'panels = ("memory",)'),
-        ("def used(x):", "def used(x):  # why"),
-    ],
-)
-def test_a_hash_follows_nothing_else(hash_of, before, after):
-    assert USED.count(before) == 1
-    first = hash_of(a=USER, b=USED)
-    assert hash_of(a=USER, b=USED.replace(before, after)) == first
-
-
-@pytest.mark.parametrize(
-    "user",
-    [
-        "from . import b\n\nf = vars(b)\n",  # which may be anything of it
-        "def f():\n    from .b import other\n    return other(1)\n",
-    ],
-)
-def test_a_hash_follows_modules_as_values_and_imports_of_functions(hash_of, user):
-    changed = USED.replace("return x", "return -x")
-    assert hash_of(a=user, b=changed) != hash_of(a=user, b=USED)
-
-
-def test_experiments_rest_on_the_models_they_fit():
-    found = definitions_of("randkern_lab.papers.transfer_learning")
-    modules = {module for module, _ in found}
-    assert {
-        *("randkern.models.ridge", "randkern.solvers.pcg", "randkern.kernels.optical"),
-        *("randkern_lab.options", "randkern.plan", "randkern.backend.hadamard"),
-    } <= modules
-    assert not modules & {
-        *("randkern.persistence", "randkern.plots", "randkern.models.svc"),
-        *("randkern_lab.benchmarks.svm", "randkern_lab.panels"),
-        *("randkern.tabular.search", "randkern_lab.provenance"),
-    }
+def test_a_hash_follows_all_code(tmp_path, monkeypatch):
+    monkeypatch.setattr("randkern_lab.provenance.SOURCES", tmp_path)
+    (tmp_path / "randkern").mkdir()
+    hashes = []
+    for name, code in (("a.py", "1"), ("a.py", "2"), ("b.py", ""), ("c.txt", "")):
+        (tmp_path / "randkern" / name).write_text(code)
+        hashes.append(code_hash.__wrapped__())
+    assert len(set(hashes)) == 3
+    assert hashes[2] == hashes[3]
 
 
 # -- processes ----------------------------------------------------------------------
@@ -477,18 +345,11 @@ command = "reproduce optical-convergence --quick"
 [never]
 command = "bench svm"
 """
-CHANGES = """
-[[change]]
-date = 2026-01-01
-rule = "tails are counted on both sides"
-records = ["curve"]
-"""
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "records.toml").write_text(LISTED)
-    (tmp_path / "rule_changes.toml").write_text(CHANGES)
     (tmp_path / "curve").mkdir()
     return tmp_path
 
@@ -498,8 +359,7 @@ def record(folder, **changed):
         "commit": "abc",
         "clean": True,
         "date": "2026-02-01",
-        "module": "randkern_lab.papers.optical_convergence",
-        "code_hash": code_hash("randkern_lab.papers.optical_convergence"),
+        "code_hash": code_hash(),
     }
     results = {"seconds": 12.0, "provenance": origin | changed}
     (folder / "curve" / "results.json").write_text(json.dumps(results))
@@ -516,44 +376,10 @@ def test_records_of_this_code_are_fresh(folder):
     [
         ({"code_hash": "0"}, "the code has changed since abc"),
         ({"clean": False}, "the sources were not those of its commit"),
-        ({"date": "2025-12-31"}, "tails are counted on both sides (2026-01-01)"),
     ],
 )
 def test_stale_records_say_why(folder, changed, reason):
     assert record(folder, **changed).why_stale() == [reason]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "is_fresh"),
-    [
-        ([("1", "now")], True),
-        ([("1", "2")], False),
-        ([("1", "2"), ("2", "now")], True),  # a later one
-        ([("1", "2"), ("2", "1")], False),  # taken back
-        ([("1", "now"), ("now", "2")], True),
-    ],
-)
-def test_changes_without_effect_leave_a_record_fresh(folder, pairs, is_fresh):
-    now = code_hash("randkern_lab.papers.optical_convergence")
-    listed = ", ".join(f'{{ from = "{a}", to = "{b}" }}' for a, b in pairs)
-    added = f'[[no_effect]]\nwhy = "a message"\nhashes = [{listed}]\n'
-    (folder / "rule_changes.toml").write_text(CHANGES + added.replace("now", now))
-    reasons = [] if is_fresh else ["the code has changed since abc"]
-    assert record(folder, code_hash="1").why_stale() == reasons
-
-
-def test_records_without_an_origin_and_those_never_made_are_stale(folder):
-    (folder / "curve" / "results.json").write_text('{"seconds": null}')
-    curve, never = read_records(folder)
-    assert "it does not say of which commit it is" in curve.why_stale()
-    assert curve.cost() == "unknown"
-    assert never.why_stale() == ["it was never made"]
-
-
-def test_rule_changes_name_records_that_there_are(folder):
-    (folder / "rule_changes.toml").write_text(CHANGES.replace("curve", "curves"))
-    with pytest.raises(ValueError, match=r"records.toml has no 'curves'"):
-        list(read_records(folder))
 
 
 def test_stale_records_are_listed_with_their_cost(folder, capsys):

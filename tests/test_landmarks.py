@@ -338,7 +338,7 @@ def test_systems_of_rows_compute_each_column_once(monkeypatch):
 
     monkeypatch.setattr(rk.Gaussian, "_gram", counting)
     monkeypatch.setattr("randkern.models.dual.GRAM_TILE", 10)
-    monkeypatch.setattr("randkern.models._ridge._FEATURE_BLOCK", 10)
+    monkeypatch.setattr("randkern.models._ridge_model._FEATURE_BLOCK", 10)
     gram = feature_gram(plan, rows)
     assert sum(counted) == 90 * 60
     counted.clear()

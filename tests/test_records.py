@@ -1,9 +1,7 @@
-"""Records of the repository: their commands, their age, and the numbers docs quote.
+"""Records of the repository: their commands, their figures, and the chart of choices.
 
-A comment ``<!-- record: NAME, NAME -->`` stands before a table or a list of the docs
-whose numbers are of these records: the numbers of each of its rows are those of one row
-of the tables that a record prints, or of one of its notes, but for rounding, and for
-units of a thousandth or a hundredth (milliseconds, megabytes, percent).
+The figures of the chart are those of one row of the tables that a record prints, but
+for rounding, and for units of a thousandth or a hundredth.
 """
 
 import json
@@ -24,14 +22,8 @@ from randkern_lab.records import Record, read_records
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {record.name: record for record in read_records(ROOT / "benchmarks")}
-MARK = re.compile(r"<!-- record: ([\w, -]+?) -->\n\n?((?:[|*].*\n|  .*\n)+)")
 UNITS = (1.0, 1e-2, 1e-3)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-QUOTED = [
-    pytest.param(name, block, id=f"{path.stem}-{name}-{number}")
-    for path in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-    for number, (name, block) in enumerate(MARK.findall(path.read_text("utf-8")))
-]
 
 
 def numbers(text):
@@ -75,21 +67,6 @@ def rows_of(record):
         yield numbers(note)
 
 
-def lines_of(block):
-    """The rows of a table, without its heading, or the items of a list, joined."""
-    if block.startswith("|"):
-        return block.splitlines()[2:]
-    return re.sub(r"\n  +", " ", block).splitlines()
-
-
-@pytest.mark.parametrize(("name", "block"), QUOTED)
-def test_quoted_numbers_are_those_of_the_record(name, block):
-    names = name.split(", ")
-    result = [row for item in names for row in rows_of(RECORDS[item])]
-    for line in lines_of(block):
-        assert any(holds(row, line) for row in result), f"no row of {name} has {line!r}"
-
-
 MEASURED = [choice for choice in script("drawings").CHOICES if choice.measured]
 
 
@@ -103,10 +80,6 @@ def test_the_chart_has_figures_and_its_page_names_their_records():
     page = (ROOT / "docs" / "choose.md").read_text("utf-8")
     section = page.partition("The figures in italics")[2].partition("\n\n")[0]
     assert set(re.findall(r"`([\w-]+)`", section)) == {c.record for c in MEASURED}
-
-
-def test_docs_quote_records():
-    assert len(QUOTED) >= 10
 
 
 def test_a_wrong_number_is_found():
@@ -164,20 +137,6 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypa
     if entry:
         with pytest.raises(ValueError, match="RANDKERN_DATA"):
             record.rerun(None)
-
-
-def test_stale_records_are_named_where_they_are_quoted():
-    """Those that are older than a change of a rule, and those that were never made."""
-    text = (ROOT / "docs" / "reproduce.md").read_text("utf-8")
-    section = text.partition("## Records that wait")[2].partition("\n## ")[0]
-    listed = set(re.findall(r"`([\w-]+)`", section.partition("\n\n")[2])) & set(RECORDS)
-    never = {name for name, record in RECORDS.items() if record.results is None}
-    old = {
-        name
-        for name, record in RECORDS.items()
-        if any(c["rule"] in " ".join(record.why_stale()) for c in record.changes)
-    }
-    assert listed == never | old
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)

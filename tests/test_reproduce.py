@@ -27,9 +27,8 @@ from randkern_lab.papers.images import load_binary_images
 from randkern_lab.papers.optical_settings import KernelSetting, optical_settings
 from randkern_lab.papers.published import published_rows
 from randkern_lab.papers.transfer_learning import standardised
-from randkern_lab.provenance import thread_counts
+from randkern_lab.provenance import code_hash, thread_counts
 from randkern_lab.runner import SMOKE
-from randkern_lab.source_hash import code_hash
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +109,7 @@ def test_options_are_documented(name):
 def test_results_say_where_they_come_from(name, quick):
     results = quick(name)
     origin = results["provenance"]
-    assert origin["code_hash"] == code_hash(load(name).__module__)
+    assert origin["code_hash"] == code_hash()
     assert origin["command"].startswith(f"randkern {load(name).command} {name} --quick")
     assert results["machine"]["threads"] == thread_counts()
     assert json.loads(json.dumps(results, allow_nan=False)) == results

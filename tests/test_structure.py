@@ -103,7 +103,7 @@ FLOORS = read_floors()
 def room_of(path: Path) -> str:
     """The top-level module or package of the file: ``kernels``, ``plan``, ..."""
     if path.is_relative_to(LAB):
-        return "cli" if path.name in {"cli.py", "records.py"} else "lab"
+        return "cli" if path.name in {"cli.py", "records.py", "render.py"} else "lab"
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randkern as rk
 from randkern.exceptions import MemoryLimitError
+from randkern.models import svr
+from randkern.models._svm_dual import solve_box
 
 KERNEL = rk.Gaussian(1.5)
 
@@ -161,6 +163,24 @@ def test_sparse_and_float32(rng):
     expected = model.fit(X, y).predict(X)
     for rows in (sp.csr_array(X), X.astype(np.float32)):
         np.testing.assert_allclose(model.fit(rows, y).predict(rows), expected, 1e-4)
+
+
+def test_newtons_method_is_for_what_passes_leave(rng, monkeypatch):
+    """It takes as long as many passes: where these suffice it is not tried."""
+    X = rng.normal(size=(1000, 5))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=1000)
+    steps = []
+
+    def counted(*args, **options):
+        solution = solve_box(*args, **options)
+        steps.append(solution.n_steps)
+        return solution
+
+    monkeypatch.setattr(svr, "solve_box", counted)
+    model = rk.KernelSVR(rk.Gaussian(5**0.5), 3.0, 300, random_state=0).fit(X, y)
+    assert 100 < model.n_iter_ < 1000 and sum(steps) == 0
+    model.set_params(C=1000.0).fit(X, y)
+    assert model.n_iter_ == 1000 and sum(steps) > 0
 
 
 def test_what_is_refused(rng):

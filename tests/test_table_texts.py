@@ -227,11 +227,11 @@ def test_short_texts_leave_the_budget_to_the_search():
     table = pd.DataFrame({"note": [" ".join(each) for each in words]})
     y, work = rng.normal(size=5000), Work(60.0)
     model = rk.TabularRegressor(text_columns=["note"])
-    model._without_texts(table, y, None, None, work)
+    model._with_scores(table, y, None, None, work)
     assert 0 < work.spent < 0.5
     charged = work.spent
     longer = table.assign(note=table["note"] * 10)
-    model._without_texts(longer, y, None, None, work)
+    model._with_scores(longer, y, None, None, work)
     assert work.spent == pytest.approx(11 * charged)
 
 

@@ -135,7 +135,7 @@ def test_samples_of_rows_and_single_precision(dtype, rng):
 def test_the_rows_that_are_learned_from_are_the_same(rng):
     from randkern._random import Stream
     from randkern.data.training_data import ArrayRows
-    from randkern.models._gp_learning import learning_rows
+    from randkern.models._gp_rows import learning_rows
 
     X, Y = rng.normal(size=(100, 2)), rng.normal(size=(100, 1))
     weight = rng.integers(0, 2, 100).astype(float)

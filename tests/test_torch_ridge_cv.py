@@ -85,7 +85,7 @@ def test_classifier(n_components, cv, n_classes, data):
 def test_what_is_copied_to_the_host(
     n_components, criterion, fit_intercept, data, monkeypatch
 ):
-    monkeypatch.setattr("randkern.models.memory._FLOAT64_BYTES", 2000)  # several blocks
+    monkeypatch.setattr("randkern.models.memory._BLOCK_BYTES", 2000)  # several blocks
     X, y, weight = (tensor(array) for array in data)
     model = rk.KernelRidgeRegressorCV(
         rk.Gaussian(2.0), [0.1, 1.0], n_components, fit_intercept=fit_intercept,

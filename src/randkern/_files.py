@@ -216,8 +216,8 @@ def archive_limit(file: BinaryIO, memory_limit: int | str | None = None) -> int:
     """
     if memory_limit is not None:
         return resolve_memory_limit(memory_limit)
-    most, free = _largest_content(file), available_memory()
-    return most if free is None else min(free, most)
+    limit, free = _largest_content(file), available_memory()
+    return limit if free is None else min(free, limit)
 
 
 def _largest_content(file: BinaryIO) -> int:
@@ -286,13 +286,13 @@ def read_arrays(
     and a MemoryLimitError if those of an intact file take more memory than is free.
     """
     members = None if names is None else {f"{name}.npy" for name in names}
-    most = _largest_content(file)
+    limit = _largest_content(file)
     try:
-        sizes = check_archive(file, most, names=members)
+        sizes = check_archive(file, limit, names=members)
     except MemoryLimitError as error:
         raise ValueError("its content is declared too large for its size") from error
     free = available_memory()
-    check_needed(sum(sizes.values()), most if free is None else free)
+    check_needed(sum(sizes.values()), limit if free is None else free)
     arrays = {}
     with zipfile.ZipFile(file) as archive:
         for member in sizes:

@@ -22,7 +22,7 @@ _DEFAULT_LIMIT = 2 * 10**9
 _ALWAYS_FREE = 64 * 10**6
 _CGROUP = Path("/sys/fs/cgroup")
 # Share of a cluster's memory that checked partitions may take.
-_KEPT_SHARE = 0.25
+_WORKERS_SHARE = 0.25
 # Share of a fit's memory on devices that cached rows may take.
 _DEVICE_SHARE = 0.5
 
@@ -160,7 +160,7 @@ def format_bytes(n_bytes: float) -> str:
 
 def may_stay_with_workers(n_bytes: int, memory: float) -> bool:
     """Return whether checked partitions may be cached in the memory of a cluster."""
-    return n_bytes <= _KEPT_SHARE * memory
+    return n_bytes <= _WORKERS_SHARE * memory
 
 
 def may_stay_on_devices(n_bytes: int, memory_limit: Any, n_workers: int) -> bool:

@@ -72,8 +72,8 @@ def days_of(column: Any) -> np.ndarray:
         values = values.copy()
         values[np.asarray(column.isna(), dtype=bool)] = None
         values = values.astype("M8[us]")
-    whole = values.astype(f"{values.dtype.kind}8[D]")
-    days = whole.astype(np.int64) + (values - whole) / np.timedelta64(1, "D")
+    whole_days = values.astype(f"{values.dtype.kind}8[D]")
+    days = whole_days.astype(np.int64) + (values - whole_days) / np.timedelta64(1, "D")
     return np.where(np.isnat(values), np.nan, days)
 
 
@@ -95,8 +95,8 @@ def count_missing(values: Any) -> int:
     if hasattr(values, "isna"):
         return int(np.asarray(values.isna()).sum())
     if hasattr(values, "null_count"):  # polars
-        found = values.null_count()
-        return found if isinstance(found, int) else sum(found.row(0))
+        n_missing = values.null_count()
+        return n_missing if isinstance(n_missing, int) else sum(n_missing.row(0))
     if isinstance(values, (list, tuple)):
         values = np.asarray(values)
     if not isinstance(values, np.ndarray) or values.dtype != object:

@@ -109,8 +109,8 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def check_count(name: str, value: Any, *, at_most: float = math.inf) -> int:
     """Return `value` as a positive int."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or not 1 <= int(value) <= at_most:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or not 1 <= int(value) <= at_most:
         limit = "" if at_most == math.inf else f" of at most {at_most:,}"
         raise ValueError(f"{name} must be a positive integer{limit}, got {value!r}.")
     return int(value)
@@ -125,7 +125,7 @@ def check_components(value: Any) -> int | tuple[int, ...]:
     return widths
 
 
-def check_given(estimator: Any, y: Any) -> None:
+def check_has_targets(estimator: Any, y: Any) -> None:
     """Raise if there are no targets, with the message that scikit-learn expects."""
     if y is None:
         raise ValueError(

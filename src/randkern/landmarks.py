@@ -209,11 +209,11 @@ def _pivots(
     ops = ops_of(X)
     to_host = ops.to_host
     left = to_host(kernel._diag(X)).astype(np.float64)
-    least = _ROUNDING * left.sum()
+    threshold = _ROUNDING * left.sum()
     factor = ops.float64_zeros((X.shape[0], n_pivots), X)
     pivots: list[int] = []
     block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
-    while len(pivots) < n_pivots and left.sum() > least:
+    while len(pivots) < n_pivots and left.sum() > threshold:
         proposed = generator.choice(len(left), block, p=left / left.sum())
         n = len(pivots)
         known = factor[proposed, :n]

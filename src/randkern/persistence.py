@@ -2,7 +2,8 @@
 
 A file is a zip archive as skops writes it: a description of the objects in
 JSON, and their arrays in NumPy's format. It contains no code, and loading it
-creates only objects of known types.
+creates only objects of known types. `_object_archive` writes and reads the types of
+randkern, and skops those of other packages.
 
 Added here is what skops lacks: types under public names, so that files outlive moved
 definitions; tensors; a header with versions and checksums; sizes that are checked
@@ -25,11 +26,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from randkern import (
     __version__,
@@ -52,6 +56,8 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._object_archive import DESCRIPTION, UnknownNodeError, dump, name_of
+from randkern._object_archive import load as load_objects
 from randkern._random import Stream
 from randkern._tables import TableEncoder
 from randkern._validation import is_tensor
@@ -76,7 +82,8 @@ from randkern.optics._scattering import ScatteringMedium
 from randkern.plan import Factor, Group, Plan
 from randkern.projections import InputMap, Law, Mixing, Projection
 from randkern.solvers.pcg import SpectralPreconditioner
-from randkern.solvers.sgd import SGDState
+from randkern.solvers.sgd import SGDIterate, SGDState
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
 from randkern.tabular.model import ExactRidge, Member, TabularModel
@@ -88,7 +95,6 @@ __all__ = ["load", "save"]
 
 _FORMAT = 2
 _MEMBER = "randkern.json"
-_DESCRIPTION = "schema.json"
 _COPIED_BYTES = 2**20
 # skops holds both an array and its bytes in memory while it reads.
 _COPIES = 2
@@ -140,6 +146,7 @@ _PARTS = (
     Poisson,
     Reach,
     RowPosterior,
+    SGDIterate,
     SGDState,
     ScatteringMedium,
     StudentT,
@@ -159,6 +166,7 @@ _PARTS = (
     Folds,
     TableFormat,
     TableSchema,
+    CategoryScores,
     TextEncoder,
     Words,
 )
@@ -198,8 +206,13 @@ def _stored_types() -> dict[str, type]:
 
 
 _TYPES = _stored_types()
-_NAMES = {f"{kind.__module__}.{kind.__name__}": name for name, kind in _TYPES.items()}
+_NAMES = {name_of(kind): name for name, kind in _TYPES.items()}
 TRUSTED_TYPES = (*_TYPES, *_FOREIGN_TYPES)
+# The types that are written and read without skops: also those of scikit-learn in
+# models of tables. Their states are arrays and parameters, as skops trusts them.
+_OWN_TYPES = _TYPES | {
+    name_of(kind): kind for kind in (OneHotEncoder, Pipeline, StandardScaler)
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -228,7 +241,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         If `estimator` is not an estimator, or holds something that could not be
         loaded again, such as a lambda.
     ImportError
-        Without skops, which the extra ``skops`` installs.
+        Without skops, which the extra ``skops`` installs, if `estimator` holds objects
+        of other packages, such as most of scikit-learn's estimators.
 
     Warns
     -----
@@ -264,7 +278,6 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 def write(estimator: Any, file: BinaryIO) -> None:
     """Write an estimator to an open file, as :func:`save` does."""
-    skops = import_extra("skops.io", "randkern.save", "skops")
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         kind = estimator if isinstance(estimator, type) else type(estimator)
         raise TypeError(
@@ -272,10 +285,27 @@ def write(estimator: Any, file: BinaryIO) -> None:
             f"{'the class' if kind is estimator else 'an object of type'} "
             f"{kind.__name__}."
         )
+    stored = _without_tensors(_without_callbacks(estimator))
+    skops = None
     with tempfile.TemporaryFile() as raw:
-        skops.dump(_without_tensors(_without_callbacks(estimator)), raw)
+        try:
+            dump(stored, raw, {*_OWN_TYPES.values()})
+        except UnknownNodeError as error:
+            skops = _skops("save", error)
+            raw.seek(0)
+            raw.truncate()
+            skops.dump(stored, raw)
         _pack(raw, file, type(estimator).__name__)
-    _check_loadable(skops, file)
+    if skops is not None:
+        _check_loadable(skops, file)
+
+
+def _skops(function: str, error: UnknownNodeError) -> Any:
+    """Return the module that writes and reads objects of other packages.
+
+    It takes seconds to import: it imports all of scikit-learn.
+    """
+    return import_extra("skops.io", f"randkern.{function} ({error})", "skops")
 
 
 def load(
@@ -323,7 +353,8 @@ def load(
     ValueError
         If there is no such device.
     ImportError
-        Without skops, or without PyTorch if a device is given.
+        Without skops if the file holds objects of other packages, or without PyTorch if
+        a device is given.
 
     Warns
     -----
@@ -339,7 +370,6 @@ def load(
     Scaled(kernel=Gaussian(lengthscale=3.0), scale=2.0)
     >>> folder.cleanup()
     """
-    skops = import_extra("skops.io", "randkern.load", "skops")
     allowed = [*TRUSTED_TYPES, *_checked_names(trusted)]
     kind = special_kind(path)
     if kind is not None:
@@ -355,16 +385,21 @@ def load(
             writer = _checked_version(file, path, sizes, limit)
         if device is not None:
             empty_on(device, float)  # raises, listing the devices, if it is missing
+        unreadable = partial(
+            _reading,
+            path,
+            f", written by randkern {writer}, cannot be read by randkern {__version__}",
+            "load it with the version that wrote it; if that fails too, copy or save "
+            "it again",
+        )
         before = _device.set(device)
         try:
-            with _reading(
-                path,
-                f", written by randkern {writer}, cannot be read by randkern "
-                f"{__version__}",
-                "load it with the version that wrote it; if that fails too, copy or "
-                "save it again",
-            ):
+            with unreadable():
                 _check_description(file, sizes, limit)
+                return load_objects(file, _OWN_TYPES)
+        except UnknownNodeError as error:
+            skops = _skops("load", error)
+            with unreadable():
                 return _loaded(skops, file, path, allowed)
         finally:
             _device.reset(before)
@@ -415,17 +450,17 @@ def _pack(raw: BinaryIO, file: BinaryIO, estimator: str) -> None:
     """
     with zipfile.ZipFile(raw) as old, zipfile.ZipFile(file, "w") as new:
         for info in old.infolist():
-            if info.filename != _DESCRIPTION:
+            if info.filename != DESCRIPTION:
                 copied = zipfile.ZipInfo(info.filename)
                 copied.file_size = info.file_size
                 with old.open(info) as source, new.open(copied, "w") as target:
                     shutil.copyfileobj(source, target, _COPIED_BYTES)
-        description = json.loads(old.read(_DESCRIPTION))
+        description = json.loads(old.read(DESCRIPTION))
         for node in _nodes(description):
             name = _NAMES.get(f"{node.get('__module__')}.{node.get('__class__')}")
             if name is not None:
                 node["__module__"], _, node["__class__"] = name.rpartition(".")
-        new.writestr(_DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
+        new.writestr(DESCRIPTION, json.dumps(description), zipfile.ZIP_DEFLATED)
         header = {
             "format": _FORMAT,
             "randkern": __version__,
@@ -483,10 +518,7 @@ def _checked_names(trusted: Any) -> list[str]:
             "trusted must be a list of types or of their full names, such as "
             f"['package.module.Name'], got {trusted!r}."
         )
-    return [
-        name if isinstance(name, str) else f"{name.__module__}.{name.__name__}"
-        for name in trusted
-    ]
+    return [name if isinstance(name, str) else name_of(name) for name in trusted]
 
 
 def _unknown_types(skops: Any, file: BinaryIO, allowed: Iterable[str]) -> list[str]:
@@ -570,10 +602,10 @@ def _check_description(file: BinaryIO, sizes: Mapping[str, int], limit: int) -> 
 
     skops reads a member again for each node that names it under another id.
     """
-    needed = _BYTES_PER_CHARACTER * sizes[_DESCRIPTION]
+    needed = _BYTES_PER_CHARACTER * sizes[DESCRIPTION]
     check_needed(needed, limit)
     with zipfile.ZipFile(file) as archive:
-        nodes = list(_nodes(json.loads(archive.read(_DESCRIPTION))))
+        nodes = list(_nodes(json.loads(archive.read(DESCRIPTION))))
     read: dict[Any, int] = {}
     for node in nodes:
         name, known = node.get("file"), node.get("__id__")

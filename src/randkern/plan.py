@@ -114,14 +114,14 @@ class Plan:
             factor[:D, :D], factor[D, D] = self.factor, 1.0
         return Plan((*self.groups, ones), self.n_features_in, factor)
 
-    def column_blocks(self, most: int) -> Iterator[slice]:
-        """Yield slices of at most `most` columns, which cover all of them once.
+    def column_blocks(self, max_columns: int) -> Iterator[slice]:
+        """Yield slices of at most `max_columns` columns, which cover all of them once.
 
         With a factor there is one slice, of all columns: a column of features then
         depends on all columns of the groups before it.
         """
         D = self.n_components
-        return row_blocks(D, D if self.factor is not None else most)
+        return row_blocks(D, D if self.factor is not None else max_columns)
 
     def solve(self, values: Any, transposed: bool = False) -> Any:
         """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""

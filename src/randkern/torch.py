@@ -27,7 +27,12 @@ from randkern.plan import Factor, Group, Plan, evaluate
 from randkern.projections import PROJECTIONS
 from randkern.projections.dense import Dense
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
-from randkern.tabular.array_encoding import encode_columns, equals, levels_of
+from randkern.tabular.array_encoding import (
+    encode_columns,
+    equals,
+    levels_of,
+    score_columns,
+)
 from randkern.tabular.model import Member
 
 __all__ = ["FeatureMap", "FittedEncoder", "FittedModel", "FittedTable", "module_of"]
@@ -435,6 +440,7 @@ class FittedTable(_Fitted):
         super().__init__()
         self.members = nn.ModuleList(_Member(member) for member in model.model_.members)
         self.in_features = model.n_features_in_
+        self.scores = model.model_.scores
         self.categories = FittedEncoder(model.model_.members[0].encoder).categories
         self.classes = model.classes_.tolist() if hasattr(model, "classes_") else None
         self.temperature = None if self.classes is None else float(model.temperature_)
@@ -442,7 +448,16 @@ class FittedTable(_Fitted):
         self.target_transform = model.model_.target_transform
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
-        values: Any = sum(member(rows.double()) for member in self.members)
+        rows = rows.double()
+        if self.scores is not None:
+            levels = [
+                np.array(self.categories[name], dtype=object)
+                for name in self.scores.columns
+            ]
+            columns: list[Any] = list(rows.split(1, dim=1))
+            added = score_columns(self.scores, columns, levels, _is_code)
+            rows = torch.cat([*columns, *added], dim=1)
+        values: Any = sum(member(rows) for member in self.members)
         if self.temperature is not None:
             logits = values.clip(1e-15).log() / self.temperature
             return torch.softmax(logits, dim=1)

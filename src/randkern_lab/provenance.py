@@ -1,8 +1,12 @@
-"""The provenance of a record: commit, command, machine, and a hash of its code."""
+"""The provenance of a record: commit, command, machine, and a hash of the code."""
 
+import hashlib
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -10,17 +14,15 @@ from threadpoolctl import threadpool_info
 
 from randkern.study.records import describe_machine
 
-from .source_hash import SOURCES, code_hash
+SOURCES = Path(__file__).resolve().parents[1]
 
 
-def provenance(
-    module: str, command: str, records: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def provenance(command: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a record must state to be trusted and reproduced.
 
     These are ``commit`` (None outside a checkout), ``clean`` (whether the sources were
-    those of the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``,
-    ``module`` of the experiment and ``code_hash`` (:func:`.source_hash.code_hash`).
+    those of the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``
+    and ``code_hash`` (:func:`code_hash`).
     """
     return {
         "commit": _git("rev-parse", "HEAD"),
@@ -29,9 +31,35 @@ def provenance(
         "date": datetime.now(UTC).date().isoformat(),
         "seeds": sorted({r["seed"] for r in records if r.get("seed") is not None}),
         "threads": thread_counts(),
-        "module": module,
-        "code_hash": code_hash(module),
+        "code_hash": code_hash(),
     }
+
+
+@cache
+def code_hash() -> str:
+    """Return a hash of all Python files of the library and of the lab."""
+    total = hashlib.sha256()
+    for package in ("randkern", "randkern_lab"):
+        for path in sorted((SOURCES / package).rglob("*.py")):
+            total.update(f"{path.relative_to(SOURCES).as_posix()}\n".encode())
+            total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def peak_memory_bytes() -> int | None:
+    """Return the largest resident memory of this process, or of one that it started.
+
+    None where the system does not count it.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peaks = (
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return max(peaks) * (1 if sys.platform == "darwin" else 1024)
 
 
 def thread_counts() -> dict[str, int]:

@@ -22,8 +22,7 @@ from randkern.study.records import installed_versions, write_results
 from .options import CommonOptions
 from .panels import Panel, draw
 from .process import SkippedCase
-from .provenance import machine, provenance
-from .source_hash import code_hash
+from .provenance import code_hash, machine, peak_memory_bytes, provenance
 from .tables import Fitted, Listing, Pivot, TextTable, render, skip_notes
 
 Case = dict[str, Any]
@@ -151,8 +150,9 @@ class Experiment:
 
         They are JSON-compatible: ``command``, ``arguments``, ``versions``, ``machine``,
         ``dataset``, ``records``, ``skipped``, ``published``, ``notes``, ``seconds``
-        (over all runs, if it was continued), ``provenance``
-        (:func:`.provenance.provenance`), and the keys of `conclude`.
+        (over all runs, if it was continued), ``peak_memory_bytes`` (of this process or
+        one that it started), ``provenance`` (:func:`.provenance.provenance`), and the
+        keys of `conclude`.
 
         `progress` is called as ``progress(done, total, doing)`` before every case, and
         finally with ``done == total``; `journal` is the file of a :class:`Journal`.
@@ -164,7 +164,7 @@ class Experiment:
         with experiment.resources:
             results["dataset"] = experiment.prepare()
             cases = list(experiment.cases())
-            key = f"{command}, code {code_hash(cls.__module__)}" if journal else ""
+            key = f"{command}, code {code_hash()}" if journal else ""
             selected = Journal(journal, key)
             for done, case in enumerate(cases):
                 report(done, len(cases), _described(case))
@@ -178,9 +178,9 @@ class Experiment:
                 results["skipped"] += entry["skipped"]
             results |= experiment.conclude(results)
         report(max(1, len(cases)), max(1, len(cases)), "done")
-        origin = provenance(cls.__module__, command, results["records"])
-        results["provenance"] = origin
+        results["provenance"] = provenance(command, results["records"])
         results["seconds"] = time.perf_counter() - start
+        results["peak_memory_bytes"] = peak_memory_bytes()
         notes = list(cls.notes(results))
         if options.quick:
             notes = [SMOKE, *(n for n in notes if not isinstance(n, Fitted))]

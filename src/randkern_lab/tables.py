@@ -234,12 +234,21 @@ def percent(value: float | None, spread: float | None = None) -> str:
     return f"{100 * value:.{2 if value >= 1e-3 or value <= 0 else 3}f}{error} %"
 
 
+def duration(seconds: float) -> str:
+    """Format the time that a run takes, in seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 #: Formats by name, in templates and quantities.
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "count": count,
     "number": lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}",
     "seconds": lambda value: f"{1e3 * value:.0f} ms" if value < 1 else f"{value:.2f} s",
     "megabytes": lambda size: f"{size / 1e6:,.0f} MB",
+    "gigabytes": lambda size: f"{size / 1e9:.1f} GB",
+    "duration": duration,
     "percent": percent,
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",

@@ -61,7 +61,7 @@ def one_thread_if_short(operations: float) -> Iterator[None]:
 def blas_threads() -> int:
     """Return the number of threads that BLAS uses."""
     controllers = _controller().select(user_api="blas").lib_controllers
-    return max((each.num_threads for each in controllers), default=1)
+    return max((library.num_threads for library in controllers), default=1)
 
 
 @contextmanager

@@ -37,7 +37,18 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z, rows, squares, signs, targets, upper, alpha, weights, tol, most, seed, epochs
+    Z,
+    rows,
+    squares,
+    signs,
+    targets,
+    upper,
+    alpha,
+    weights,
+    tol,
+    max_epochs,
+    seed,
+    epochs,
 ):
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
@@ -52,7 +63,7 @@ def _descend(
     largest, smallest = np.empty(k), np.empty(k)
     ended = np.zeros(k, dtype=np.bool_)
     state = seed
-    for epoch in range(most):
+    for epoch in range(max_epochs):
         largest[:], smallest[:] = -np.inf, np.inf
         state = _shuffle(order, state)
         for i in order:
@@ -110,7 +121,7 @@ def descend(
     alpha: np.ndarray,
     weights: np.ndarray,
     tolerance: float,
-    most_epochs: int,
+    max_epochs: int,
     seed: int = 0,
     targets: np.ndarray | None = None,
 ) -> int:
@@ -128,7 +139,7 @@ def descend(
 
     A problem stops when its largest and smallest projected gradients differ by the
     tolerance. Returns the passes over the rows of the slowest one, or
-    ``most_epochs + 1`` if it did not reach the tolerance.
+    ``max_epochs + 1`` if it did not reach the tolerance.
 
     It is algorithm 3 of Hsieh, Chang, Lin, Keerthi, Sundararajan 2008, "A dual
     coordinate descent method for large-scale linear SVM". All problems visit rows in
@@ -153,13 +164,13 @@ def descend(
         squares[start : start + 1024] = np.einsum(
             "ij,ij->i", part, part, dtype=np.float64
         )
-    epochs = np.full(k, most_epochs + 1)
+    epochs = np.full(k, max_epochs + 1)
 
     def task(start: int, stop: int) -> None:
         part = slice(start, stop)
         _descend(
             Z, rows, squares, signs[part], targets[part], upper, alpha[part],
-            weights[part], tolerance, most_epochs, np.uint64(seed + 1), epochs[part],
+            weights[part], tolerance, max_epochs, np.uint64(seed + 1), epochs[part],
         )  # fmt: skip
 
     together = -(-k // get_num_threads())

@@ -63,7 +63,7 @@ class Draws(NamedTuple):
     first: np.ndarray  # per entry, the number of the draw that produced it first
     counts: np.ndarray  # per entry, how many draws produced it
     is_real: np.ndarray
-    n_kept: int  # draws that count, including those without symbols
+    n_counted: int  # draws that count, including those without symbols
     n_empty: int  # draws without symbols, which are not entries
     n_factors: int  # symbols before equal ones were merged
 
@@ -301,7 +301,7 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
     while size < 4 * n_columns:
         size *= 2
     table = np.full(size if merge else 1, -1, np.int64)
-    n_entries, used, n_kept, n_empty, n_factors = 0, 0, 0, 0, 0
+    n_entries, used, n_counted, n_empty, n_factors = 0, 0, 0, 0, 0
     for draw in range(max_draws):
         state[0], state[1] = 0, 4
         n, retry = 0, True
@@ -316,7 +316,7 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
         if canonical:
             if n == 0:
                 n_empty += 1
-                n_kept += 1
+                n_counted += 1
                 n_factors += walked
                 continue
             real, other = _canonical(tables, packed, n, other)
@@ -342,9 +342,9 @@ def _collect(tables, key, n_columns, max_draws, conditional, merge, canonical, w
             n_entries += 1
             starts[n_entries] = begin + n
             used += columns
-        n_kept += 1
+        n_counted += 1
         n_factors += walked
-    sizes = n_kept, n_empty, n_factors
+    sizes = n_counted, n_empty, n_factors
     m = n_entries
     return starts[: m + 1], known[: starts[m]], first[:m], counts[:m], reals[:m], sizes
 

@@ -38,8 +38,8 @@ def matern_correlation(ops, squared, nu):
     if nu == 0.5:
         return ops.exp_of(-xp.sqrt(squared))
     # Beyond this the correlation is 0 in float64; infinity would make products nan.
-    most = 1e5 + 1e3 * nu
-    z = (math.sqrt(2 * nu) * xp.sqrt(squared)).clip(max=most)
+    largest = 1e5 + 1e3 * nu
+    z = (math.sqrt(2 * nu) * xp.sqrt(squared)).clip(max=largest)
     if nu in (1.5, 2.5):
         decay = ops.exp_of(-z)
         return decay * (1 + z) if nu == 1.5 else decay * (1 + z + z * z / 3)

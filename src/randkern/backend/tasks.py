@@ -16,32 +16,32 @@ _Result = TypeVar("_Result")
 
 
 def map_on_threads(
-    function: Callable[[_Item], _Result], items: Iterable[_Item], most: int
+    function: Callable[[_Item], _Result], items: Iterable[_Item], max_threads: int
 ) -> Iterator[_Result]:
     """Yield the results of a function that spends its time in BLAS and NumPy, in order.
 
-    At most `most` items are processed at a time, on as many threads as BLAS has. These
-    have one thread of BLAS each, also if there is only one of them: results do not
-    depend on their number. Outside the main thread, where the threads of BLAS are the
-    user's (see :mod:`randkern.backend.blas`), items are processed one after another.
+    At most `max_threads` items are processed at a time, on as many threads as BLAS has.
+    These have one thread of BLAS each, also if there is only one of them: results do
+    not depend on their number. Outside the main thread, where the threads of BLAS are
+    the user's (see :mod:`randkern.backend.blas`), they are processed one by one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield from map(function, items)
         return
-    n_threads = min(blas_threads(), most)
+    n_threads = min(blas_threads(), max_threads)
     with one_blas_thread():
         if n_threads == 1:
             yield from map(function, items)
             return
         with ThreadPoolExecutor(n_threads, thread_name_prefix="randkern") as pool:
             # With the context of the caller, which says what warnings are ignored.
-            started = [
+            futures = [
                 pool.submit(copy_context().run, on_one_thread, function, item)
                 for item in items
             ]
             try:
-                for each in started:
-                    yield each.result()
+                for future in futures:
+                    yield future.result()
             finally:
-                for each in started:
-                    each.cancel()
+                for future in futures:
+                    future.cancel()

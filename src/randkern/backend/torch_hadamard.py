@@ -58,7 +58,7 @@ def with_bias(X, scale, bias):
 
 
 # Signs of blocks, at most 6 MB each, kept for the next rows.
-_kept_signs = cached(maxsize=8)(torch_random.signs)
+_cached_signs = cached(maxsize=8)(torch_random.signs)
 
 
 def _real(block, signs):
@@ -115,7 +115,7 @@ class StructuredRows(hadamard.StructuredRows):
         n_blocks = max(1, _SIGNS // p)
         for first, low, high, columns in self._blocks(p, n_blocks):
             count = -(-high // p) - first
-            signs = _kept_signs(self.key, first, count, p, X.device)
+            signs = _cached_signs(self.key, first, count, p, X.device)
             kernels.hadamard_features(
                 X,
                 signs,

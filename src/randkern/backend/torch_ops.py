@@ -170,11 +170,11 @@ class TorchAlgebra(ArrayAlgebra):
             raise np.linalg.LinAlgError(
                 "the Gram matrix has values that are not finite; scale the input down."
             )
-        least = n * _EPS * float(left.max())
+        threshold = n * _EPS * float(left.max())
         for rank in range(n):
             pivot = left.argmax()
             largest = left[pivot]
-            if not float(largest) > least:
+            if not float(largest) > threshold:
                 return factor[:, :rank].clone(), pivots[:rank]
             row = factor.index_select(0, pivot[None])[0, :rank]
             column = gram.index_select(1, pivot[None])[:, 0] - factor[:, :rank] @ row

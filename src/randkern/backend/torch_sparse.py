@@ -32,7 +32,7 @@ class TensorEntries:
 
     def __init__(self, entries, like):
         self.columns, self.factor_starts = entries.columns, entries.factor_starts
-        self.most_factors = int(np.diff(entries.factor_starts).max(initial=0))
+        self.max_factors = int(np.diff(entries.factor_starts).max(initial=0))
         widths = np.diff(entries.columns)
         #: Where entries of one column follow entries of two, or the reverse.
         self.changes = np.flatnonzero(np.diff(widths)) + 1
@@ -147,17 +147,17 @@ def _blocks(X, reads, entries, first, last):
     Amplitudes and phases are (entries, rows), or None if there are none.
     """
     size = _BLOCK if X.device.type != "cpu" else min(_BLOCK, _CPU_BLOCK)
-    n_rows = max(1, size // max(entries.most_factors, len(reads), 1))
+    n_rows = max(1, size // max(entries.max_factors, len(reads), 1))
     for start in range(0, len(X), n_rows):
         rows = slice(start, min(start + n_rows, len(X)))
         # Columns outermost, so that a term of a sparse sum is a run of rows.
         table = torch.index_select(X[rows].T, 0, reads).contiguous()
-        most = max(size // table.shape[1], 1)
+        block_length = max(size // table.shape[1], 1)
         begin = first
         while begin < last:
-            within = entries.factor_starts[begin] + most
+            within = entries.factor_starts[begin] + block_length
             end = int(np.searchsorted(entries.factor_starts, within, side="right")) - 1
-            end = min(max(end, begin + 1), begin + most, last)
+            end = min(max(end, begin + 1), begin + block_length, last)
             yield rows, begin, end, *_amplitudes_and_phases(table, entries, begin, end)
             begin = end
 
@@ -170,8 +170,8 @@ def _amplitudes_and_phases(table, entries, first, last):
         shifted = entries.shifted.within(first, last)
         if shifted.start < shifted.stop:
             phase = phase + entries.shifts[first:last]
-    factors_here = _cut(entries.factor_starts, first, last)
-    low, high = factors_here.start, factors_here.stop
+    factor_range = _cut(entries.factor_starts, first, last)
+    low, high = factor_range.start, factor_range.stop
     if low < high:
         factors = entries.forms.times(table, low, high)
         spins = entries.spins.within(low, high)

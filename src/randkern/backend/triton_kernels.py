@@ -221,13 +221,13 @@ def _unitary(Y, stage, R: tl.constexpr, P: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit
 def _store(
-    to, value, inside, first, low, high, EACH: tl.constexpr, WIDTH: tl.constexpr
+    to, value, inside, first, low, high, COLUMNS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Write features from draw `first` on, EACH per draw, of the draws low to high."""
+    """Write features of draws low to high, from draw `first`, COLUMNS per draw."""
     entry = tl.arange(0, WIDTH)
-    draw = first + entry // EACH
+    draw = first + entry // COLUMNS
     wanted = (draw >= low) & (draw < high)
-    column = EACH * (first - low) + entry
+    column = COLUMNS * (first - low) + entry
     tl.store(to + column[None, :], value, mask=inside & wanted[None, :])
 
 

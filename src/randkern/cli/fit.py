@@ -1,5 +1,7 @@
 """``randkern fit``: from a table to a model, and a report about it."""
 
+import shlex
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -72,7 +74,8 @@ def command(
     Prints what was tried and how well the model predicts rows that were held out;
     writes model.skops (for ``randkern predict``), report.html and results.json.
     """
-    _check_extras()
+    for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
+        import_extra(module, "randkern fit", extra)  # before any work
     from ..reporting import contents, fitted_rows, panels, render
     from ..study.measure import Measurement
     from ..study.splitting import Splitting
@@ -99,7 +102,8 @@ def command(
     console.print(_scores(judged))
     if judged.verdict:
         warnings.warn(judged.verdict, UserWarning, stacklevel=1)
-    page = contents(judged, summary, title, panels(judged, target))
+    command = shlex.join(["randkern", *sys.argv[1:]])
+    page = contents(judged, summary, title, panels(judged, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -165,16 +169,6 @@ def _log_transform(table: Any) -> str:
             f"--log-target takes targets of 0 or more, got {least:g}; leave it out"
         )
     return "log" if least > 0 else "log1p"
-
-
-def _check_extras() -> None:
-    """Raise, before any work, if something is missing that writes the files."""
-    for module, extra in (
-        ("skops.io", "skops"),
-        ("jinja2", "cli"),
-        ("matplotlib", "plot"),
-    ):
-        import_extra(module, "randkern fit", extra)
 
 
 class _Files:
@@ -285,7 +279,7 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
     from ..reporting import Judged, baselines, evaluate
 
     X, X_test, y, y_test = split
-    others = baselines(X, y, task, model.text_columns).items()
+    others = baselines(X, y, task, model.text_columns, model.time_limit).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
     return Judged(
         model,

@@ -9,16 +9,25 @@ from .console import output
 
 _MAX_NAMES = 20
 _MAX_COLUMNS = 30
+_MAX_IMPORTANCES = 5
 
 
 def command(
     model: Annotated[Path, typer.Argument(help="A file of randkern fit or save.")],
+    importances: Annotated[
+        bool,
+        typer.Option(
+            "--importances",
+            help="Compute the importances of columns if the file lacks them, which may "
+            "take a minute.",
+        ),
+    ] = False,
 ) -> None:
     """Print what a model is, which columns it takes, and the code that builds it."""
     import randkern
 
     fitted, console = randkern.load(model), output()
-    for line in _lines(fitted, model.stat().st_size):
+    for line in (*_lines(fitted, model.stat().st_size), *_shares(fitted, importances)):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -45,16 +54,23 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     explain = getattr(getattr(fitted, "model_", None), "explain", None)
     if explain is not None:
         yield f"\n{explain()}"
-    # Last, as a model that has not stored them computes them, which may take long.
-    if hasattr(fitted, "feature_importances_"):
+
+
+def _shares(fitted: Any, compute: bool) -> Any:
+    """Yield a line with the importances of columns, if the model has any."""
+    values = vars(fitted)
+    shares = values.get("feature_importances_", values.get("_importances"))
+    if shares is None and "_importances" in values:  # a model of tables
+        if not compute:
+            yield "\nimportances: not stored; --importances computes them"
+            return
         shares = fitted.feature_importances_
-        best = sorted(range(len(shares)), key=lambda j: -shares[j])[:5]
-        named = [
-            f"{j if names is None else names[j]} {shares[j]:.0%}"
-            for j in best
-            if shares[j] > 0
-        ]
-        yield f"\nimportances: {', '.join(named)}"
+    if shares is None:
+        return
+    names = getattr(fitted, "feature_names_in_", range(len(shares)))
+    best = sorted(range(len(shares)), key=lambda j: -shares[j])[:_MAX_IMPORTANCES]
+    named = [f"{names[j]} {shares[j]:.0%}" for j in best if shares[j] > 0]
+    yield f"\nimportances: {', '.join(named)}"
 
 
 def _columns_as_read(names: Any, schema: Any) -> Any:

@@ -68,13 +68,13 @@ def days_of_texts(
     column: "pd.Series",
     dayfirst: bool | None = None,
     *,
-    most: bool = True,
+    expect_dates: bool = False,
 ) -> np.ndarray | None:
     """Return the days of a column of dates in texts.
 
-    Values that are no dates raise a DataFileError that names a row; if they are most
-    values (despite how they begin), return None, unless the column is known not to be
-    `most` texts but dates.
+    Values that are not dates raise a DataFileError that names a row. If more than half
+    of the values are not (despite how they begin), return None, unless the column is
+    known to hold dates (`expect_dates`).
     """
     import pandas
 
@@ -86,7 +86,7 @@ def days_of_texts(
     for row in np.flatnonzero(times.isna() & column.notna()):
         days[row] = _day(str(texts.iloc[row]))
     odd = np.flatnonzero(np.isnan(days) & column.notna())
-    if most and len(odd) > column.notna().sum() / 2:
+    if not expect_dates and len(odd) > column.notna().sum() / 2:
         return None
     if len(odd):
         raise DataFileError(

@@ -74,10 +74,10 @@ class StreamedRows(TrainingData):
                 block = change(block)
             yield block
 
-    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+    def blocks(self, max_rows: int, start: int = 0) -> Iterator[ArrayRows]:
         for block in self._pass(None):
             if block.rows.stop > start:
-                yield from block.blocks(most_rows, max(0, start - block.start))
+                yield from block.blocks(max_rows, max(0, start - block.start))
 
     def batches(
         self, n_rows: int, generator: np.random.Generator, pool_bytes: int = 0

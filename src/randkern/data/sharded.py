@@ -31,7 +31,7 @@ from randkern._memory import (
 )
 from randkern._random import Stream
 from randkern._validation import (
-    check_given,
+    check_has_targets,
     check_weights,
     is_dask_collection,
     is_device_array,
@@ -91,7 +91,7 @@ def lazily(
     if not isinstance(X, da.Array):
         meta = call.with_index(empty, X._meta)
         return X.map_partitions(call.of_frame, meta=meta, enforce_metadata=False)
-    X = with_whole_rows(X)
+    X = row_chunks(X)
     if width is None:
         return X.map_blocks(call.of_chunk, drop_axis=1, meta=empty)
     return X.map_blocks(call.of_chunk, chunks=(X.chunks[0], (width,)), meta=empty)
@@ -145,7 +145,7 @@ def column_of(result: Any, columns: int | list[int]) -> Any:
     return result[columns] if hasattr(result, "divisions") else result[:, columns]
 
 
-def with_whole_rows(X: Any) -> Any:
+def row_chunks(X: Any) -> Any:
     """Return a Dask array whose chunks hold whole rows."""
     if X.ndim != 2:
         raise ValueError(
@@ -204,7 +204,7 @@ def partitions(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     if all(is_dask(part) and not isinstance(part, da.Array) for part in inputs):
         return _packed_frames(X, y, sample_weight)
     if isinstance(X, da.Array):
-        X = with_whole_rows(X)
+        X = row_chunks(X)
     blocks = _delayed_parts(X)
     targets = _matching_parts(y, X, len(blocks))
     weights = _matching_parts(sample_weight, X, len(blocks))
@@ -352,14 +352,18 @@ class DeviceShards(Shards):
     def _taken(self, numbers: Sequence[np.ndarray]) -> Sequence[ArrayRows]:
         return list(map(ArrayRows.take, self.shards, numbers))
 
-    def _made(self, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
+    def _on_each_device(
+        self, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> list[Any]:
         return on_all_devices(lambda shard: function(shard, *args), self.shards)
 
     def map(self, function: Callable[..., Any], *args: Any) -> DeviceShards:
-        return DeviceShards(self._made(function, args))
+        return DeviceShards(self._on_each_device(function, args))
 
     def reduce(self, function: Callable[..., Any], *args: Any) -> Any:
-        values = (placed(value, self.like) for value in self._made(function, args))
+        values = (
+            placed(value, self.like) for value in self._on_each_device(function, args)
+        )
         return functools.reduce(added, values)
 
     def cache_share(self, n_bytes: int) -> int:
@@ -432,18 +436,18 @@ def _apply(rows: ArrayRows, shared: tuple[Any, ...]) -> Any:
     """Apply functions to a partition; return arrays on the host."""
     (device, keep), steps, function, args = shared
 
-    def created() -> Any:
-        current = rows if device is None else rows.on(device, keep)
-        created = _changed(current, _unpickled(steps))
-        return placed(function(created, *args), np.empty(0))
+    def result() -> Any:
+        placed_rows = rows if device is None else rows.on(device, keep)
+        changed = _changed(placed_rows, _unpickled(steps))
+        return placed(function(changed, *args), np.empty(0))
 
-    return on_one_thread(created)
+    return on_one_thread(result)
 
 
-def _changed(made: Any, steps: tuple[_Step, ...]) -> Any:
+def _changed(rows: Any, steps: tuple[_Step, ...]) -> Any:
     for change, settings in steps:
-        made = change(made, *settings)
-    return made
+        rows = change(rows, *settings)
+    return rows
 
 
 @functools.lru_cache(maxsize=2)
@@ -573,7 +577,7 @@ def read_dask(
     estimator: Any, X: Any, y: Any, sample_weight: Any, stream: Stream
 ) -> tuple[DaskShards, tuple[Any, Any]]:
     """Read and check all partitions once, for :func:`randkern.data.reading.read`."""
-    check_given(estimator, y)
+    check_has_targets(estimator, y)
     dask = import_extra("dask", READING_DASK, "dask")
     X, device = split_device(X)
     blocks, first_pass = _read_once(estimator, X, y, sample_weight, stream, device)

@@ -71,8 +71,8 @@ class TrainingData:
             f"{type(self).__name__} are not in memory; use `blocks` or `reduce`."
         )
 
-    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
-        """Yield blocks of at most `most_rows` that cover the rows from `start` on."""
+    def blocks(self, max_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+        """Yield blocks of at most `max_rows` that cover the rows from `start` on."""
         raise NotImplementedError
 
     def batches(
@@ -168,18 +168,18 @@ class ArrayRows(TrainingData):
     def as_arrays(self) -> ArrayRows:
         return self
 
-    def _made(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:
+    def _apply(self, function: Callable[[Any], Any], start: int = 0) -> ArrayRows:
         """Return `function` of X, of the targets and of the weights."""
         weight = None if self.weight is None else function(self.weight)
         return ArrayRows(function(self.X), function(self.Y), weight, start)
 
     def part(self, start: int, stop: int) -> ArrayRows:
         """Return rows `start` to `stop`."""
-        return self._made(lambda array: array[start:stop], self.start + start)
+        return self._apply(lambda array: array[start:stop], self.start + start)
 
     def copied(self) -> ArrayRows:
         """Return a copy of the rows."""
-        return self._made(ops_of(self.X).copy, self.start)
+        return self._apply(ops_of(self.X).copy, self.start)
 
     def at(self, like: Any) -> ArrayRows:
         """Return the rows in the dtype and on the device of `like`."""
@@ -213,8 +213,8 @@ class ArrayRows(TrainingData):
         weight = 0 if self.weight is None else self.weight.nbytes
         return stored_bytes(self.X) + self.Y.nbytes + weight
 
-    def blocks(self, most_rows: int, start: int = 0) -> Iterator[ArrayRows]:
-        for part in row_blocks(self.n_rows - start, most_rows):
+    def blocks(self, max_rows: int, start: int = 0) -> Iterator[ArrayRows]:
+        for part in row_blocks(self.n_rows - start, max_rows):
             yield self.part(start + part.start, start + part.stop)
 
     def batches(
@@ -226,7 +226,7 @@ class ArrayRows(TrainingData):
 
     def take(self, numbers: Any) -> ArrayRows:
         take = ops_of(self.X).take
-        return self._made(lambda array: take(array, numbers))
+        return self._apply(lambda array: take(array, numbers))
 
     def targets(self) -> tuple[Any, Any]:
         ones = ops_of(self.Y).float64_ones
@@ -349,8 +349,10 @@ class ArraySource:
 
         They come with the numbers of their first rows.
         """
-        most = min(self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES))
-        slices = list(row_blocks(self.n_rows, most))
+        slice_rows = min(
+            self.block_rows, default_block_rows(self.parts[0], _SLICE_BYTES)
+        )
+        slices = list(row_blocks(self.n_rows, slice_rows))
         for i in generator.permutation(len(slices)):
             yield slices[i].start, self._rows(slices[i])
 

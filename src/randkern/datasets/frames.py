@@ -67,29 +67,30 @@ def dataset_from_frame(
         )
     typed = with_known_types(frame)
     y = _target_values(typed[target], source, form, task)
-    found = cast(Task, task or infer_task(y))
-    y = _checked_for_task(y, found, str(target), source, given=task is not None)
+    inferred = cast(Task, task or infer_task(y))
+    y = _checked_for_task(y, inferred, str(target), source, is_stated=task is not None)
     X, schema = _typed_features(typed.drop(columns=[target]), source, form)
     schema.kinds[str(target)] = "category" if y.dtype.kind in "OUT" else "number"
     for column in X.columns[[dtype.kind == "f" for dtype in X.dtypes]]:
         check_not_infinite(column, X[column].to_numpy())
-    classes = np.unique(y) if found == "classification" else None
+    classes = np.unique(y) if inferred == "classification" else None
     detail = "" if classes is None else f" with {len(classes)} classes"
     return Dataset(
         name=name,
         X_train=X,
         y_train=y,
-        task=found,
+        task=inferred,
         feature_names=tuple(X.columns),
         schema=schema,
         target_names=None if classes is None else tuple(map(str, classes)),
         description=(
-            f"{name}: n = {len(X):,}, {_told_columns(X)}, {found} of {target!r}{detail}"
+            f"{name}: n = {len(X):,}, {_column_counts(X)}, {inferred} of "
+            f"{target!r}{detail}"
         ),
     )
 
 
-def _told_columns(X: "pd.DataFrame") -> str:
+def _column_counts(X: "pd.DataFrame") -> str:
     n_categorical = sum(str(dtype) == "category" for dtype in X.dtypes)
     return f"d = {X.shape[1]:,} ({n_categorical} categorical)"
 
@@ -115,15 +116,19 @@ def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     }
     if not dropped:
         return table
-    told = ", ".join(f"{name!r} ({n:,} different)" for name, n in dropped.items())
+    descriptions = ", ".join(
+        f"{name!r} ({n:,} different)" for name, n in dropped.items()
+    )
     advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name} has only columns of strings that hardly repeat: {told}; "
-            f"{advice}"
+            f"{table.name} has only columns of strings that hardly repeat: "
+            f"{descriptions}; {advice}"
         )
-    message = f"left out columns of strings that hardly repeat: {told}; {advice}"
-    warn(message, UserWarning)
+    warn(
+        f"left out columns of strings that hardly repeat: {descriptions}; {advice}",
+        UserWarning,
+    )
     left: Any = X.drop(columns=list(dropped))
     test: Any = table.X_test
     return replace(
@@ -131,7 +136,7 @@ def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
         X_train=left,
         X_test=None if test is None else test.drop(columns=list(dropped)),
         feature_names=tuple(left.columns),
-        description=table.description.replace(_told_columns(X), _told_columns(left)),
+        description=table.description.replace(_column_counts(X), _column_counts(left)),
     )
 
 
@@ -175,7 +180,7 @@ def with_dependent_rows(
         X_train=left,
         X_test=test if test is None else test.drop(columns=[name]),
         feature_names=tuple(left.columns),
-        description=table.description.replace(_told_columns(X), _told_columns(left)),
+        description=table.description.replace(_column_counts(X), _column_counts(left)),
     )
 
 
@@ -219,8 +224,8 @@ def infer_task(y: np.ndarray) -> Task:
         return "classification"
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         return "regression"
-    most = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
-    return "regression" if n_distinct > most else "classification"
+    max_classes = min(_MAX_CLASSES, max(_FEW_CLASSES, len(y) / _ROWS_PER_CLASS))
+    return "regression" if n_distinct > max_classes else "classification"
 
 
 def _check_target_name(target: str | None, columns: list[str], source: str) -> None:
@@ -273,7 +278,7 @@ def _target_values(
     if task == "classification" and values.dtype.kind == "f":
         if np.any(values != np.floor(values)):
             return as_texts(column).to_numpy(dtype=object)
-    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _whole_dtype(values)}
+    wide: dict[str, Any] = {"f": np.float64, "i": np.int64, "u": _integer_dtype(values)}
     return values.astype(wide.get(values.dtype.kind, values.dtype))
 
 
@@ -289,12 +294,12 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
 
 
 def _checked_for_task(
-    y: np.ndarray, task: Task, target: str, source: str, *, given: bool
+    y: np.ndarray, task: Task, target: str, source: str, *, is_stated: bool
 ) -> np.ndarray:
     """Check that the values suit the task; return them in the task's dtype."""
     if task == "regression":
         return _real_targets(y, target, source)
-    if not given and y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS:
+    if not is_stated and y.dtype.kind == "O" and len(set(y)) > _MANY_TEXTS:
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
@@ -338,8 +343,8 @@ def _typed_features(
     free text stay strings.
     """
     pandas = import_extra("pandas", "Reading a table", "data")
-    kept = (*form.categorical, *form.text)
-    days = dates_as_days(frame, kept, dayfirst=form.dayfirst)
+    unchanged = (*form.categorical, *form.text)
+    days = dates_as_days(frame, unchanged, dayfirst=form.dayfirst)
     schema = TableSchema({}, form)
     columns: dict[str, Any] = {}
     refused = []
@@ -390,12 +395,14 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
         return column
     if not asked and not all(isinstance(value, str) for value in values.tolist()):
         return column
-    found = numbers_with_placeholders(name, column, asked=asked)
-    if found is None:
+    converted = numbers_with_placeholders(name, column, asked=asked)
+    if converted is None:
         check_format(name, column)
         return column
-    schema.missing.update({name: found[1]} if found[1] else {})
-    return found[0]
+    numbers, placeholders = converted
+    if placeholders:
+        schema.missing[name] = placeholders
+    return numbers
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":
@@ -415,7 +422,7 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
         # Nullable extension types become plain NumPy, with NaN for missing values.
         if types.is_float_dtype(dtype) or column.isna().any():
             return column.astype(np.float64)
-        return column.astype(_whole_dtype(column))
+        return column.astype(_integer_dtype(column))
     if not types.is_string_dtype(dtype) and not is_object:
         return None
     try:
@@ -424,7 +431,7 @@ def _typed(column: "pd.Series") -> "pd.Series | None":
         return None
 
 
-def _whole_dtype(values: Any) -> type[np.integer]:
+def _integer_dtype(values: Any) -> type[np.integer]:
     """Return int64, or uint64 for numbers that would overflow it."""
     large = values.dtype.kind == "u" and int(values.max()) > np.iinfo(np.int64).max
     return np.uint64 if large else np.int64

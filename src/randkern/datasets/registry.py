@@ -198,8 +198,10 @@ def load_dataset(
     diabetes, bundled with scikit-learn: n = 442, d = 10, regression
     """
     text = os.fspath(name_or_path)
-    given = data_dir if data_dir is not None else os.environ.get(_DATA_VARIABLE) or None
-    place = None if given is None else Path(given)
+    folder = (
+        data_dir if data_dir is not None else os.environ.get(_DATA_VARIABLE) or None
+    )
+    place = None if folder is None else Path(folder)
     if text.startswith(_OPENML_PREFIX):
         name = text.removeprefix(_OPENML_PREFIX)
         return fetch_openml(name, target=target, task=task, data_home=data_dir)

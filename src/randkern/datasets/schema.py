@@ -229,7 +229,7 @@ class TableSchema:
                 f"column {name!r} had dates when the model was fitted, but has numbers "
                 "now; write dates as 2026-11-22"
             )
-        return days_of_texts(name, column, self.form.dayfirst, most=False)
+        return days_of_texts(name, column, self.form.dayfirst, expect_dates=True)
 
     def _numbers(self, name: str, column: "pd.Series") -> "pd.Series":
         """Return a column of texts as numbers; unchanged if some are none."""
@@ -268,8 +268,8 @@ def as_texts(column: "pd.Series") -> "pd.Series":
 
 
 def _text(value: Any) -> str:
-    whole = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    if whole and float(value).is_integer() and abs(value) < 2**53:
+    is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    if is_number and float(value).is_integer() and abs(value) < 2**53:
         return str(int(value))
     return str(value)
 

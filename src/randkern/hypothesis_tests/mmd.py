@@ -71,7 +71,7 @@ class MMDResult:
         ----------
         X : array or dataframe of shape (n, d)
         """
-        rows = Sample(X, "X", least_rows=1)
+        rows = Sample(X, "X", min_rows=1)
         parts = rows.features(self._features)
         return np.concatenate([Z @ self._weights for Z in parts])
 

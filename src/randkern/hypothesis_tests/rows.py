@@ -39,7 +39,7 @@ class Sample:
         For errors.
     """
 
-    def __init__(self, X: Any, name: str, least_rows: int = 2):
+    def __init__(self, X: Any, name: str, min_rows: int = 2):
         self.in_memory = not isinstance(X, RowBlocks) and not is_dask_collection(X)
         if self.in_memory:
             check_readable(X)
@@ -48,9 +48,9 @@ class Sample:
                 X = X[:, None] if X.ndim == 1 else X
         self.X = X
         self.n_rows = sum(num_samples(part) for part in self.parts())
-        if self.n_rows < least_rows:
+        if self.n_rows < min_rows:
             raise ValueError(
-                f"{name} has {self.n_rows} rows, expected at least {least_rows}; pass "
+                f"{name} has {self.n_rows} rows, expected at least {min_rows}; pass "
                 "more rows."
             )
 
@@ -82,16 +82,16 @@ class Sample:
 
 def chunks(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the rows of arrays in chunks of `CHUNK_ROWS`."""
-    waiting: list[np.ndarray] = []
+    pending: list[np.ndarray] = []
     for part in parts:
-        waiting.append(part)
-        if sum(map(len, waiting)) >= CHUNK_ROWS:
-            rows = np.concatenate(waiting)
-            n_whole = len(rows) // CHUNK_ROWS * CHUNK_ROWS
-            for chunk in row_blocks(n_whole, CHUNK_ROWS):
+        pending.append(part)
+        if sum(map(len, pending)) >= CHUNK_ROWS:
+            rows = np.concatenate(pending)
+            n_complete = len(rows) // CHUNK_ROWS * CHUNK_ROWS
+            for chunk in row_blocks(n_complete, CHUNK_ROWS):
                 yield rows[chunk]
-            waiting = [rows[n_whole:]]
-    rest = np.concatenate(waiting)
+            pending = [rows[n_complete:]]
+    rest = np.concatenate(pending)
     if len(rest):
         yield rest
 

@@ -19,7 +19,7 @@ from randkern.skeletons.paths import (
     SkeletonColumns,
     SkeletonPaths,
     has_constant,
-    least_columns,
+    min_columns,
 )
 from randkern.skeletons.skeleton import Skeleton
 
@@ -244,7 +244,7 @@ class Compositional(Leaf):
         """Return whether this many columns are weighted individually."""
         apart = self._merges() or self.constant == "analytic"
         return (
-            apart and fourier == "pair" and n_columns >= least_columns(self._skeleton())
+            apart and fourier == "pair" and n_columns >= min_columns(self._skeleton())
         )
 
     def _merges(self) -> bool:

@@ -190,8 +190,8 @@ class GradientRidge:
     def parts(self, rows: ArrayRows) -> Iterator[tuple[slice, ArrayRows]]:
         """Yield parts of rows whose gradients take limited memory."""
         width = self.rows.n_rows if self.plan is None else self.plan.n_components
-        most = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
-        for part in row_blocks(rows.n_rows, most):
+        block_rows = rows_within(_BLOCK_BYTES, 32 * width, at_least=16)
+        for part in row_blocks(rows.n_rows, block_rows):
             yield part, rows.part(part.start, part.stop)
 
     def gradients(self, weights: Any, rows: ArrayRows) -> Iterator[Any]:

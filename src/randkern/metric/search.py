@@ -27,26 +27,17 @@ from randkern.metric.ridge import (
 
 ALPHAS = 10.0 ** np.arange(-8, 4)
 _FIRST_ALPHA = 5
-# Lengthscales, in units of that of the rule "scale", and the start of the search.
+# Lengthscales, in units of that of the rule "scale", and the starts of the search.
 _SPREADS = 2.0 ** np.arange(-4, 7)
 _UNIT_SPREAD = 4
 _FIRST_SPREADS = (4, 6, 8)
-_POWERS = (0.5, 1.0, 2.0)
 # A share of the identity in every metric, so that no column is lost permanently.
 _FLOOR = 1e-3
 _MAX_SEARCHED = 10_000
 _MAX_DIFFERENTIATED = 20_000
-# Up to this many rows, all folds are held out in turn; above, only one.
-_MAX_FOLDED = 1000
-_FOLDS = 5
-# Steps of both kinds of metric before only the better one continues, and steps without
-# a gain before it stops.
-_COMPARED = 2
-_PATIENCE = 2
 # Standard errors by which a fit (the best of many) must be better than the mean of the
-# targets, and by which a step must be better than standardised columns.
+# targets.
 _MIN_SIGNAL = 3.0
-_MIN_GAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -228,7 +219,7 @@ class Search:
             if number:
                 spread, alpha = _UNIT_SPREAD, _FIRST_ALPHA
             outer = [self.gradients(*fit, full) for fit in source.fits]
-            for power in _POWERS:
+            for power in (0.5, 1.0, 2.0):
                 result = self.trial([_root(G, power) for G in outer], spread, alpha)
                 if best is None or result.error < best.error:
                     best = replace(result, source=number, power=power)
@@ -290,7 +281,8 @@ class Search:
         squares = None if labelled else self.of_squares.start()
         start = self.start()
         paths = {full: [start] for full in kinds}
-        n_first = min(_COMPARED, n_iterations) if len(paths) > 1 else n_iterations
+        # After two steps only the better kind continues.
+        n_first = min(2, n_iterations) if len(paths) > 1 else n_iterations
         for full, path in paths.items():
             self.advance(path, squares, full, n_first)
         full = min(paths, key=lambda full: min(trial.error for trial in paths[full]))
@@ -299,7 +291,8 @@ class Search:
         constant = np.concatenate([split.losses_of_mean for split in self.splits])
         history = [trial.error / float(constant.mean()) for trial in path]
         n_steps_taken = int(np.argmin(history))
-        if _gain(path[n_steps_taken].losses, path[0].losses) < _MIN_GAIN:
+        # Less than a standard error better than standardised columns is no gain.
+        if _gain(path[n_steps_taken].losses, path[0].losses) < 1:
             n_steps_taken = 0
         learned = _has_signal(path[n_steps_taken].losses, constant)
         return SearchResult(full, path[: n_steps_taken + 1], squares, history, learned)
@@ -309,8 +302,8 @@ class Search:
     ) -> None:
         """Append steps to a path until they no longer help."""
         for _ in range(n_steps):
-            least = min(range(len(path)), key=lambda at: path[at].error)
-            if len(path) - 1 - least >= _PATIENCE:
+            best = min(range(len(path)), key=lambda at: path[at].error)
+            if len(path) - 1 - best >= 2:  # two steps without a gain
                 return
             sources = [path[-1]]
             if len(path) == 1 and squares is not None:
@@ -341,7 +334,7 @@ def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
     """Split rows into training and held-out rows, with equal rows on the same side."""
     X = ops_of(rows.X).to_host(rows.X)
     groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
-    n_folds = min(_FOLDS, int(groups.max()) + 1)
+    n_folds = min(5, int(groups.max()) + 1)
     if n_folds < 2:
         return []
     seed = int(stream.child("folds").generator().integers(2**31))
@@ -350,6 +343,6 @@ def split_rows(rows: ArrayRows, stream: Stream) -> list[_Split]:
     for train, held in folds.split(X, groups=groups):
         inverse = np.unique(groups[held], return_inverse=True)[1]
         splits.append(_Split(rows.take(train), rows.take(held), inverse))
-        if groups.max() >= _MAX_FOLDED:
+        if groups.max() >= 1000:  # one fold has enough rows to validate on
             break
     return splits

@@ -334,24 +334,19 @@ class Spectrum:
     @classmethod
     def of_rows(cls, K: Any, Y: Any, weight: Any, size: float) -> Spectrum:
         """Return the spectrum of a Gram matrix, which is overwritten."""
-        ops, root = ops_of(K), weight**0.5
+        root = weight**0.5
         K *= root[:, None]
         K *= root
-        values, vectors = ops.algebra.symmetric_eigenpairs(ops.contiguous(K))
-        squares = ((vectors.T @ (root[:, None] * Y)) ** 2).sum(axis=1)
-        values, squares = ops.to_host(values).clip(0.0), ops.to_host(squares)
-        return cls(values, squares, 0.0, Y.shape[1], size)
+        values, squares = _coordinates(K, root[:, None] * Y)
+        return cls(values.clip(0.0), squares, 0.0, Y.shape[1], size)
 
     @classmethod
     def of_features(
         cls, statistics: NormalEquations, target_squares: float, size: float
     ) -> Spectrum:
         """Return the spectrum of normal equations, which are overwritten."""
-        ops, unit = ops_of(statistics.gram), statistics.weight_unit or 1.0
-        gram = mirror_upper(statistics.gram)
-        values, vectors = ops.algebra.symmetric_eigenpairs(ops.contiguous(gram))
-        squares = ((vectors.T @ statistics.cross) ** 2).sum(axis=1)
-        values, squares = ops.to_host(values), ops.to_host(squares)
+        unit = statistics.weight_unit or 1.0
+        values, squares = _coordinates(mirror_upper(statistics.gram), statistics.cross)
         # Smaller ones are rounding errors.
         is_large = values > len(values) * np.finfo(float).eps * values.max()
         values, squares = values[is_large], squares[is_large]
@@ -622,6 +617,17 @@ def _signs(n: int, stream: Stream) -> np.ndarray:
     """Return random signs of shape (n, _N_PROBES), the same in every call."""
     generator = stream.child("probes").generator()
     return generator.choice([-1.0, 1.0], size=(n, _N_PROBES))
+
+
+def _coordinates(matrix: Any, right: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues, and squared coordinates of the columns along eigenvectors.
+
+    The squares, (n,), are summed over the columns of `right`, (n, k).
+    """
+    ops = ops_of(matrix)
+    values, vectors = ops.algebra.symmetric_eigenpairs(ops.contiguous(matrix))
+    squares = ((vectors.T @ right) ** 2).sum(axis=1)
+    return ops.to_host(values), ops.to_host(squares)
 
 
 def _evidence(

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from randkern._random import Stream
+from randkern._validation import Rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels.hyperparameters import Hyperparameters
 from randkern.models._gp_evidence import (
@@ -33,7 +36,7 @@ from randkern.models._gp_laplace import (
     likelihood_of,
     softmax_posteriors,
 )
-from randkern.models._gp_learning import most_learning_rows
+from randkern.models._gp_rows import most_learning_rows
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
 from randkern.models.memory import check_laplace_memory, check_process_memory
 from randkern.plan import Plan
@@ -51,6 +54,19 @@ _LAPLACE_OPERATIONS = 1e9
 # Laplace's approximation fails. Scales for real targets follow the targets.
 _RANGE_OF_LOGARITHMS = 1e2
 _RANGE_OF_TARGETS = 1e10
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """The posteriors of the functions f of a process, one or more.
+
+    For an exact kernel, `X` are the rows that their means are sums of kernel values
+    with; if its features are those of pivots X, `triangle` is their factor.
+    """
+
+    of_functions: Sequence[Any]
+    X: Rows | None = None
+    triangle: np.ndarray | None = None
 
 
 class Inference(ABC):
@@ -91,12 +107,8 @@ class Inference(ABC):
     @abstractmethod
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Sequence[Any]:
-        """Return the posteriors given rows, or given the sample for an exact kernel.
-
-        Then the rows ``X_fit_`` of the process are set, and, if features of the exact
-        kernel are those of pivots, their ``_triangle``.
-        """
+    ) -> Posteriors:
+        """Return the posteriors given rows, or given the sample for an exact kernel."""
 
 
 @dataclass(frozen=True)
@@ -140,19 +152,19 @@ class Conjugate(Inference):
 
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Sequence[FeaturePosterior | RowPosterior]:
+    ) -> Posteriors:
         kernel, plan, unit = process.kernel_, process.plan_, self.weight_unit
         if plan is None:
-            process.X_fit_ = sample.X
             Y, weight = sample.targets()
             size = size_of(weight, self.has_precisions)
             K = kernel._gram(sample.X, None)
-            return [RowPosterior.of(K, Y, weight, size, self.noise)]
+            exact = RowPosterior.of(K, Y, weight, size, self.noise)
+            return Posteriors([exact], sample.X)
         if self.is_fitc:
             rows = fitc_rows(rows.as_arrays(), kernel, plan, self.noise)
             unit = rows.survey().weight_unit
         sums = rows.reduce(posterior_sums, plan, unit, self.has_precisions)
-        return [FeaturePosterior.of(sums, self.noise)]
+        return Posteriors([FeaturePosterior.of(sums, self.noise)])
 
     @property
     def has_precisions(self) -> bool:
@@ -189,12 +201,14 @@ class Laplace(Inference):
 
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Sequence[LaplacePosterior]:
-        features, D = _features(process, rows, sample, limit)
-        return [
-            LaplacePosterior.of(features, D, self.likelihood, target)
+    ) -> Posteriors:
+        features = _features(process, rows, sample, limit)
+        width = _width(features)
+        of_functions = [
+            LaplacePosterior.of(features, width, self.likelihood, target)
             for target in range(rows.n_targets)
         ]
+        return _of_features(features, sample, of_functions)
 
 
 @dataclass(frozen=True)
@@ -217,10 +231,11 @@ class LaplaceOfClasses(Inference):
 
     def posteriors(
         self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
-    ) -> Sequence[LaplacePosterior]:
-        features, D = _features(process, rows, sample, limit)
+    ) -> Posteriors:
+        features = _features(process, rows, sample, limit)
         value = process.log_marginal_likelihood(process.theta_)
-        return softmax_posteriors(features, D, value)
+        of_functions = softmax_posteriors(features, _width(features), value)
+        return _of_features(features, sample, of_functions)
 
 
 def _max_laplace_rows(
@@ -234,15 +249,27 @@ def _max_laplace_rows(
 
 def _features(
     process: Any, rows: TrainingData, sample: ArrayRows, limit: int
-) -> tuple[FeatureMatrix, int]:
-    """Return features of rows, or of the sample by pivots, and their number."""
+) -> FeatureMatrix:
+    """Return features of rows, or, for an exact kernel, those of pivots of the sample.
+
+    Pivots may be fewer than the components of the matrix.
+    """
     is_exact = process.plan_ is None
-    features = process._feature_matrix(sample if is_exact else rows, limit // 4)
-    if not isinstance(features, GramFactor):
-        return features, features.n_components
-    process.X_fit_ = sample.X[features.pivots]
-    process._triangle = features.triangle
-    return features, len(features.pivots)
+    return process._feature_matrix(sample if is_exact else rows, limit // 4)
+
+
+def _width(features: FeatureMatrix) -> int:
+    if isinstance(features, GramFactor):
+        return len(features.pivots)
+    return features.n_components
+
+
+def _of_features(
+    features: FeatureMatrix, sample: ArrayRows, of_functions: Sequence[Any]
+) -> Posteriors:
+    if isinstance(features, GramFactor):
+        return Posteriors(of_functions, sample.X[features.pivots], features.triangle)
+    return Posteriors(of_functions)
 
 
 def regression_inference(model: Any, rows: TrainingData, unit: float) -> Inference:

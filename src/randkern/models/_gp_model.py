@@ -39,18 +39,16 @@ from randkern.models._feature_model import (
 )
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_inference import Inference
-from randkern.models._gp_learning import (
-    Stage,
+from randkern.models._gp_learning import Stage, maximise
+from randkern.models._gp_rows import learning_rows, rows_of_stages
+from randkern.models._gp_starts import (
     Units,
     bounds,
-    learning_rows,
     log_prior,
-    maximise,
     places,
-    rows_of_stages,
     starting_points,
-    warn_of_a_constant,
 )
+from randkern.models._gp_warnings import warn_of_a_constant
 from randkern.models.callbacks import FitReport
 from randkern.models.memory import float64_block_rows
 from randkern.plan import Plan, evaluate
@@ -458,12 +456,15 @@ class GaussianProcess(FeatureModel):
 
         `drawn_from` are the rows, with weights, that landmarks are chosen among.
         """
-        self._triangle = None
         most = self._inference.max_learning_rows(self, rows, limit)
         sample = learning_rows(rows, self.plan_, stream.child("sample"), most)
         self._learn(sample, stream.child("restarts"), report)
         self._draw_landmarks(*drawn_from, stream, limit)
-        self._posteriors = self._inference.posteriors(self, rows, sample, limit)
+        posteriors = self._inference.posteriors(self, rows, sample, limit)
+        self._posteriors = posteriors.of_functions
+        self._triangle = posteriors.triangle
+        if posteriors.X is not None:
+            self.X_fit_ = posteriors.X
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -599,6 +600,16 @@ class GaussianProcess(FeatureModel):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_theta")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        missing = {"_inference", "_posteriors"}.difference(state)
+        if "_theta" in state and missing:
+            raise ValueError(
+                f"this {type(self).__name__} was saved by an earlier version of "
+                "randkern, which stored its posterior in another form: load it with "
+                "that version, or fit it again"
+            )
+        super().__setstate__(state)
 
     @property
     def theta_(self) -> np.ndarray:

@@ -27,31 +27,11 @@ from randkern.exceptions import NarrowMarginError, NotSeparableError
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor, scores_of
 
 _FIRST_ROWS = 200
-_ADDED_ROWS = 100
-_MAX_ROUNDS = 500
-# The squared norm of the weights grows with every row that is added; if it grows by
-# less than this share, rounding errors decide which rows have weight.
-_GROWTH = 1e-9
-# Margins may be below 1 by this much, or by the rounding errors of a score, in units of
-# the precision and of |w||z|.
-_VIOLATION = 1e-7
+# The rounding errors of a score, in units of the precision and of |w||z|.
 _ROUNDING = 16.0
-# How often weights are corrected, the remaining violation of margins, and the rows that
-# take part: those with margins above 1 by less than this times the worst violation.
-_MAX_REPAIRS = 3
-_REPAIRED = 1e-12
-_NEAR = 1e3
 # The norm of a combination of rows, relative to the longest, that is 0 up to rounding
 # errors.
 _RAY = 2e-14
-# Least squares are repeated with rows in units of the last nearest point, until its
-# norm and the margin differ by at most this share.
-_MAX_SCALES = 4
-_INEXACT = 1e-8
-# Largest number of changes of the active set per row.
-_CHANGES = 30
-# Largest violation of margins that is corrected by rescaling the weights.
-_GAP = 1e-2
 # A gap that is worth a warning.
 _LARGE_GAP = 1e-6
 
@@ -84,7 +64,7 @@ def separate(
     dual = isinstance(features, GramFactor)
     error = _ROUNDING * ops.precision(features.dtype)
     square, growing = 0.0, True
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(500):
         Z = ops.to_host(features.take(rows)) * signs[rows, None]
         alpha = np.zeros(len(signs))
         alpha[rows], weights, length = _solve(Z, dual)
@@ -93,33 +73,36 @@ def separate(
         if not np.any(weights):
             detail = f"a combination of length {length:.1g} of the longest row"
             raise _narrow(name, detail)
-        made = alpha[rows] @ Z
+        combination = alpha[rows] @ Z
         scores, longest = scores_of(features, ops.float64_like(weights[None], like))
         scores = ops.to_host(scores)[:, 0]
         missing = np.where(usable, 1 - signs * scores, -np.inf)
         violation = float(missing.max())
         before, square = square, float(weights @ weights)
-        tolerance = max(_VIOLATION, error * longest * square**0.5)
-        worst = np.argsort(-missing, kind="stable")[:_ADDED_ROWS]
+        tolerance = max(1e-7, error * longest * square**0.5)
+        worst = np.argsort(-missing, kind="stable")[:100]
         added = np.setdiff1d(worst[missing[worst] > tolerance], rows)
         if len(added) == 0:
             break
         # While every violated row changes the optimum, dropping rows without weight
-        # cannot cause cycles; if they are needed later, they are added again.
-        growing = growing and square > (1 + _GROWTH) * before
+        # cannot cause cycles; if they are needed later, they are added again. If the
+        # squared norm of the weights hardly grows, rounding errors decide which rows
+        # have weight.
+        growing = growing and square > (1 + 1e-9) * before
         rows = np.union1d(rows[alpha[rows] > 0] if growing else rows, added)
-    if violation > _GAP:
+    if violation > 1e-2:  # larger than what rescaling the weights should correct
         raise _narrow(name, f"a margin of {1 - violation:.2g} instead of 1")
-    found = _margin(weights, alpha, float(made @ made), violation)
-    if found.gap > _LARGE_GAP:
+    square = float(combination @ combination)
+    margin = _margin(weights, alpha, square, violation)
+    if margin.gap > _LARGE_GAP:
         warn(
-            f"{name}: the duality gap of the hard margin is {found.gap:.2g} of the "
+            f"{name}: the duality gap of the hard margin is {margin.gap:.2g} of the "
             f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
             "narrow a margin; use a finite C, more components, or a shorter "
             "lengthscale.",
             ConvergenceWarning,
         )
-    return found
+    return margin
 
 
 def _margin(
@@ -148,8 +131,10 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
     longest = float(np.einsum("ij,ij->i", Z, Z).max()) ** 0.5 or 1.0
     Z = Z / longest
     a, weights, length, margin = np.zeros(len(Z)), np.zeros(Z.shape[1]), np.inf, -np.inf
-    least, unit = np.inf, 1.0
-    for _ in range(_MAX_SCALES):
+    smallest_gap, unit = np.inf, 1.0
+    # Least squares are repeated with rows in units of the last nearest point, until its
+    # norm and the margin hardly differ.
+    for _ in range(4):
         shares = _shortest(Z, unit)
         if not np.any(shares):
             break
@@ -157,12 +142,12 @@ def _solve(Z: np.ndarray, dual: bool) -> tuple[np.ndarray, np.ndarray, float]:
         norm = float(np.linalg.norm(point))
         if norm <= _RAY:
             return shares, np.zeros(len(point)), norm
-        found = point if dual else _repaired(Z, point / norm**2)
-        reached = float(np.min(Z @ found)) / float(np.linalg.norm(found))
-        if norm - reached < least:
-            a, weights, length, margin = shares, found, norm, reached
-            least = norm - reached
-        if least <= _INEXACT * length or norm > 0.5 * unit:
+        candidate = point if dual else _repaired(Z, point / norm**2)
+        reached = float(np.min(Z @ candidate)) / float(np.linalg.norm(candidate))
+        if norm - reached < smallest_gap:
+            a, weights, length, margin = shares, candidate, norm, reached
+            smallest_gap = norm - reached
+        if smallest_gap <= 1e-8 * length or norm > 0.5 * unit:
             break
         unit = norm
     if margin <= _ROUNDING * np.finfo(float).eps:
@@ -180,22 +165,22 @@ def _repaired(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     Weights computed as sums of rows have an error of the precision divided by the
     squared margin; the shortest correction has the error of a much wider margin.
     """
-    for _ in range(_MAX_REPAIRS):
+    for _ in range(3):
         missing = 1 - Z @ weights
-        most = float(missing.max())
-        if most <= _REPAIRED:
+        largest = float(missing.max())
+        if largest <= 1e-12:
             break
-        near = missing > -_NEAR * most
-        equations = np.vstack([Z[near].T, missing[near] / most])
+        near = missing > -1e3 * largest  # rows far above the margin take no part
+        equations = np.vstack([Z[near].T, missing[near] / largest])
         right = np.append(np.zeros(Z.shape[1]), 1.0)
         try:
-            found, _ = scipy.optimize.nnls(equations, right)
+            coefficients, _ = scipy.optimize.nnls(equations, right)
         except RuntimeError:  # too many steps
             break
-        residual = equations @ found - right
+        residual = equations @ coefficients - right
         if not residual[-1] < 0:
             break
-        weights = weights - (most / residual[-1]) * residual[:-1]
+        weights = weights - (largest / residual[-1]) * residual[:-1]
     return weights
 
 
@@ -210,7 +195,7 @@ def _shortest(Z: np.ndarray, unit: float = 1.0) -> np.ndarray:
     equations = np.vstack([triangle[: len(Z)] / unit, np.ones(len(Z))])
     right = np.append(np.zeros(len(equations) - 1), 1.0)
     try:
-        a, _ = scipy.optimize.nnls(equations, right, maxiter=_CHANGES * len(Z))
+        a, _ = scipy.optimize.nnls(equations, right, maxiter=30 * len(Z))
     except RuntimeError:  # too many steps
         return np.zeros(len(Z))
     return a / (float(a.sum()) or 1.0)

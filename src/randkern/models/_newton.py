@@ -68,22 +68,22 @@ def descend(
     curvature: Curvature,
     start: np.ndarray,
     reached: Callable[[float, np.ndarray], bool],
-    most_products: int,
+    max_products: int,
     report: Callable[[np.ndarray], bool] = lambda at: False,
 ) -> tuple[np.ndarray, int]:
     """Return the minimiser of a convex function, and the number of products used.
 
-    Those are products with the second derivative, at most `most_products`. `reached`
+    Those are products with the second derivative, at most `max_products`. `reached`
     returns whether to stop, given the value and the gradient; so does `report`, called
     with the vector of each step.
     """
     ops = ops_of(start)
     at, (value, gradient), n_products = start, function(start), 0
-    while n_products < most_products and not reached(value, gradient):
+    while n_products < max_products and not reached(value, gradient):
         # Squares of tiny gradients underflow.
         size = ops.largest(abs(gradient))
         step, taken = _newton_step(
-            curvature(at), gradient / size, most_products - n_products
+            curvature(at), gradient / size, max_products - n_products
         )
         step, n_products = size * step, n_products + taken
         accepted = _search(function, at, step, value, float(gradient @ step))
@@ -121,14 +121,14 @@ def _search(
 
 
 def _newton_step(
-    product: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, most: int
+    product: Callable[[np.ndarray], np.ndarray], gradient: np.ndarray, max_products: int
 ) -> tuple[np.ndarray, int]:
     """Return minus the inverse second derivative times the gradient, approximately."""
     residual = -gradient
     step, direction = 0.0 * gradient, residual
     square = float(residual @ residual)
     enough = _SHARE**2 * square
-    for n_products in range(1, most + 1):
+    for n_products in range(1, max_products + 1):
         product_along = product(direction)
         curve = float(direction @ product_along)
         if curve <= 0:  # rounding errors

@@ -58,7 +58,7 @@ from randkern.models.feature_matrix import (
     products,
     scores_of,
 )
-from randkern.models.memory import FEWEST_ROWS, SIGNED_ROWS, newton_bytes
+from randkern.models.memory import MIN_BLOCK_ROWS, SIGNED_ROWS, newton_bytes
 
 # The weight σ of the first iteration, its growth and its bound; it is not raised after
 # an iteration of this many steps.
@@ -494,7 +494,7 @@ class SVMDual:
         capacity, out = len(working), self.weights.copy()
         if cached is None:
             row = self.features.width * self.features.dtype.itemsize + 24 * k
-            capacity = max(FEWEST_ROWS, self.cache_bytes // row)
+            capacity = max(MIN_BLOCK_ROWS, self.cache_bytes // row)
         # w includes the contributions of the other rows.
         weights = out.astype(self.features.dtype)
         order = generator.permutation(len(working))

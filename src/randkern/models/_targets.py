@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from randkern._tables import count_missing
 from randkern._validation import (
     Rows,
-    check_given,
+    check_has_targets,
     check_kind,
     check_positive,
     check_weights,
@@ -105,7 +105,7 @@ class RealTargets:
         return y.reshape(len(y), -1), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
-        check_given(self, y)
+        check_has_targets(self, y)
         check_kind(y, "y")
         y = _without_missing(read_tensor(y, "y"))
         if is_tensor(y) and not is_tensor(X):
@@ -271,7 +271,7 @@ class ClassLabels:
         return ops.float64_like(signs, X), weight
 
     def _checked(self, X: Rows, y: Any) -> np.ndarray:
-        check_given(self, y)
+        check_has_targets(self, y)
         y = column_or_1d(read_labels(y), warn=True)
         check_consistent_length(X, y)
         check_classification_targets(y)
@@ -378,7 +378,7 @@ class TargetsOrLabels:
         The kind is the number of columns of real targets, None for a vector, or the
         type of labels that are not numbers.
         """
-        check_given(self, y)
+        check_has_targets(self, y)
         labels = read_labels(y)
         host = ops_of(labels).to_host(labels)
         numeric = host.dtype.kind in "iuf"

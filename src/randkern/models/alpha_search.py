@@ -106,12 +106,12 @@ class PrimalSearch:
     ):
         self.alphas, self.fit_intercept = alphas, fit_intercept
         # Cached, plus a copy for the rows of a fold.
-        kept_bytes = 2 * rows.n_rows * plan.n_components * rows.dtype.itemsize
-        if kept_bytes <= spare:
+        cached_bytes = 2 * rows.n_rows * plan.n_components * rows.dtype.itemsize
+        if cached_bytes <= spare:
             # Features as rows, and the plan of a linear kernel, which copies them.
             Z = evaluate(plan, rows.X)
             plan = fit_plan(Linear(), Z, None, plan.n_components, Stream(0))
-            rows, spare = ArrayRows(Z, rows.Y, rows.weight), spare - kept_bytes
+            rows, spare = ArrayRows(Z, rows.Y, rows.weight), spare - cached_bytes
         self.plan, self.rows, self.spare = plan, rows, spare
 
     @cached_property

@@ -50,7 +50,12 @@ class FitReport:
         if not are_in_memory(X):
             X = y = sample_weight = None
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self._context_arguments = {
+            "estimator": estimator,
+            "X": X,
+            "y": y,
+            "metadata": metadata,
+        }
         self._estimator = estimator
         self._context: Any = None
         self._attributes_of: Callable[[Any], dict[str, Any]] | None = None
@@ -65,7 +70,7 @@ class FitReport:
         self._context = self._estimator._init_callback_context(
             max_subtasks=None if attributes_of else 0
         )
-        self._context.call_on_fit_task_begin(**self._given)
+        self._context.call_on_fit_task_begin(**self._context_arguments)
 
     def iterations_end(self) -> None:
         """Release `attributes_of`, which may refer to features and to this report."""
@@ -80,9 +85,10 @@ class FitReport:
         attributes_of = self._attributes_of
         assert attributes_of is not None
         task = self._context.subcontext(task_name=f"{name} {number}")
-        task.call_on_fit_task_begin(**self._given)
+        task.call_on_fit_task_begin(**self._context_arguments)
         stop = task.call_on_fit_task_end(
-            **self._given, reconstruction_attributes=lambda: attributes_of(value)
+            **self._context_arguments,
+            reconstruction_attributes=lambda: attributes_of(value),
         )
         return bool(stop)
 
@@ -91,4 +97,6 @@ class FitReport:
         if self._context is None:
             self.begin(None)
         self.iterations_end()
-        self._context.call_on_fit_task_end(**self._given, reconstruction_attributes={})
+        self._context.call_on_fit_task_end(
+            **self._context_arguments, reconstruction_attributes={}
+        )

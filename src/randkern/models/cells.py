@@ -363,18 +363,18 @@ def fit_cells(
     scaled = scaled_rows(kernel, rows.X, stream)
     tree = CellTree.grow(scaled, cell_rows)
     ops, k = ops_of(rows.Y), rows.n_targets
-    found = sorted(tree.cells(scaled), key=itemgetter(0))
-    members = [numbers for _, numbers, _ in found]
-    shares = [share for _, _, share in found]
+    leaves = sorted(tree.cells(scaled), key=itemgetter(0))
+    members = [numbers for _, numbers, _ in leaves]
+    shares = [share for _, _, share in leaves]
     needed = _check_cell(len(max(members, key=len)), k, len(alphas), limit)
 
     def fitted(numbers: np.ndarray) -> _CellFit:
-        here = rows.take(numbers)
-        return _fit_cell(kernel, here, numbers, alphas, fit_intercept)
+        cell = rows.take(numbers)
+        return _fit_cell(kernel, cell, numbers, alphas, fit_intercept)
 
     # As many at a time as fit in memory. Tensors are factorised one after another.
-    most = 1 if is_tensor(rows.Y) else max(limit // needed, 1)
-    ordered = list(map_on_threads(fitted, members, most))
+    max_threads = 1 if is_tensor(rows.Y) else max(limit // needed, 1)
+    ordered = list(map_on_threads(fitted, members, max_threads))
     left_out = ops.float64_zeros((rows.n_rows, k), rows.Y)
     for fit, share in zip(ordered, shares, strict=True):
         left_out[fit.rows] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
@@ -436,18 +436,18 @@ def _fit_cell(
         predictions = iter([(slice(0, rows.n_rows), path.leave_one_out())])
         scores = squared_error(predictions, rows.Y, rows.weight)
         alphas = alphas[[np.nanargmax(scores)]]
-    everything, found, best = np.arange(rows.n_rows), [], None
+    all_rows, trial_scores, best = np.arange(rows.n_rows), [], None
     for alpha in alphas:
         solution, intercept, residuals = solve_dual(
-            copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, everything
+            copy(gram), rows.Y, rows.weight, float(alpha), fit_intercept, all_rows
         )
         left_out = rows.Y - residuals
         predictions = iter([(slice(0, rows.n_rows), left_out[None])])
         score = float(squared_error(predictions, rows.Y, rows.weight)[0])
-        if best is None or score > max(found):
+        if best is None or score > max(trial_scores):
             best = solution, intercept, float(alpha), left_out
-        found.append(score)
+        trial_scores.append(score)
     assert best is not None
     solution, intercept, alpha, left_out = best
-    scores = np.array(found) if scores is None else scores
+    scores = np.array(trial_scores) if scores is None else scores
     return _CellFit(numbers, solution, intercept, alpha, scores, left_out)

@@ -16,7 +16,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
-from randkern.models.memory import CACHED_ROW_BYTES, block_rows_within
+from randkern.models.memory import block_rows_within
 from randkern.plan import Plan, evaluate
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
@@ -134,7 +134,8 @@ class FeatureMatrix:
         """The cached features of the first rows, or of all; shards have their own."""
         if not self.rows.in_one_place:
             return None
-        extra = CACHED_ROW_BYTES + 8 * self.n_targets
+        # Scales and weights, and targets.
+        extra = 24 + 8 * self.n_targets
         if self.n_rows * (self.width * self.dtype.itemsize + extra) <= self.cache_bytes:
             return self._filled(self.n_rows, compressed=False)
         if self.compress and hasattr(self._gemm, "quantize"):

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import (
-    FeatureModel,
-    predict_by_features,
-    predict_by_rows,
-)
+from randkern.models._feature_model import predict_by_features, predict_by_rows
+from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.left_out import ProbedRows
@@ -54,8 +51,8 @@ class FeatureBatches(FeatureOperator):
         features = self.features
         n_bytes = self.size * features.dtype.itemsize
         # Applying the preconditioner takes three copies of them.
-        most = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
-        n = min(features.n_rows, max(1, features.block_rows // 2, most))
+        max_rows = min(_SAMPLED_BYTES, self.spare_bytes // 3) // n_bytes
+        n = min(features.n_rows, max(1, features.block_rows // 2, max_rows))
         generator = self.stream.child("step").generator()
         numbers = np.sort(generator.choice(features.n_rows, n, replace=False))
         return self.scaled_features(*self.sampled(numbers), slice(0, self.size))
@@ -63,8 +60,8 @@ class FeatureBatches(FeatureOperator):
     def batches(self, n_rows: int, epoch: int) -> Iterator[ArrayRows]:
         features = self.features
         generator = self.stream.child("epoch", epoch).generator()
-        most = min(features.block_rows, n_rows, features.n_rows)
-        self._buffer = features.empty(most)
+        max_rows = min(features.block_rows, n_rows, features.n_rows)
+        self._buffer = features.empty(max_rows)
         yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
     def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
@@ -93,7 +90,7 @@ _DUAL_TOL = 1e-2
 _DUAL_TOL_OF_LABELS = 5e-2
 # For the same reason the loss may be larger, with less caution: see
 # randkern.solvers.stopping.
-_FOR_LABELS = {"least": 1.0, "caution": 1 / 16}
+_FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 # Many eigenpairs in the preconditioner, as each iteration recomputes tiles of the
 # kernel.
 _DUAL_RANK = 2000
@@ -118,42 +115,16 @@ class System:
     probed: ProbedRows
 
 
-class IterativeRidge(FeatureModel):
+class IterativeRidge(RidgeModel):
     """Kernel ridge regression by iterative solvers."""
 
     alpha: float
-    fit_intercept: bool
     solver: Any
     checkpoint: Any
-    # Whether the targets are labels coded as ±1.
-    _labelled: ClassVar[bool] = False
-    _key: int
-    # Subtracted from the targets.
-    _shift: tuple[float, ...]
-
-    @abstractmethod
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
-        """Store results of the leave-one-out residuals of some rows.
-
-        Targets and residuals are (m, k), weights of the rows (m,).
-        """
 
     @abstractmethod
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
         """Return the error of predictions, (n, k), for validation."""
-
-    def _fitted(self, value: Any, intercept: Any) -> dict[str, Any]:
-        """Return the fitted attributes for weights of features, or of rows.
-
-        Intercepts, (k,), are those of shifted targets.
-        """
-        if self.fit_intercept:  # may have been changed after a batch
-            shift = ops_of(intercept).float64_like(self._shift, intercept)
-            intercept = intercept + shift
-        constant = intercept if self._many_targets else float(intercept[0])
-        if self.plan_ is None:
-            return {"dual_coef_": self._shaped(value), "intercept_": constant}
-        return {"coef_": self._transposed(value), "intercept_": constant}
 
     def _iterative_solver(self) -> IterativeSolver:
         """Return the solver for `solver`, with checked arguments."""
@@ -260,7 +231,7 @@ class IterativeRidge(FeatureModel):
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread / unit,
-            most=_most_loss(statistics, center) / unit,
+            cap=_loss_cap(statistics, center) / unit,
             **(_FOR_LABELS if self._labelled else {}),
         )
         probed = self._probed(rows, stream)
@@ -326,7 +297,7 @@ class IterativeRidge(FeatureModel):
                 "(n_components=None); set tol instead."
             )
         statistics = rows.survey()
-        sizes = _most_loss(statistics, self.fit_intercept)
+        sizes = _loss_cap(statistics, self.fit_intercept)
         if solver.tol is None:
             solver = copy.copy(solver)
             solver.tol = _DUAL_TOL_OF_LABELS if self._labelled else _DUAL_TOL
@@ -378,7 +349,7 @@ class StreamingFit:
         return fit, self._solver.advance(fit._state, self._batches(rows, statistics))
 
 
-def _most_loss(statistics: TargetStatistics, center: bool) -> np.ndarray:
+def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
     """Return the loss of W = 0, (k,), without rows of enormous weight."""
     usual = statistics.spread if center else statistics.loss_of_zero
     every = statistics.moments.squares if center else statistics.moments.all_squares

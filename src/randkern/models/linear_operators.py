@@ -21,7 +21,6 @@ from randkern.models.memory import (
     KERNEL_ROWS_PER_EIGENPAIR,
     KERNEL_TILE,
     ROWS_PER_EIGENPAIR,
-    SAMPLED_COLUMNS,
 )
 from randkern.plan import Plan, evaluate
 
@@ -151,13 +150,13 @@ class FeatureOperator:
         features, weight = self.sampled(rows)
         like, ops = self.features.like, ops_of(self.features.like)
         gram = ops.float64_zeros((n_samples, n_samples), like)
-        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+        for columns in row_blocks(self.size, KERNEL_TILE):
             ops.add_gram(self.scaled_features(features, weight, columns).T, gram)
         # Sums of products in single precision are no more accurate.
         values, vectors = _leading(ops.asarray(gram, like), rank)
         transform = ops.asarray(vectors / values**0.5, like)
         basis = ops.empty((self.size, len(values)), like)
-        for columns in row_blocks(self.size, SAMPLED_COLUMNS):
+        for columns in row_blocks(self.size, KERNEL_TILE):
             Z = self.scaled_features(features, weight, columns)
             basis[columns] = ops.precise_product(Z.T, transform)
         return ops.to_host(values) * (n / n_samples), _orthonormalised(basis)
@@ -227,7 +226,7 @@ class KernelOperator:
 
     w are the weights of the rows over `weight_unit`, and s the normalised ones w/Σw
     with `center`, else 0. Only the upper triangle of the symmetric K is computed, in
-    tiles, in the dtype and on the device of the rows. As many tiles as `kept_bytes`
+    tiles, in the dtype and on the device of the rows. As many tiles as `cache_bytes`
     allow are cached, the others are recomputed for every product. The stream seeds the
     sample of rows behind the preconditioner.
     """
@@ -238,7 +237,7 @@ class KernelOperator:
         rows: ArrayRows,
         center: bool,
         stream: Stream,
-        kept_bytes: int,
+        cache_bytes: int,
     ):
         self.kernel, self.rows, self.center, self.stream = kernel, rows, center, stream
         X, (_, weight), statistics = rows.X, rows.targets(), rows.survey()
@@ -265,7 +264,7 @@ class KernelOperator:
         self.size = X.shape[0]
         self._buffer = self._empty_tile()
         self._cached: dict[tuple[int, int], Any] = {}
-        self._n_cached = kept_bytes // (self._side**2 * X.dtype.itemsize)
+        self._n_cached = cache_bytes // (self._side**2 * X.dtype.itemsize)
 
     def _empty_tile(self) -> Any:
         return self._ops.skinny_gemm.empty_padded(self._side, self._side, self.X)
@@ -407,6 +406,6 @@ def _orthonormalised(basis: Any) -> Any:
     gram = ops.float64_zeros((basis.shape[1], basis.shape[1]), basis)
     ops.add_gram(basis, gram)
     inverse = ops.asarray(ops.algebra.inverse_factor(gram), basis)
-    for rows in row_blocks(len(basis), SAMPLED_COLUMNS):
+    for rows in row_blocks(len(basis), KERNEL_TILE):
         basis[rows] = ops.precise_product(basis[rows], inverse)
     return basis

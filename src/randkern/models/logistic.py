@@ -234,11 +234,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return {"coef_": coef, "intercept_": intercept}
         assert isinstance(features, GramFactor)
         numbers, dual = features.rows_of(weights)
-        found = {
+        attributes = {
             "X_fit_": rows.as_arrays().X[numbers],
             "dual_coef_": self._shaped(dual),
         }
-        return found | {"intercept_": intercept}
+        return attributes | {"intercept_": intercept}
 
     def _minimise(
         self, loss: LogisticLoss, report: FitReport, patience: int
@@ -257,10 +257,10 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         # Scale gradients to order one: with an enormous C their squares overflow.
         unit = max(1.0, largest)
         scaled = LogisticLoss(loss.features, loss.C, unit, loss.has_intercept)
-        tolerance, most = self.tol * largest / unit, int(self.max_iter)
+        tolerance, max_iter = self.tol * largest / unit, int(self.max_iter)
         steps, is_stopped = count(1), False
 
-        def tell(flat: np.ndarray) -> bool:
+        def report_step(flat: np.ndarray) -> bool:
             nonlocal is_stopped
             is_stopped = report.step(next(steps), flat)
             return is_stopped
@@ -278,10 +278,12 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             # L-BFGS multiplies squares of gradients, which would underflow.
             return reached(value, slope) or ops.largest(abs(slope)) < _UNDERFLOWING
 
-        first = min(patience or most, most)
-        flat, self.n_iter_ = ops.minimise(scaled, start, tolerance, first, _PAIRS, tell)
+        first = min(patience or max_iter, max_iter)
+        flat, self.n_iter_ = ops.minimise(
+            scaled, start, tolerance, first, _PAIRS, report_step
+        )
         before = np.inf
-        while patience and self.n_iter_ < most and not is_stopped:
+        while patience and self.n_iter_ < max_iter and not is_stopped:
             value, slope = scaled(flat)
             if is_done(value, slope) or ops.largest(abs(slope)) > before:
                 break
@@ -290,16 +292,18 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 scaled,
                 scaled.curvature_factor(flat),
                 flat,
-                min(patience, most - self.n_iter_),
+                min(patience, max_iter - self.n_iter_),
                 _PAIRS,
-                lambda flat: tell(flat) or is_done(*scaled(flat)),
+                lambda flat: report_step(flat) or is_done(*scaled(flat)),
             )
             if not ops.is_finite(lower):  # second derivatives have overflowed
                 break
             flat, self.n_iter_ = lower, self.n_iter_ + more
-        if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < most:
-            left = most - self.n_iter_
-            flat, more = descend(scaled, scaled.curvature, flat, reached, left, tell)
+        if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < max_iter:
+            left = max_iter - self.n_iter_
+            flat, more = descend(
+                scaled, scaled.curvature, flat, reached, left, report_step
+            )
             self.n_iter_ += more
         if not reached(*scaled(flat)) and not is_stopped:
             self._warn(ops.largest(abs(scaled(flat)[1])) * unit / largest)
@@ -399,8 +403,8 @@ class LogisticLoss:
         rounding = ops.precision(features.dtype) * float(gram.diagonal().sum())
         # An intercept without a penalty may have no curvature left: none at all if
         # probabilities are 0 or 1 to the last digit. Gradients are of order one.
-        least = _ROUNDING * float(gram[-1, -1]) or 1.0
-        rounding = rounding + least * (1 - self.penalty)
+        min_curvature = _ROUNDING * float(gram[-1, -1]) or 1.0
+        rounding = rounding + min_curvature * (1 - self.penalty)
         ops.algebra.add_to_diagonal(gram, self.penalty / self.unit + rounding)
         return ops.algebra.lower_factor(gram)
 

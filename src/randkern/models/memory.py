@@ -18,43 +18,26 @@ from randkern.data import rows_within
 from randkern.plan import Plan
 from randkern.solvers import cholesky_bytes
 
-# Size of a block of features, large enough for matrix products at full speed.
+# Size of a block of features, large enough for matrix products at full speed, and of a
+# block of predictions, at every penalty or with variances.
 _BLOCK_BYTES = 64 * 10**6
-# Size of a block of predictions, at every penalty or with variances.
-_FLOAT64_BYTES = 64 * 10**6
 # Number of rows whose phases are in memory while features are computed from them.
-_MADE_ROWS = 1024
+_COMPUTED_ROWS = 1024
 # Number of rows whose products with targets are summed at a time.
 CROSS_ROWS = 512
 # Side of the tiles of n × n matrices.
 GRAM_TILE = 1024
-# Number of tiles of that size that computing exact values may take at a time.
-_GRAM_TILES = 6
 
-# Rows per block of features for products with few columns: in smaller blocks, the sums
-# of the second product cost more than they save.
-_MIN_ROWS = 128
-_MAX_ROWS = 4096
 # Rows of the smallest blocks, if memory is short.
-FEWEST_ROWS = 16
-# Blocks of columns of the kernel's values at landmarks, in float64, while features are
-# computed from them: products, distances, values, and these solved with the factor.
-_LANDMARK_BLOCKS = 6
-# Memory of scales and weights of a cached row, besides its features and targets.
-CACHED_ROW_BYTES = 24
+MIN_BLOCK_ROWS = 16
 
-# Columns of sampled features computed at a time, and sampled rows per eigenpair of a
-# preconditioner.
-SAMPLED_COLUMNS = 2048
-ROWS_PER_EIGENPAIR = 4
-# The same for the exact kernel, which is computed in tiles.
+# Columns of sampled features, and side of tiles of the exact kernel, that iterative
+# solvers compute at a time.
 KERNEL_TILE = 2048
-_KERNEL_TILES = 6
+# Sampled rows per eigenpair of a preconditioner, of features and of the exact kernel.
+ROWS_PER_EIGENPAIR = 4
 KERNEL_ROWS_PER_EIGENPAIR = 2
 
-# LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
-# workspace of twice its size.
-_EIGH_WORKSPACE = 2
 # Number of rows that Gaussian processes copy to float64 at a time.
 SUMMED_ROWS = 2**14
 # Number of rows of features weighted at a time for the Gram matrix of a margin.
@@ -83,10 +66,12 @@ def feature_block_rows(plan: Plan, itemsize: int) -> int:
 
 def computing_bytes(plan: Plan, n_rows: int, itemsize: int) -> int:
     """Memory beside a block of features while these are computed."""
-    entries = min(n_rows, _MADE_ROWS) * plan.n_components
+    entries = min(n_rows, _COMPUTED_ROWS) * plan.n_components
     if plan.factor is None:
         return entries * itemsize
-    return 8 * _LANDMARK_BLOCKS * entries
+    # Blocks of float64: products, distances and values at landmarks, and these solved
+    # with the factor.
+    return 6 * 8 * entries
 
 
 def block_rows_within(plan: Plan, like: Any, n_bytes: int) -> int:
@@ -111,17 +96,18 @@ def feature_block_sizes(n_components: int, like: Any) -> list[int]:
     """
     thin = ops_of(like).skinny_gemm
     row = thin.padded(n_components) * like.dtype.itemsize
-    n_rows = min(_MAX_ROWS, rows_within(thin.BLOCK_BYTES, row, at_least=_MIN_ROWS))
+    # In smaller blocks, the sums of the second product cost more than they save.
+    n_rows = min(4096, rows_within(thin.BLOCK_BYTES, row, at_least=128))
     sizes = []
-    while n_rows > FEWEST_ROWS:
+    while n_rows > MIN_BLOCK_ROWS:
         sizes.append(n_rows)
         n_rows //= 2
-    return [*sizes, FEWEST_ROWS]
+    return [*sizes, MIN_BLOCK_ROWS]
 
 
 def float64_block_rows(width: int, at_least: int = 16) -> int:
     """Return the number of rows of `width` float64 numbers per block."""
-    return rows_within(_FLOAT64_BYTES, 8 * width, at_least=at_least)
+    return rows_within(_BLOCK_BYTES, 8 * width, at_least=at_least)
 
 
 # -- ridge regression by factorisations ----------------------------------------------
@@ -151,7 +137,7 @@ def dual_bytes(n: int, n_targets: int, like: Any = None) -> int:
 
     With `like`, an array, also the memory for solving on its device.
     """
-    tiles = _GRAM_TILES * min(n, GRAM_TILE) ** 2
+    tiles = 6 * min(n, GRAM_TILE) ** 2  # while exact values are computed
     return 8 * (n * (n + 5 * n_targets) + tiles) + cholesky_bytes(n, like)
 
 
@@ -170,7 +156,9 @@ def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> in
     n, D = X.shape[0], plan.n_components
     statistics = normal_equations_bytes(plan, n, n_targets, X.dtype.itemsize)
     # The total is in `statistics`; add those of a split's training rows, and one more.
-    matrices = 2 + _EIGH_WORKSPACE
+    # LAPACK's divide and conquer overwrites the matrix by its eigenvectors and takes a
+    # workspace of twice its size.
+    matrices = 2 + 2
     weights = 8 * n_alphas * D * (3 * n_targets + 1)
     width = D + n_alphas * n_targets
     block = 8 * width * min(n, float64_block_rows(width))
@@ -179,7 +167,7 @@ def primal_search_bytes(plan: Plan, X: Any, n_targets: int, n_alphas: int) -> in
 
 def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
     """Memory of an n × n system at every penalty, in addition to its computation."""
-    copies = 1 + _EIGH_WORKSPACE
+    copies = 1 + 2  # the eigenvectors, and a workspace
     rows = 8 * n * n_alphas * (6 * n_targets + 2)
     return dual_bytes(n, n_targets) + 8 * n**2 * copies + rows
 
@@ -198,7 +186,7 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
 
     def n_bytes(n_components: int, rank: int, block: int) -> int:
         n_samples = min(rows.n_rows, ROWS_PER_EIGENPAIR * rank)
-        columns = min(SAMPLED_COLUMNS, n_components)
+        columns = min(KERNEL_TILE, n_components)
         if plan.factor is not None:
             columns = 3 * n_components  # solved in float64
         sample = 2 * 8 * n_samples**2 + n_samples * columns * itemsize
@@ -207,8 +195,9 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         basis = n_components * rank * itemsize
         projection = -(-stored * n_components // D)
         if plan.factor is not None:
-            values = min(block, rows.n_rows, _MADE_ROWS) * n_components
-            blocks += _LANDMARK_BLOCKS // 2 * values * itemsize
+            values = min(block, rows.n_rows, _COMPUTED_ROWS) * n_components
+            # Products, distances and values at landmarks.
+            blocks += 3 * values * itemsize
         return basis + max(sample, vectors) + blocks + projection
 
     rank, sizes = solver.chosen_rank(D), feature_block_sizes(D, rows.like)
@@ -216,11 +205,11 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         if n_bytes(D, rank, block) <= limit:
             return n_bytes(D, rank, block), block
 
-    def least_bytes(n_components: int) -> int:
+    def min_bytes(n_components: int) -> int:
         return n_bytes(n_components, solver.chosen_rank(n_components), sizes[-1])
 
     # The memory of projections may grow in blocks.
-    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=least_bytes) - 1
+    fewer = bisect.bisect_right(range(D), 0.8 * limit, key=min_bytes) - 1
     check_rank_memory(
         lambda rank: n_bytes(D, rank, sizes[-1]),
         rank,
@@ -243,7 +232,8 @@ def kernel_operator_bytes(
     itemsize = like.dtype.itemsize
     n_samples = min(n, KERNEL_ROWS_PER_EIGENPAIR * rank)
     side = ops_of(like).skinny_gemm.padded(min(n, KERNEL_TILE))
-    vectors = 8 * 14 * n * n_targets + _KERNEL_TILES * side**2 * itemsize
+    tiles = 6 * side**2 * itemsize
+    vectors = 8 * 14 * n * n_targets + tiles
     iterating = n * rank * itemsize + vectors
     return iterating + n * n_samples * itemsize + 4 * 8 * n_samples**2, iterating
 
@@ -281,12 +271,12 @@ def feature_cache_bytes(
     if plan.factor is not None:
         state += 8 * width**2
     # A block of features being computed, and the rows in use.
-    n_few = min(n, FEWEST_ROWS)
+    n_few = min(n, MIN_BLOCK_ROWS)
     few = 8 * width * n_few + computing_bytes(plan, n_few, 8)
     check_memory(
         state + 2 * few,
         limit,
-        f"a fit to {n} rows by {width} features, {FEWEST_ROWS} rows of these at a "
+        f"a fit to {n} rows by {width} features, {MIN_BLOCK_ROWS} rows of these at a "
         "time,",
         "Use fewer components or rows",
     )

@@ -294,8 +294,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         numbers = np.sort(generator.choice(used, n, replace=False))
         # With too few rows the shift of the most extreme quantile is infinite.
         extreme = float(np.maximum(self.quantiles_, 1 - self.quantiles_).max())
-        least = conformal_quantile(np.zeros((n, 1)), extreme, weight[numbers])
-        if n == len(used) or not np.isfinite(least).all():
+        shifts = conformal_quantile(np.zeros((n, 1)), extreme, weight[numbers])
+        if n == len(used) or not np.isfinite(shifts).all():
             raise ValueError(
                 f"conformal=True sets {n} of {len(used)} rows aside, too few to shift "
                 f"quantiles={self.quantiles!r}, or all of them; pass more rows, "
@@ -312,7 +312,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         deviation = abs(y[used] - center)
         size = float(deviation.max()) or 1.0
         unit = size * float(np.average(deviation / size, weights=weight[used])) or 1.0
-        found: list[_Solution] = []
+        solutions: list[_Solution] = []
         before = None
         for quantile in self.quantiles_:
             upper = quantile / self.alpha * weight
@@ -322,9 +322,9 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
             # Rows above the last quantile, and below it, are mostly still there.
             start = None if before is None else before.alpha + upper - before.upper
             before = problem.solve(self.tol, start)
-            found.append(before)
-        self.duality_gap_ = np.array([each.gap for each in found])
-        self.n_iter_ = max(each.n_steps for each in found)
+            solutions.append(before)
+        self.duality_gap_ = np.array([solution.gap for solution in solutions])
+        self.n_iter_ = max(solution.n_steps for solution in solutions)
         if self.duality_gap_.max() > self.tol:
             warn(
                 f"the duality gap is {self.duality_gap_.max():.2g} of the objective, "
@@ -332,8 +332,10 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
                 "or tol.",
                 ConvergenceWarning,
             )
-        weights = unit * np.stack([each.weights for each in found])
-        return weights, center + unit * np.array([each.intercept for each in found])
+        weights = unit * np.stack([solution.weights for solution in solutions])
+        return weights, center + unit * np.array(
+            [solution.intercept for solution in solutions]
+        )
 
     def _shifts(self, rows: ArrayRows, intercept: np.ndarray) -> np.ndarray:
         """Return the conformal shifts (k,) from rows that were set aside."""
@@ -402,14 +404,14 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
 
 def _checked_quantiles(quantiles: Any) -> np.ndarray:
     """Return quantiles as an array; raise unless they increase from 0 to 1."""
-    found = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-    inside = found.ndim == 1 and found.size and ((found > 0) & (found < 1)).all()
-    if not inside or (np.diff(found) <= 0).any():
+    values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    valid = values.ndim == 1 and values.size and ((values > 0) & (values < 1)).all()
+    if not valid or (np.diff(values) <= 0).any():
         raise ValueError(
             "quantiles must be numbers between 0 and 1 in increasing order, got "
             f"{quantiles!r}; for instance (0.1, 0.5, 0.9)."
         )
-    return found
+    return values
 
 
 def _quantile(values: np.ndarray, quantile: float, weight: np.ndarray) -> float:

@@ -24,9 +24,43 @@ from randkern.models.calibration import (
 )
 
 
-class KernelRidgeRegressor(
-    LeaveOneOutIntervals, RealTargets, RegressorMixin, KernelRidge
-):
+class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
+    """Mixin for ridge models of real targets."""
+
+    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+        self._left_out_sizes, self._left_out_weight = abs(residuals), weight
+
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
+        """Return the mean squared error, each target in units of its variance."""
+        ops = ops_of(Y)
+        share = ops.float64_ones(len(Y), Y) if weight is None else weight
+        share = share / share.sum()
+        spread = share @ (Y - share @ Y) ** 2
+        spread[spread == 0] = 1.0
+        errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
+        return ops.average(errors, weight)
+
+
+class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
+    """Mixin for ridge models of labels, coded as ±1."""
+
+    _labelled: ClassVar[bool] = True
+
+    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+        self.temperature_, self.calibration_offset_ = calibrate(
+            Y - residuals, Y > 0, weight
+        )
+
+    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
+        """Return the share of misclassified rows."""
+        if Y.shape[1] == 1:
+            wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
+        else:
+            wrong = Y.argmax(axis=1) != predictions.argmax(axis=1)
+        return ops_of(Y).average(ops_of(Y).as_float64(wrong), weight)
+
+
+class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
     """Kernel ridge regression on random features, or on the exact kernel.
 
     With features z_i = φ(x_i) and weights w_i it minimises
@@ -180,23 +214,8 @@ class KernelRidgeRegressor(
         self._partial_fit_targets(X, Y, weight, solve)
         return self
 
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
-        self._left_out_sizes, self._left_out_weight = abs(residuals), weight
 
-    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the mean squared error, each target in units of its variance."""
-        ops = ops_of(Y)
-        share = ops.float64_ones(len(Y), Y) if weight is None else weight
-        share = share / share.sum()
-        spread = share @ (Y - share @ Y) ** 2
-        spread[spread == 0] = 1.0
-        errors = ((Y - predictions) ** 2 / spread).mean(axis=1)
-        return ops.average(errors, weight)
-
-
-class KernelRidgeClassifier(
-    LogitsOfDecisions, ClassLabels, ClassifierMixin, KernelRidge
-):
+class KernelRidgeClassifier(RidgeClassifierMixin, KernelRidge):
     """Kernel ridge classification: ridge regression on labels coded ±1.
 
     One column of ±1 for two classes, one per class (one against the rest) for
@@ -268,7 +287,6 @@ class KernelRidgeClassifier(
     True
     """
 
-    _labelled = True
     _parameter_constraints: ClassVar = {
         **KernelRidge._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -356,16 +374,3 @@ class KernelRidgeClassifier(
         Y, weight = self._targets_of(X, y, weight)
         self._partial_fit_targets(X, Y, check_weights(weight, X), solve)
         return self
-
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
-        self.temperature_, self.calibration_offset_ = calibrate(
-            Y - residuals, Y > 0, weight
-        )
-
-    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the share of misclassified rows."""
-        if Y.shape[1] == 1:
-            wrong = (Y[:, 0] > 0) != (predictions[:, 0] > 0)
-        else:
-            wrong = Y.argmax(axis=1) != predictions.argmax(axis=1)
-        return ops_of(Y).average(ops_of(Y).as_float64(wrong), weight)

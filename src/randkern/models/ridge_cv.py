@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import check_cv
-from sklearn.utils.metaestimators import available_if
 
 from randkern._fitting import forget
 from randkern._memory import check_memory
@@ -24,8 +23,7 @@ from randkern.data.reading import are_in_memory
 from randkern.data.target_statistics import SQUARABLE
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Gaussian, Kernel
-from randkern.models._feature_model import FeatureModel
-from randkern.models._ridge import KernelRidge
+from randkern.models._ridge_model import RidgeModel
 from randkern.models.alpha_search import (
     DualSearch,
     Predictions,
@@ -41,7 +39,7 @@ from randkern.models.memory import (
     feature_gram_bytes,
     primal_search_bytes,
 )
-from randkern.models.ridge import KernelRidgeClassifier, KernelRidgeRegressor
+from randkern.models.ridge import RidgeClassifierMixin, RidgeRegressorMixin
 from randkern.solvers import Solution
 
 DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
@@ -49,21 +47,11 @@ DEFAULT_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 _LENGTHSCALES = (1.0, 0.5, 2.0, 0.25, 4.0)
 
 
-def _adds_rows(estimator: Any) -> bool:
-    name = type(estimator).__name__
-    raise AttributeError(
-        f"{name} chooses alpha on all rows at once and has no partial_fit; to add "
-        f"rows, use {name.removesuffix('CV')} with its alpha_."
-    )
-
-
-class _ChoosesAlpha(KernelRidge):
+class _ChoosesAlpha(RidgeModel):
     """Fits weights to targets at the best of several penalties."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **FeatureModel._parameter_constraints,
-        "features": KernelRidge._parameter_constraints["features"],
-        "fit_intercept": ["boolean"],
+        **RidgeModel._parameter_constraints,
         "alphas": ["array-like", Interval(Real, 0, None, closed="neither")],
         "scoring": [StrOptions(set(get_scorer_names())), callable, None],
         "cv": [StrOptions({"gcv"}), "cv_object"],
@@ -72,24 +60,8 @@ class _ChoosesAlpha(KernelRidge):
     alphas: Any
     scoring: Any
     cv: Any
-    checkpoint = None  # there are no iterations
 
     _chooses_kernel = True
-
-    @available_if(_adds_rows)
-    def partial_fit(self, X: Any, y: Any) -> NoReturn:
-        """Not available: the penalty is chosen on all rows at once.
-
-        Parameters
-        ----------
-        X, y : ignored
-        """
-        raise NotImplementedError
-
-    @available_if(_adds_rows)
-    def solve(self) -> NoReturn:
-        """Not available, as `partial_fit`."""
-        raise NotImplementedError
 
     def _forget(self) -> None:
         super()._forget()
@@ -261,7 +233,7 @@ class _ChoosesAlpha(KernelRidge):
     ) -> np.ndarray:
         """Return the scores of every penalty, (2, n_splits, n_alphas).
 
-        The rows have fitted targets, `given` are the user's, divided by `scale`.
+        The rows have fitted targets; `original` are the user's, divided by `scale`.
         Scores of the latter, which cannot overflow, determine the choice and come
         first; scores of the user's targets are reported.
         """
@@ -335,7 +307,10 @@ class _ChoosesAlpha(KernelRidge):
             values[..., ~_on_host(seen)] = -np.inf
         weight = _on_host(weight)
         values = values if self._many_targets else values[..., 0]
-        scorer, y = check_scoring(self, self.scoring), self._as_given(original)
+        scorer, y = (
+            check_scoring(self, self.scoring),
+            self._original_targets(original),
+        )
         chosen = scored(scorer, values, y, weight, classes)
         if scale == 1:
             return np.array([chosen, chosen])
@@ -348,7 +323,7 @@ class _ChoosesAlpha(KernelRidge):
         """Return (training, validation) rows; empty for leave-one-out and "gcv"."""
         if self.cv is None or self.cv == "gcv":
             return []
-        y, numbers = self._as_given(rows.Y), np.arange(rows.n_rows)
+        y, numbers = self._original_targets(rows.Y), np.arange(rows.n_rows)
         try:
             cv = check_cv(self.cv, y, classifier=is_classifier(self))
             splits = [
@@ -380,7 +355,7 @@ class _ChoosesAlpha(KernelRidge):
                 )
         return splits
 
-    def _as_given(self, Y: Any) -> np.ndarray:
+    def _original_targets(self, Y: Any) -> np.ndarray:
         """Return targets (n, k) as labels, or in the given shape, on the host."""
         Y = _on_host(Y)
         if not is_classifier(self):
@@ -430,7 +405,7 @@ def _among(weighted: np.ndarray, split: Split) -> Split:
     return position[train], position[test]
 
 
-class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
+class KernelRidgeRegressorCV(RidgeRegressorMixin, _ChoosesAlpha):
     r"""Kernel ridge regression that chooses its penalty by cross-validation.
 
     If no kernel is given, the lengthscale is chosen, too.
@@ -504,7 +479,9 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
     Notes
     -----
     A kernel is resolved and its features drawn once, on all rows. Sample weights
-    apply to the fit and to the score; rows of weight zero are in neither.
+    apply to the fit and to the score; rows of weight zero are in neither. As the
+    penalty is chosen on all rows at once, there is no `partial_fit`: to add rows, use
+    :class:`KernelRidgeRegressor` with `kernel_` and `alpha_`.
 
     References
     ----------
@@ -553,7 +530,7 @@ class KernelRidgeRegressorCV(_ChoosesAlpha, KernelRidgeRegressor):
         self.random_state = random_state
 
 
-class KernelRidgeClassifierCV(_ChoosesAlpha, KernelRidgeClassifier):
+class KernelRidgeClassifierCV(RidgeClassifierMixin, _ChoosesAlpha):
     """Kernel ridge classification that chooses its penalty by cross-validation.
 
     If no kernel is given, the lengthscale is chosen, too. Like

@@ -36,8 +36,6 @@ _NEAR, _MAX_FREE, _GAP = 1e-3, 1000, 1e-12
 # The first tolerance of coordinate descent on gradients, relative to the largest
 # target, and the factor to the next.
 _FIRST, _TIGHTER = 0.1, 0.2
-# Passes before Newton's method is tried for the first time.
-_FEW_PASSES = 100
 
 
 class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
@@ -48,10 +46,10 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         ½‖w‖² + C Σ_i s_i max(0, |y_i − b − w·z_i| − ε).
 
     On features, the intercept b is the mean of the targets, and w is found by
-    coordinate descent in the dual; if 100 passes are too few, Newton's method continues
-    from there to the optimum, unless memory is short or more than 1,000 residuals are
-    close to ±ε. For the exact kernel b is optimal as well, and LIBSVM solves for both,
-    as in :class:`~sklearn.svm.SVR`.
+    coordinate descent in the dual; if `max_iter` passes are too few, Newton's method
+    continues from there to the optimum, unless memory is short or more than 1,000
+    residuals are close to ±ε. For the exact kernel b is optimal as well, and LIBSVM
+    solves for both, as in :class:`~sklearn.svm.SVR`.
 
     Parameters
     ----------
@@ -67,8 +65,8 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
     tol : float, default=1e-4
         Stop at this duality gap, relative to the objective.
     max_iter : int, default=1000
-        Maximum number of passes over all rows; a warning is issued if they
-        leave a relative duality gap above `tol`.
+        Maximum number of passes over all rows; a warning is issued if they, and then
+        Newton's method, leave a relative duality gap above `tol`.
     projection : str, default="auto"
         How the random matrix is drawn: ``"dense"``, with independent rows, and stored;
         ``"streamed"``, the same, recomputed when needed; ``"orthogonal"``, in
@@ -213,13 +211,11 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         can_polish = newton_bytes(n, width) <= limit - needed
         tube = _Tube(features, y - mean, upper, self.epsilon)
         generator = stream.child("solver").generator()
-        # Newton's method is faster than many passes.
-        for n_passes in (min(_FEW_PASSES, int(self.max_iter)), int(self.max_iter)):
-            coef = tube.descend(self.tol, n_passes, generator)
-            if can_polish:
-                coef = tube.polished(coef, _GAP if tube.gap > self.tol else np.inf)
-            if tube.gap <= self.tol:
-                break
+        # Newton's method takes as long as a thousand passes, most of which visit only
+        # the rows whose dual variables still change.
+        coef = tube.descend(self.tol, int(self.max_iter), generator)
+        if can_polish:
+            coef = tube.polished(coef, _GAP if tube.gap > self.tol else np.inf)
         self.coef_, self.intercept_ = coef[:width], mean
         self.n_iter_ = tube.n_passes
         if tube.gap > self.tol:

@@ -29,7 +29,7 @@ from randkern.models.cells import scaled_columns
 from randkern.onnx.operators import encoded, features, gram, solved
 from randkern.onnx.traced import Graph, Traced, TracedOps
 from randkern.tabular import TabularClassifier, TabularEncoder, TabularRegressor
-from randkern.tabular.model import Member
+from randkern.tabular.model import TabularModel
 from randkern.tabular.target_transforms import TRANSFORMS
 
 _XP = TracedOps.xp
@@ -308,7 +308,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         if isinstance(model, TabularEncoder):
             values = encoded(model, inputs)
         elif isinstance(model, TabularRegressor):
-            values = _mean(model.model_.members, inputs)
+            values = _mean(model.model_, inputs)
             if model.model_.target_transform is not None:
                 values = TRANSFORMS[model.model_.target_transform].inverse(values)
         elif isinstance(model, GaussianProcessRegressor):
@@ -348,12 +348,12 @@ def _rows(inputs: list[Traced]) -> Traced:
     return _XP.concat([x.astype(np.float64) for x in inputs], axis=1)
 
 
-def _mean(members: list[Member], inputs: list[Traced]) -> Any:
+def _mean(model: TabularModel, inputs: list[Traced]) -> Any:
     """Return the weighted mean of the predictions of a tabular model's members."""
     total: Any = None
-    for member in members:
+    for member in model.members:
         fit = member.fit
-        X = encoded(member.encoder, inputs)
+        X = encoded(member.encoder, inputs, model.scores)
         if member.turn is not None:
             X = X @ member.turn
         classes = hasattr(fit, "classes_")
@@ -454,7 +454,7 @@ def _probabilities(model: Any, inputs: list[Traced]) -> Any:
     if isinstance(model, LogitsOfDecisions):
         return _calibrated(model, _scores(model, inputs))
     if isinstance(model, TabularClassifier):
-        mean = _mean(model.model_.members, inputs)
+        mean = _mean(model.model_, inputs)
         logits = _XP.log(mean.clip(min=1e-15)) * (1 / float(model.temperature_))
         return TracedOps().special.softmax(logits, 1)
     if isinstance(model, GaussianProcessClassifier):

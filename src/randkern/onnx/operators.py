@@ -25,7 +25,9 @@ from randkern.tabular.array_encoding import (
     encode_columns,
     equals,
     levels_of,
+    score_columns,
 )
+from randkern.tabular.category_scores import CategoryScores
 
 _XP = TracedOps.xp
 
@@ -152,13 +154,19 @@ def _polar(group: Group, X: Traced, n_draws: int) -> tuple[Any, Any]:
 # -- tables ---------------------------------------------------------------------------
 
 
-def encoded(encoder: TabularEncoder, inputs: list[Traced]) -> Traced:
-    """Return the encoded rows of a table, given its columns, one or more at once.
+def encoded(
+    encoder: TabularEncoder,
+    inputs: list[Traced],
+    scores: CategoryScores | None = None,
+) -> Traced:
+    """Return the encoded rows of a table with its columns, one or more per input.
 
     Missing numbers are NaN, missing categories empty strings; dates are days since
     1970.
     """
     columns = [x[:, [j]] for x in inputs for j in range(x.shape[1])]
+    if scores is not None:
+        columns += score_columns(scores, columns, scores.levels_, _is_known)
     texts = [j for j in encoder._numbers if columns[j].dtype.kind in "OU"]
     if texts:
         raise ValueError(

@@ -203,8 +203,8 @@ class ScatteringMedium:
         """Return the numbers of rows and columns of a tile."""
         structured = self._projection(n_features).name == "structured"
         block = block_size(n_features) if structured else 1
-        most_rows = _STRUCTURED_ROWS if structured else _OTHER_ROWS
-        n_rows = min(n_rows, most_rows)
+        max_rows = _STRUCTURED_ROWS if structured else _OTHER_ROWS
+        n_rows = min(n_rows, max_rows)
         columns = max(_TILE_COLUMNS, block, _TILE_ENTRIES // n_rows)
         n_tiles = -(-self.n_components // columns)
         columns = -(-self.n_components // (n_tiles * block)) * block

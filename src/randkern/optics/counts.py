@@ -286,12 +286,12 @@ def _write_counts(
 
 def _bit_blocks(X: Any, n_components: int) -> Iterator[Any]:
     """Yield row blocks with a few megabytes of counts."""
-    most_rows = rows_within(_BLOCK_BYTES, n_components)
+    max_rows = rows_within(_BLOCK_BYTES, n_components)
     blocks: Iterable[Any] = [X] if hasattr(X, "shape") else X
     for block in blocks:
         rows: Any = block.X if isinstance(X, RowBlocks) else block
         rows = rows if hasattr(rows, "shape") else np.asarray(rows)
         rows = rows.tocsr() if sp.issparse(rows) else rows
         rows = rows.to_numpy() if hasattr(rows, "to_numpy") else rows
-        for part in row_blocks(rows.shape[0], most_rows):
+        for part in row_blocks(rows.shape[0], max_rows):
             yield rows[part]

@@ -412,10 +412,10 @@ def _in_precision_of(X: Rows, threshold: Any) -> np.ndarray:
 
 def _sampled(X: Rows) -> Rows:
     """Return evenly spaced rows if there are very many entries, else all."""
-    most_rows = max(1, _MAX_ENTRIES // X.shape[1])
-    if X.shape[0] <= most_rows:
+    max_rows = max(1, _MAX_ENTRIES // X.shape[1])
+    if X.shape[0] <= max_rows:
         return X
-    return X[np.linspace(0, X.shape[0] - 1, most_rows, dtype=int)]
+    return X[np.linspace(0, X.shape[0] - 1, max_rows, dtype=int)]
 
 
 def _median(X: Rows) -> float:

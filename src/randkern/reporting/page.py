@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,15 @@ import randkern
 from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
-from randkern.reporting import figures
-from randkern.reporting.scores import COVERAGE, Judged, root_mean_square
+from randkern.reporting import canvas, figures, quality
+from randkern.reporting.code import shortened
+from randkern.reporting.scores import (
+    COVERAGE,
+    TREES,
+    Judged,
+    root_mean_square,
+    share_text,
+)
 from randkern.reporting.summary import Summary
 from randkern.tabular.target_transforms import TRANSFORMS
 
@@ -27,23 +34,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Rows of the largest fit of a learning curve, and how often they are halved.
-_MAX_ROWS = 4000
+# Rows of the largest exact fit of a learning curve, by least squares and of logistic
+# regression, which solves many systems; how often they are halved; rows for the errors.
+_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1500
 _HALVINGS = 4
 _MIN_ROWS = 40
+_MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
-_FEW_ROWS = 300
+_FEW_ROWS = 150
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
-#: Names and formats of scores.
-SCORES = {
-    "error": ("misclassified", "{:.2%}"),
-    "log_loss": ("log loss", "{:.4f}"),
-    "auc": ("AUC", "{:.4f}"),
-    "rmse": ("root mean squared error", "{:#.4g}"),
-    "mae": ("mean absolute error", "{:#.4g}"),
-    "r2": ("R²", "{:.4f}"),
-    "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}"),
+#: Names of scores, and their texts.
+SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "error": ("misclassified", "{:.2%}".format),
+    "log_loss": ("log loss", "{:.4f}".format),
+    "auc": ("AUC", share_text),
+    "rmse": ("root mean squared error", "{:#.4g}".format),
+    "mae": ("mean absolute error", "{:#.4g}".format),
+    "r2": ("R²", share_text),
+    "coverage": (f"coverage of {COVERAGE:.0%} intervals", "{:.1%}".format),
 }
 
 
@@ -85,19 +94,19 @@ def panels(judged: Judged, target: str) -> list[Panel]:
 
 def _drawings(
     judged: Judged, target: str
-) -> list[tuple[str, Callable[[], figures.Drawing | None]]]:
+) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
     """Return the headings of figures, and what draws them."""
     model, evaluation, (X, y) = judged.model, judged.evaluation, judged.test
     rows, _ = judged.train  # of which there are more than of the others
     few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
-    def importances() -> figures.Drawing:
+    def importances() -> canvas.Drawing:
         return figures.importances(list(X.columns), model.feature_importances_)
 
-    def effects() -> figures.Drawing:
+    def effects() -> canvas.Drawing | None:
         return figures.effects(model, few, model.feature_importances_, target)
 
-    def curve() -> figures.Drawing | None:
+    def curve() -> canvas.Drawing | None:
         errors = learning_curve(model, judged.train, judged.test)
         if len(errors) < 2:
             return None
@@ -105,17 +114,31 @@ def _drawings(
         sizes, n_rows = list(errors), len(judged.train[1])
         return figures.learning_curve(sizes, list(errors.values()), unit, n_rows)
 
-    quality: list[tuple[str, Callable[[], figures.Drawing | None]]] = [
-        ("Predictions and truth", partial(figures.agreement, evaluation, y, target)),
-        ("Residuals", partial(figures.residuals, evaluation, y, target)),
-    ]
+    of_predictions: list[tuple[str, Callable[[], canvas.Drawing | None]]]
     if is_classifier(model):
-        quality = [
-            ("Calibration", partial(figures.calibration, model, evaluation, y)),
-            ("Which classes are mistaken", partial(figures.confusion, evaluation, y)),
+        of_predictions = [
+            ("ROC curve", partial(quality.roc, model, evaluation, y)),
+            (
+                "Precision and recall",
+                partial(quality.precision_and_recall, model, evaluation, y),
+            ),
+            ("Calibration", partial(quality.calibration, model, evaluation, y)),
+            ("Which classes are mistaken", partial(quality.confusion, evaluation, y)),
+        ]
+    else:
+        of_predictions = [
+            (
+                "Predictions and truth",
+                partial(quality.agreement, evaluation, y, target),
+            ),
+            ("Residuals", partial(quality.residuals, evaluation, y, target)),
+            (
+                "Coverage by size of the prediction",
+                partial(quality.interval_coverage, evaluation, y, target),
+            ),
         ]
     return [
-        *quality,
+        *of_predictions,
         ("Which columns matter", importances),
         ("How predictions depend on columns", effects),
         ("What more rows would bring", curve),
@@ -123,16 +146,25 @@ def _drawings(
 
 
 def contents(
-    judged: Judged, summary: Summary, title: str, figures: Sequence[Panel]
+    judged: Judged,
+    summary: Summary,
+    title: str,
+    figures: Sequence[Panel],
+    command: str = "",
 ) -> dict[str, Any]:
     """Return what the page shows of a model; `summary` describes its table.
 
-    Another fit of the model does not change it.
+    Another fit of the model does not change it. `command` is the line that has fitted
+    the model.
     """
     model = judged.model
     return {
         "title": title,
         "version": randkern.__version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+        "seed": model.random_state,
+        "no_trees": bool(judged.others) and TREES not in judged.others,
         "summary": summary,
         "most_columns": _MAX_COLUMNS,
         "n_test": len(judged.test[1]),
@@ -142,7 +174,7 @@ def contents(
         "names": ["this model", *judged.others],
         "panels": figures,
         "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
-        "code": rounded(model.model_.explain()),
+        "code": shortened(model.model_.explain()),
         "cost": _cost(judged),
     }
 
@@ -152,6 +184,10 @@ def _cost(judged: Judged) -> dict[str, str]:
     cost = {"training rows": f"{len(judged.train[1]):,}"}
     if judged.seconds is not None:
         cost["seconds to fit the training rows"] = f"{judged.seconds:.1f}"
+    if judged.evaluation.seconds_per_row is not None:
+        milliseconds = 1e3 * judged.evaluation.seconds_per_row
+        text = f"{milliseconds:.2g} ms, of {len(judged.test[1]):,} rows at once"
+        cost["prediction of a row"] = text
     if judged.peak_bytes is not None:
         cost["largest memory"] = f"{judged.peak_bytes / 1e6:,.0f} MB"
     return cost
@@ -169,13 +205,6 @@ def render(contents: Mapping[str, Any], saved: str) -> str:
     return environment.from_string(text).render(contents, saved=saved)
 
 
-def rounded(code: str) -> str:
-    """Return code with floats of four significant digits."""
-    return re.sub(
-        r"\b\d+\.\d{4,}(?:e[+-]?\d+)?\b", lambda found: f"{float(found[0]):.4g}", code
-    )
-
-
 def learning_curve(
     model: Any,
     train: tuple[pd.DataFrame, np.ndarray],
@@ -184,16 +213,17 @@ def learning_curve(
     """Return the error on test rows by the number of training rows.
 
     The model's best kernel, with the hyperparameters of the whole fit, is fitted to
-    samples of up to 4,000 rows. Without errors for models of texts.
+    samples of the rows. Without errors for models of texts.
     """
     (X, y), (X_test, y_test) = train, test
     if model.model_.texts is not None:  # known by heart in training rows
         return {}
     classes = is_classifier(model)
-    largest = min(len(y), _MAX_ROWS)
-    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
     member = max(model.model_.members, key=lambda member: member.weight)
-    if classes and not hasattr(member.fit, "alpha_"):
+    is_logistic = classes and not hasattr(member.fit, "alpha_")
+    largest = min(len(y), _MAX_LOGISTIC_ROWS if is_logistic else _MAX_RIDGE_ROWS)
+    sizes = [largest >> k for k in range(_HALVINGS) if largest >> k >= _MIN_ROWS]
+    if is_logistic:
         fit = clone(member.fit).set_params(n_components=None)
     else:
         make = KernelRidgeClassifier if classes else KernelRidgeRegressor
@@ -201,22 +231,24 @@ def learning_curve(
     # Files may be sorted. The encoder is fitted to all rows, as the lengthscales belong
     # to its columns.
     order = np.random.default_rng(0).permutation(len(y))[:largest]
-    rows, labels = member.rows_of(X.iloc[order]), y[order]
+    rows, labels = member.rows_of(model.model_.with_scores(X.iloc[order])), y[order]
     transform = model.model_.target_transform
     if transform is not None:
         functions = TRANSFORMS[transform][:2]
         fit = TransformedTargetRegressor(
             fit, func=functions[0], inverse_func=functions[1]
         )
-    rows_test, out = member.rows_of(X_test), {}
+    spread = np.linspace(0, len(y_test) - 1, min(len(y_test), _MAX_TEST_ROWS))
+    X_test, y_test = X_test.iloc[spread.astype(int)], y_test[spread.astype(int)]
+    rows_test, out = member.rows_of(model.model_.with_scores(X_test)), {}
     for size in sorted(sizes):
         if classes and len(np.unique(labels[:size])) < 2:
             continue
-        found = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
-        error = (
-            np.mean(found != y_test) if classes else root_mean_square(found - y_test)
-        )
-        out[size] = float(error)
+        predicted = clone(fit).fit(rows[:size], labels[:size]).predict(rows_test)
+        if classes:
+            out[size] = float(np.mean(predicted != y_test))
+        else:
+            out[size] = float(root_mean_square(predicted - y_test))
     return out
 
 
@@ -224,26 +256,20 @@ def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
     """Return a row per score: its name, and its value for each model as text."""
     rows, evaluation = [], judged.evaluation
     for at, (name, value) in enumerate(evaluation.scores.items()):
-        title, form = SCORES[name]
-        first = _text(form, value)
+        title, text = SCORES[name]
+        first = _defined(text, value)
         cells = [
-            _text(form, other.scores[name]) if name in other.scores else ""
+            _defined(text, other.scores[name]) if name in other.scores else ""
             for other in judged.others.values()
         ]
         if at == 0:
             # More than two digits would say nothing.
             error = float(f"{evaluation.standard_error:.2g}")
-            first += f" ± {form.replace('#.4g', 'g').format(error)}"
+            first += f" ± {f'{error:.2%}' if name == 'error' else f'{error:.4g}'}"
         rows.append((title, [first, *cells]))
     return rows
 
 
-def _text(form: str, value: float) -> str:
+def _defined(text: Callable[[float], str], value: float) -> str:
     """Return a score as text; AUC is undefined if a class has no rows."""
-    if value != value:
-        return "undefined"
-    text = form.format(value)
-    if value < 1 and text == form.format(1):
-        return f"> {1 - 10 ** -(len(text) - 2):.{len(text) - 2}f}"
-    # Drop the sign of a number that rounds to 0.
-    return text if any(digit in text for digit in "123456789") else text.lstrip("-")
+    return text(value) if value == value else "undefined"

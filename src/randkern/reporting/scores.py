@@ -6,20 +6,34 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 
+from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.tabular import TabularEncoder
 from randkern.tabular.texts import TextEncoder
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # Coverage of the intervals in a report.
 COVERAGE = 0.9
+#: The name of boosted trees among the baselines, and their share of the time limit.
+TREES = "boosted trees"
+_TREES_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,8 @@ class Evaluation:
     (nats per row) and ``auc`` (one-vs-rest, weighted); of regressors ``rmse``, ``mae``
     (in units of the target), ``r2``, and, if the model has intervals, the ``coverage``
     of 90 % intervals, (n, 2). The standard error is that of ``error`` or ``rmse``, from
-    the number of rows; `probabilities` are (n, n_classes).
+    the number of rows; `probabilities` are (n, n_classes). Predictions took
+    `seconds_per_row`, if they were computed here.
     """
 
     predictions: np.ndarray = field(repr=False)
@@ -38,6 +53,7 @@ class Evaluation:
     standard_error: float
     probabilities: np.ndarray | None = field(default=None, repr=False)
     intervals: np.ndarray | None = field(default=None, repr=False)
+    seconds_per_row: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,12 @@ def evaluate(
 
     The standard error allows for losses that are alike in rows of one group.
     """
-    predictions = np.asarray(model.predict(X) if predictions is None else predictions)
+    seconds = None
+    if predictions is None:
+        start = perf_counter()
+        predictions = model.predict(X)
+        seconds = (perf_counter() - start) / len(y)
+    predictions = np.asarray(predictions)
     if is_classifier(model):
         wrong, P = predictions != y, None
         scores = {"error": float(wrong.mean())}
@@ -122,7 +143,7 @@ def evaluate(
             scores["log_loss"] = _mean_log_loss(model, P, y)
             scores["auc"] = _area_under_curve(model, P, y)
         error = mean_error(wrong, groups)
-        return Evaluation(predictions, scores, error, P)
+        return Evaluation(predictions, scores, error, P, None, seconds)
     residuals = predictions - y
     largest = float(abs(residuals).max()) or 1.0  # squares of huge numbers overflow
     rmse, spread = root_mean_square(residuals), root_mean_square(y - y.mean())
@@ -136,7 +157,7 @@ def evaluate(
         )
     scores = {name: float(value) for name, value in scores.items()}
     error = largest * rmse_error((residuals / largest) ** 2, groups)
-    return Evaluation(predictions, scores, error, intervals=intervals)
+    return Evaluation(predictions, scores, error, None, intervals, seconds)
 
 
 def root_mean_square(values: np.ndarray) -> float:
@@ -171,26 +192,92 @@ def rmse_error(squares: np.ndarray, groups: np.ndarray | None = None) -> float:
 
 
 def baselines(
-    X: Any, y: np.ndarray, task: str, texts: Sequence[str] = ()
+    X: Any,
+    y: np.ndarray,
+    task: str,
+    texts: Sequence[str] = (),
+    time_limit: float = math.inf,
 ) -> dict[str, Any]:
-    """Return a constant and a linear model, fitted, by their names.
+    """Return a constant, a linear model and boosted trees, fitted, by their names.
 
-    `texts` are the columns of free text.
+    `texts` are the columns of free text. Trees are left out if they would take more
+    than a tenth of `time_limit` seconds, by the size of the table.
     """
-    if task == "classification":
+    classes = task == "classification"
+    if classes:
         constant, linear = DummyClassifier(), LogisticRegression(max_iter=1000)
         names = "most frequent class", "logistic regression"
     else:
         constant, linear = DummyRegressor(), RidgeCV(np.logspace(-3, 4, 15))
         names = "mean", "ridge regression"
-    steps: list[Any] = [TabularEncoder(), linear]
-    if texts:
-        steps.insert(0, TextEncoder(texts, classes=task == "classification"))
-    models = constant, make_pipeline(*steps)
+    read_texts = [TextEncoder(texts, classes=classes)] if texts else []
+    models = {
+        names[0]: constant,
+        names[1]: make_pipeline(*read_texts, TabularEncoder(), linear),
+    }
+    if trees_seconds(X, y, task) <= _TREES_SHARE * time_limit:
+        models[TREES] = make_pipeline(*read_texts, *_trees(X, texts, classes))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no convergence
-        fitted = [model.fit(X, y) for model in models]
-    return dict(zip(names, fitted, strict=True))
+        return {name: model.fit(X, y) for name, model in models.items()}
+
+
+def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:
+    """Return about how long boosted trees take on a core of 2020.
+
+    By their 100 iterations of a tree per class, each with a pass over the rows and
+    with the histograms of all leaves.
+    """
+    n, d = X.shape
+    n_classes = len(np.unique(y)) if task == "classification" else 1
+    n_trees = 100 * (n_classes if n_classes > 2 else 1)
+    return n_trees * d * (3e-5 + 6e-9 * n)
+
+
+def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
+    """Return the steps of boosted trees for a table, with scikit-learn's defaults."""
+    columns = [X[name] for name in X.columns if name not in texts]
+    n_categories = sum(not (is_numeric(each) or is_time(each)) for each in columns)
+    codes = OrdinalEncoder(
+        handle_unknown="use_encoded_value",
+        unknown_value=np.nan,
+        encoded_missing_value=np.nan,
+        max_categories=254,  # more do not fit into the bins of the trees
+    )
+    encoder = make_column_transformer(
+        (codes, make_column_selector(dtype_include=object)), remainder="passthrough"
+    )
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    model = kind(categorical_features=range(n_categories), random_state=0)
+    return [FunctionTransformer(_plain_columns), encoder, model]
+
+
+def _plain_columns(X: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of floats, and of categories as texts, missing ones as None."""
+    plain = {}
+    for name in X.columns:
+        if is_numeric(X[name]):
+            plain[name] = numbers_of(X[name])
+        elif is_time(X[name]):
+            plain[name] = days_of(X[name])
+        else:
+            values = objects_of(X[name])
+            values[:] = [None if value is None else str(value) for value in values]
+            plain[name] = values
+    return type(X)(plain, dtype=None).astype(
+        {name: object for name, values in plain.items() if values.dtype == object}
+    )
+
+
+def share_text(value: float) -> str:
+    """Return a score of which 1 is perfect, with two digits of what it lacks of 1.
+
+    At least three decimals: 0.575, 0.951, 0.99968.
+    """
+    lack = 1 - value
+    digits = 3 if not 0 < lack < 0.01 else 1 - math.floor(math.log10(lack))
+    text = f"{value:.{min(digits, 9)}f}"
+    return text if any(digit in text for digit in "123456789") else text.lstrip("-")
 
 
 def _mean_log_loss(model: Any, P: np.ndarray, y: np.ndarray) -> float:

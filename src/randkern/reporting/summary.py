@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from randkern._tables import is_numeric
+from randkern._tables import is_numeric, numbers_of
 from randkern.datasets.schema import TableSchema
 from randkern.tabular.leakage import suspected_leakage
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MANY_MISSING = 0.5
 _RARE_CLASS = 10
+# Bars of histograms, and rows that they count.
+_BARS, _HISTOGRAM_ROWS = 20, 5000
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Column:
     """A column of a table: its kind in a :class:`TableSchema`, and its values.
 
     `values` tells the minimum, mean and maximum, or the most frequent categories, and
-    `placeholders` the texts that were read as missing.
+    `placeholders` the texts that were read as missing. `bars` are the heights of a
+    histogram, of which the largest is 1; texts have none.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Column:
     n_distinct: int
     values: str
     placeholders: str = ""
+    bars: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,28 @@ def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:
         counts = values.value_counts(normalize=True).head(3)
         shown = ", ".join(f"{value} ({share:.0%})" for value, share in counts.items())
     placeholders = schema.placeholders(name)
-    return Column(name, kind, n_missing, n_distinct, shown, placeholders)
+    bars = _bars(values) if n_distinct else ()
+    return Column(name, kind, n_missing, n_distinct, shown, placeholders, bars)
+
+
+def _bars(values: pd.Series) -> tuple[float, ...]:
+    """Return the heights of a histogram, or those of the most frequent categories.
+
+    Extreme numbers are clipped, as a single huge one would leave one bar. Some
+    rows are enough for a picture of this size.
+    """
+    values = values.iloc[:: max(len(values) // _HISTOGRAM_ROWS, 1)].dropna()
+    if not is_numeric(values) or values.dtype == bool:
+        counts = values.value_counts().to_numpy()[:_BARS]
+    else:
+        numbers = numbers_of(values)
+        numbers = numbers[np.isfinite(numbers)]
+        if not numbers.size:
+            return ()
+        numbers /= abs(numbers).max() or 1.0  # ranges of huge numbers overflow
+        low, high = np.quantile(numbers, [0.005, 0.995])
+        counts, _ = np.histogram(np.clip(numbers, low, high), _BARS)
+    return tuple((counts / max(counts.max(initial=0), 1)).tolist())
 
 
 def _warnings(

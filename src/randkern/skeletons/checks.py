@@ -61,12 +61,13 @@ def _check_slope(slope: float, series: np.ndarray, label: str) -> None:
     """
     listed = float(np.arange(len(series)) @ series)
     missing = max(0.0, 1.0 - float(series.sum()))
-    least = listed + len(series) * missing
-    if not slope >= least * (1 - _TOLERANCE) - len(series) * _TOLERANCE:
+    min_slope = listed + len(series) * missing
+    if not slope >= min_slope * (1 - _TOLERANCE) - len(series) * _TOLERANCE:
         raise ValueError(
             f"derivative_at_one() of {label} is {slope:.6g}, but its first "
             f"{len(series):,} coefficients, which sum to {1 - missing:.6g}, imply at "
-            f"least {least:.6g}; return the mean degree, or correct the coefficients."
+            f"least {min_slope:.6g}; return the mean degree, or correct the "
+            "coefficients."
         )
     # If only rounding errors are missing, there are no further degrees.
     if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:

@@ -205,7 +205,7 @@ _MIN_MET = 1e-4
 _DRAWS_PER_COLUMN = 50
 
 
-def least_columns(skeleton: Skeleton) -> int:
+def min_columns(skeleton: Skeleton) -> int:
     """Return the smallest number of columns that :class:`SkeletonColumns` can fill."""
     return 2 if _is_never_real(skeleton) or skeleton.is_real else 4
 
@@ -394,7 +394,7 @@ class SkeletonColumns(SkeletonPaths):
             conditional=p0 > 0,
             merge=self.merged,
         )
-        total = max(draws.n_kept, 1)
+        total = max(draws.n_counted, 1)
         probabilities = (1 - p0) * draws.counts / total
         constant = p0 + (1 - p0) * draws.n_empty / total
         return self._laid_out(draws, probabilities, constant, reserved)

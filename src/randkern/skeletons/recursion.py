@@ -73,11 +73,11 @@ class Recursion:
 
     def check(self, X: Rows) -> None:
         """Raise unless the columns of the rows hold points of their base spaces."""
-        at_once = rows_within(_CHECKED_BYTES, 8 * max(1, len(self.graph.columns)))
+        n_rows = rows_within(_CHECKED_BYTES, 8 * max(1, len(self.graph.columns)))
         for kind, base in enumerate(self.graph.bases):
             if type(base).check is Base.check:
                 continue
-            for rows in row_blocks(X.shape[0], at_once):
+            for rows in row_blocks(X.shape[0], n_rows):
                 base.check(self.points(densify(X[rows]), kind))
 
     @cached_property
@@ -176,10 +176,10 @@ class Recursion:
             self.check(Y)
         ops = ops_of(X)
         out = ops.empty((X.shape[0], Y.shape[0]), X)
-        at_once = self._rows_of_a_block(X, precise)
-        for rows in row_blocks(X.shape[0], at_once):
+        n_rows = self._block_rows(X, precise)
+        for rows in row_blocks(X.shape[0], n_rows):
             left = self._block(X[rows], precise, weighted=True)
-            for columns in row_blocks(Y.shape[0], at_once):
+            for columns in row_blocks(Y.shape[0], n_rows):
                 if Y is X and columns.start < rows.start:
                     continue
                 right = self._block(Y[columns], precise, weighted=False)
@@ -192,7 +192,7 @@ class Recursion:
                 )
         return out
 
-    def _rows_of_a_block(self, like: Any, precise: bool) -> int:
+    def _block_rows(self, like: Any, precise: bool) -> int:
         entries = sum(
             index.size for level in self._kernel_levels for _, index, _ in level.patches
         )

@@ -223,9 +223,11 @@ class Checkpoint:
         for name, expected in self.identity.items():
             # By columns, as the sizes of targets may differ greatly.
             reference = np.atleast_1d(expected)
-            apart = np.abs(arrays[name] - reference).max(axis=0, initial=0.0)
-            most = self.tolerances.get(name, _TOLERANCE)
-            if not np.all(apart <= most * np.abs(reference).max(axis=0, initial=0.0)):
+            difference = np.abs(arrays[name] - reference).max(axis=0, initial=0.0)
+            tolerance = self.tolerances.get(name, _TOLERANCE)
+            if not np.all(
+                difference <= tolerance * np.abs(reference).max(axis=0, initial=0.0)
+            ):
                 raise self.foreign(
                     "a fit on other rows, with another kernel, alpha or random_state"
                 )
@@ -306,20 +308,20 @@ class EarlyStopping:
         self._patience = patience
         # The least error, the error at the last sufficient decrease, and the number of
         # iterations since.
-        self._least = self._noted = np.inf
+        self._lowest = self._noted = np.inf
         self._since = 0
         self.value: Any = None
 
     def arrays(self) -> dict[str, Any]:
         if self.value is None:
             return {}
-        record = np.array([self._least, self._noted, self._since])
+        record = np.array([self._lowest, self._noted, self._since])
         return {"best": self.value, "best_record": record}
 
     def restore(self, arrays: dict[str, np.ndarray], like: Any) -> None:
         if "best_record" in arrays:
             self.value = ops_of(like).float64_like(arrays["best"], like)
-            self._least, self._noted, self._since = arrays["best_record"].tolist()
+            self._lowest, self._noted, self._since = arrays["best_record"].tolist()
 
     def is_past(self, X: Any) -> bool:
         """Record a solution; return whether the error has stopped decreasing."""
@@ -329,8 +331,8 @@ class EarlyStopping:
         self._since += 1
         if error < self._noted * (1 - _MIN_GAIN):
             self._noted, self._since = error, 0
-        self._least = min(self._least, error)
-        if error <= self._least * (1 + _AS_GOOD):
+        self._lowest = min(self._lowest, error)
+        if error <= self._lowest * (1 + _AS_GOOD):
             self.value = X
         return self._since >= self._patience
 

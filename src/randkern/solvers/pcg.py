@@ -453,7 +453,8 @@ class _Run:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
         self.companions = Companions.of(self.further)
-        self.now = self.least = self._resumed() or self._begin()
+        # The current iterate, and that with the lowest residual.
+        self.now = self.lowest = self._resumed() or self._begin()
         self.outcome = self._outcome(self.residual)
         self.jitter = 0.0
 
@@ -528,11 +529,11 @@ class _Run:
         """Take a step; False if no direction is left."""
         following, self.companions = self._step()
         if following is None:
-            self.outcome, self.now = Outcome.ILL_CONDITIONED, self.least
+            self.outcome, self.now = Outcome.ILL_CONDITIONED, self.lowest
             return False
         self.now = following
-        if self.residual < self.least.residual(self.norms):
-            self.least = self.now
+        if self.residual < self.lowest.residual(self.norms):
+            self.lowest = self.now
         self.outcome = self._outcome(self.residual)
         if self.outcome is not None:
             self._verify()
@@ -545,7 +546,7 @@ class _Run:
         if self.outcome is None:
             if self.loss is None:
                 # The residual may have increased: in a dual system it is the error.
-                self.now = replace(self.now, X=self.least.X)
+                self.now = replace(self.now, X=self.lowest.X)
             R = self.B - self._product(self.now.X)
             self.now, self.outcome = replace(self.now, R=R), Outcome.ITERATION_LIMIT
 

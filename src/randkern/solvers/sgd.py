@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol
 
@@ -25,27 +25,6 @@ from randkern.solvers.iteration import (
 )
 from randkern.solvers.pcg import PCG, Operator, SpectralPreconditioner
 
-_MIN_BATCH, _MAX_BATCH = 256, 4096
-_SMALLEST_BATCH = 16
-# Least number of steps per epoch, unless batches would be smaller than the smallest.
-_STEPS = 32
-# Exponent of the running average over all steps, in which later steps count more.
-_DECAY = 8
-# Safety factor of the largest stable step, which is estimated from a sample.
-_SAFETY = 0.9
-# Before the loss is meaningful, the error along leading directions must have decreased
-# to e^(−3) ...
-_FOLLOWED = 3.0
-# ... and along all others, down to the penalty, to e^(−1).
-_FOLLOWED_LAST = 1.0
-# Batches of up to this many times the mean weight hardly bias the steps.
-_UNEVEN = 4.0
-# Weights and losses that grow by this much in a pass diverge.
-_GROWTH = 1e3
-_SAME_TARGETS = 1e-9
-_POWER_STEPS = 30
-# Largest matrix whose smallest eigenvalue is computed.
-_MAX_EXACT = 512
 _DIVERGED = (
     "the steps of SGD diverged: the sample of rows does not show the largest features; "
     "scale the input, or use solver='pcg'."
@@ -94,7 +73,7 @@ def _largest_eigenvalue(Z: Any) -> float:
     waves = ops.asarray(np.cos(np.arange(len(vector))), Z)
     vector += ops.largest(abs(vector)) * 1e-3 * waves
     value = 0.0
-    for _ in range(_POWER_STEPS):
+    for _ in range(30):
         size = ops.algebra.norm(vector)
         if size == 0:
             return 0.0
@@ -104,9 +83,9 @@ def _largest_eigenvalue(Z: Any) -> float:
 
 
 def _smallest_eigenvalue(Z: Any) -> float:
-    """Return the smallest eigenvalue of ZᵀZ, or 0 if it is too expensive."""
+    """Return the smallest eigenvalue of ZᵀZ, or 0 for more than 512 columns."""
     ops = ops_of(Z)
-    if Z.shape[1] > min(len(Z), _MAX_EXACT) or not ops.is_finite(Z):
+    if Z.shape[1] > min(len(Z), 512) or not ops.is_finite(Z):
         return 0.0
     values = ops.algebra.singular_values(Z)
     first, last = float(values[0]), float(values[-1])
@@ -116,30 +95,49 @@ def _smallest_eigenvalue(Z: Any) -> float:
     return last**2 if last > noise else 0.0
 
 
-@dataclass
-class SGDState:
-    """The weights, and the quantities that determine the step length."""
+@dataclass(frozen=True)
+class SGDIterate:
+    """The weights after a batch, which the next one does not modify.
+
+    `losses` has the losses of all targets, a row per epoch; `loss` sums those of the
+    batches of the current epoch, and `heaviest` is the largest weight of one.
+    """
 
     W: Any
+    # A mean of the weights after `n_averaged` batches.
+    mean: Any
+    loss: Any
+    losses: np.ndarray
+    # An estimate of the loss of zero weights, (k,), from the first batch.
+    initial: np.ndarray
+    n_averaged: int = 0
+    epoch: int = 0
+    # Number of batches of the epoch so far.
+    batch: int = 0
+    heaviest: float = 0.0
+
+    @classmethod
+    def zero(cls, n_features: int, n_targets: int, like: Any) -> SGDIterate:
+        """Return zero weights on the device of `like`."""
+        W = ops_of(like).float64_zeros((n_features, n_targets), like)
+        loss = ops_of(like).float64_zeros(n_targets, like)
+        return cls(W, W, loss, np.empty((0, n_targets)), np.zeros(n_targets))
+
+
+@dataclass
+class SGDState:
+    """The current iterate, and the quantities that determine the step length."""
+
+    now: SGDIterate
     preconditioner: SpectralPreconditioner | None
     tail: float
     peak: float
     shift: float
     weight_sum: float
     # The value that leading eigenvalues are reduced to, including the penalty.
-    leading: float = 0.0
+    leading: float
     # The smallest eigenvalue of the preconditioned matrix per row, or a bound: 0.
-    smallest: float = 0.0
-    average: Any = 0.0
-    n_averaged: int = 0
-    epoch: int = 0
-    batch: int = 0
-    loss: Any = 0.0
-    # The losses of all targets, per epoch.
-    losses: list[list[float]] = field(default_factory=list)
-    # An estimate of the loss of zero weights, (k,), from the first batch.
-    initial: Any = 0.0
-    heaviest: float = 0.0
+    smallest: float
 
     def length(self, weight: float) -> float:
         """Return the step length for a batch.
@@ -149,13 +147,14 @@ class SGDState:
         z·P⁻¹z (Ma and Belkin 2019, "Kernel machines that adapt to GPUs", eq. 5).
         """
         m, penalty = max(weight, 1.0), self.shift / self.weight_sum
-        return _SAFETY * m / (self.peak + (m - 1) * self.tail + m * penalty)
+        # Both are estimated from a sample, hence a safety factor.
+        return 0.9 * m / (self.peak + (m - 1) * self.tail + m * penalty)
 
     def followed(self, eigenvalue: float) -> float:
         """Return t if all epochs have reduced the error along a direction to e^(−t)."""
-        steps = max(self.n_averaged, 1)
+        steps = max(self.now.n_averaged, 1)
         length = self.length(self.weight_sum / steps)
-        return self.epoch * steps * length * eigenvalue
+        return self.now.epoch * steps * length * eigenvalue
 
     def measure(self, Z: Any) -> None:
         """Shorten the steps if these features are larger than all before."""
@@ -167,29 +166,34 @@ class SGDState:
             self.peak = peak
             self.tail = max(self.tail, _largest_eigenvalue(Z) / len(Z))
 
-    def step(self, rows: BatchOperator, batch: Any) -> Any:
-        """Take one step along the preconditioned gradient of a batch of the rows.
+    def step(
+        self, now: SGDIterate, rows: BatchOperator, batch: Any, decay: float = 0.0
+    ) -> tuple[SGDIterate, Any]:
+        """Take a step along the preconditioned gradient of a batch of the rows.
 
-        Returns the losses before it, (k,).
+        Also returns the losses before it, (k,). In the mean, step i counts as i to the
+        power of `decay`, approximately.
         """
-        gradient, loss, weight = rows.gradient(batch, self.W)
-        if self.epoch == self.batch == 0 and weight > 0:
-            self.initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
-        self.heaviest = max(self.heaviest, weight)
+        gradient, loss, weight = rows.gradient(batch, now.W)
+        W, initial, n = now.W, now.initial, now.n_averaged + 1
+        if now.epoch == now.batch == 0 and weight > 0:
+            initial = ops_of(loss).to_host(loss) * (self.weight_sum / weight)
         if weight > 0:
-            penalty = self.shift / self.weight_sum
-            direction = gradient / weight + penalty * self.W
+            direction = gradient / weight + self.shift / self.weight_sum * W
             if self.preconditioner is not None:
                 direction = self.preconditioner.apply(direction)
-            self.W = self.W - self.length(weight) * direction
-        self.loss = self.loss + loss
-        self.batch += 1
-        return loss
-
-    @property
-    def value(self) -> Any:
-        """Average of the weights over the last epoch."""
-        return self.average / self.n_averaged if self.n_averaged else self.W
+            W = W - self.length(weight) * direction
+        following = replace(
+            now,
+            W=W,
+            mean=now.mean + (decay + 1) / (n + decay) * (W - now.mean),
+            loss=now.loss + loss,
+            initial=initial,
+            n_averaged=n,
+            batch=now.batch + 1,
+            heaviest=max(now.heaviest, weight),
+        )
+        return following, loss
 
 
 class SGD(IterativeSolver):
@@ -264,17 +268,18 @@ class SGD(IterativeSolver):
 
     def chosen_batch(self, state: SGDState) -> int:
         """Return the number of rows of a batch."""
-        most = self._most_rows(state.weight_sum)
+        largest = self._max_batch(state.weight_sum)
         if self.batch_rows is not None:
-            return most
+            return largest
         critical = state.peak / max(state.tail, 1e-300)
-        return int(np.clip(critical, min(_MIN_BATCH, most), most))
+        return int(np.clip(critical, min(256, largest), largest))
 
-    def _most_rows(self, weight_sum: float) -> int:
+    def _max_batch(self, weight_sum: float) -> int:
         """Return the largest possible number of rows of a batch."""
         if self.batch_rows is not None:
             return self.batch_rows
-        return int(np.clip(weight_sum / _STEPS, _SMALLEST_BATCH, _MAX_BATCH))
+        # At least 32 steps per epoch, unless batches would be tiny.
+        return int(np.clip(weight_sum / 32, 16, 4096))
 
     def init(self, operator: BatchOperator, shift: float = 0.0) -> SGDState:
         """Build the preconditioner, and choose the step length."""
@@ -290,20 +295,22 @@ class SGD(IterativeSolver):
         if len(values):
             if self.rank is None:
                 largest = _peaks(Z, values + shift, vectors)
-                usable = largest * total <= self._most_rows(total) * (values + shift)
+                usable = largest * total <= self._max_batch(total) * (values + shift)
                 rank = 1 + int(np.flatnonzero(usable)[-1]) if usable.any() else 1
             values, vectors = values[:rank], vectors[:, :rank]
             preconditioner = SpectralPreconditioner.of(values, vectors, shift)
             leading = (float(values[-1]) + shift) / total
             Z = preconditioner.apply_root(Z)
-        W = ops.float64_zeros((operator.size, operator.n_targets), Z)
+        zero = SGDIterate.zero(operator.size, operator.n_targets, Z)
         tail = _largest_eigenvalue(Z) / len(Z)
         peak = max(
             ops.largest(ops.float64_squared_norms(Z)), tail, np.finfo(float).tiny
         )
         leading = leading or tail + shift / total
         smallest = _smallest_eigenvalue(Z) / len(Z)
-        return SGDState(W, preconditioner, tail, peak, shift, total, leading, smallest)
+        return SGDState(
+            zero, preconditioner, tail, peak, shift, total, leading, smallest
+        )
 
     def solve(
         self,
@@ -341,11 +348,11 @@ class SGD(IterativeSolver):
                 "or alpha, or use solver='pcg'.",
                 ConvergenceWarning,
             )
-        value, k = state.value, n_columns
+        value, k = state.now.mean, n_columns
         return Solution(
             ops_of(value).contiguous(value[:, :k]),
             self._residual(state, rhs, k),
-            state.epoch,
+            state.now.epoch,
             outcome,
             seconds=seconds,
             companions=value[:, k:],
@@ -353,10 +360,10 @@ class SGD(IterativeSolver):
 
     def _residual(self, state: SGDState, rows: BatchOperator, k: int) -> float:
         """Return the relative residual of the first k targets, by a further pass."""
-        W, ops = state.value, ops_of(state.W)
+        W, ops = state.now.mean, ops_of(state.now.W)
         zeros = ops.float64_zeros(W.shape, W)
         residual, rhs = state.shift * W, zeros
-        for batch in rows.batches(self.chosen_batch(state), state.epoch):
+        for batch in rows.batches(self.chosen_batch(state), state.now.epoch):
             residual = residual + rows.gradient(batch, W)[0]
             rhs = rhs - rows.gradient(batch, zeros)[0]
         squares = ops.to_host((residual[:, :k] ** 2).sum(axis=0))
@@ -372,36 +379,27 @@ class SGD(IterativeSolver):
         and Zhang 2013, "Stochastic gradient descent for non-smooth optimization",
         section 4).
         """
-        began = time.perf_counter()
-        before = state.W
-        average = state.average if state.n_averaged else before
-        steps = state.n_averaged
-        if state.epoch > 0:
+        began, now = time.perf_counter(), state.now
+        if now.epoch > 0:
             state.measure(operator.sampled_features())
-        first = (0.0, 0.0)
-        for batch in operator.batches(self.chosen_batch(state), state.epoch):
-            loss = float(state.step(operator, batch).sum())
-            size = ops_of(state.W).algebra.norm(state.W)
-            first = first if first[1] > 0 else (loss, size)
-            grown = loss > _GROWTH * first[0] and size > _GROWTH * first[1]
+        first_loss = first_size = 0.0
+        for batch in operator.batches(self.chosen_batch(state), now.epoch):
+            now, losses = state.step(now, operator, batch, decay=8)
+            loss = float(losses.sum())
+            size = ops_of(now.W).algebra.norm(now.W)
+            if first_size == 0:
+                first_loss, first_size = loss, size
+            grown = loss > 1e3 * first_loss and size > 1e3 * first_size
             if grown or not np.isfinite(size):
-                state.W = before
                 raise FloatingPointError(_DIVERGED)
-            steps += 1
-            share = (_DECAY + 1) / (steps + _DECAY)
-            average = average + share * (state.W - average)
-        state.average, state.n_averaged = average, steps
-        state.epoch += 1
-        seconds = time.perf_counter() - began
+        state.now = replace(now, epoch=now.epoch + 1, batch=0)
         return Solution(
-            average, np.nan, state.epoch, Outcome.STREAMING, seconds=seconds
+            now.mean,
+            np.nan,
+            state.now.epoch,
+            Outcome.STREAMING,
+            seconds=time.perf_counter() - began,
         )
-
-
-_COUNTS = ("n_averaged", "epoch", "batch")
-# Attributes on the device of the weights.
-_PLACED = ("W", "average", "loss")
-_SAVED = (*_COUNTS, *_PLACED, "losses", "initial", "heaviest")
 
 
 @dataclass(eq=False)
@@ -419,82 +417,70 @@ class _Epochs:
         if self.checkpoint is not None:
             self._resume(self.checkpoint)
         self.outcome = self._current_outcome()
-        self._completed()
-
-    def _completed(self) -> None:
-        """Note the state after a batch or an epoch, for checkpoints.
-
-        An interrupt may come between two assignments to the state, but not within one:
-        what is saved is always the state after a whole batch. No array of it is changed
-        in place.
-        """
-        self._saved = {name: getattr(self.state, name) for name in _SAVED}
 
     @property
     def count(self) -> int:
-        return self.state.epoch
+        return self.state.now.epoch
 
     def progress(self, seconds: float) -> Progress:
-        value = self.state.value[:, : self.n_columns]
+        value = self.state.now.mean[:, : self.n_columns]
         return Progress(self.count, np.nan, np.nan, seconds, value)
 
     def arrays(self) -> dict[str, Any]:
-        return self._saved
+        return vars(self.state.now)
 
     def advance(self) -> bool:
         """Take an epoch."""
         state, checkpoint = self.state, self.checkpoint
-        if state.batch == 0:
-            ops, W = ops_of(state.W), state.W
-            state.average, state.loss = (
-                ops.float64_zeros(W.shape, W),
-                ops.float64_zeros(W.shape[1], W),
+        n_done, now = state.now.batch, state.now
+        if n_done == 0:
+            n_features, n_targets = now.W.shape
+            zero = SGDIterate.zero(n_features, n_targets, now.W)
+            now = replace(
+                now, mean=zero.mean, loss=zero.loss, n_averaged=0, heaviest=0.0
             )
-            state.n_averaged, state.heaviest = 0, 0.0
-        done = state.batch
         size = self.solver.chosen_batch(state)
-        for number, batch in enumerate(self.rows.batches(size, state.epoch)):
-            if number < done:
+        for number, batch in enumerate(self.rows.batches(size, now.epoch)):
+            if number < n_done:
                 continue
-            state.step(self.rows, batch)
-            state.average = state.average + state.W
-            state.n_averaged += 1
-            self._completed()
+            # The state changes by one assignment, so that an interrupt finds it as it
+            # was after a whole batch.
+            now, _ = state.step(now, self.rows, batch)
+            state.now = now
             if checkpoint is not None and checkpoint.due:
                 checkpoint.save(self.arrays())
-        loss = state.loss + state.shift * (state.value**2).sum(axis=0)
-        state.losses = [*state.losses, ops_of(loss).to_host(loss).tolist()]
-        state.epoch += 1
-        state.batch = 0
-        self._completed()
+        loss = now.loss + state.shift * (now.mean**2).sum(axis=0)
+        losses = np.vstack([now.losses, ops_of(loss).to_host(loss)])
+        state.now = replace(now, losses=losses, epoch=now.epoch + 1, batch=0)
         self.outcome = self._current_outcome()
         return True
 
     def _current_outcome(self) -> Outcome | None:
         """Return the outcome, None if the iteration continues."""
-        state = self.state
-        if not ops_of(state.W).is_finite(state.W):
+        state, now, tol = self.state, self.state.now, self.solver.tol
+        if not ops_of(now.W).is_finite(now.W):
             raise FloatingPointError(_DIVERGED)
-        if len(state.losses) < 2:
+        if len(now.losses) < 2:
             return None
         # Directions are learned one after the other, each taking as long as all before:
         # the gain from doubling the work shows how much is left.
-        k = self.n_columns
-        before = np.asarray(state.losses[(len(state.losses) - 1) // 2])[:k]
-        now = np.asarray(state.losses[-1])[:k]
-        if np.any(np.abs(before - now) > self.solver.tol * before):
+        losses = now.losses[:, : self.n_columns]
+        before, loss = losses[(len(losses) - 1) // 2], losses[-1]
+        if np.any(np.abs(before - loss) > tol * before):
             return None
         # Steps along batches of very different weights are biased.
-        if state.heaviest * state.n_averaged > _UNEVEN * state.weight_sum:
+        if now.heaviest * now.n_averaged > 4 * state.weight_sum:
             return None
+        # The error along leading directions must have decreased to e^(−3), and along
+        # all others, down to the penalty, to e^(−1). A flat loss says nothing about
+        # directions that steps have not reached; they matter little if hardly anything
+        # is left of the targets' spread.
         last = min(state.leading, state.smallest + state.shift / state.weight_sum)
-        # A flat loss says nothing about directions that steps have not reached; they
-        # matter little if hardly anything is left of the targets' spread.
-        reached = state.followed(last) >= _FOLLOWED_LAST
-        fitted = self.rows.center and bool(
-            np.all(now <= self.solver.tol * np.asarray(state.initial)[:k])
+        reached = state.followed(last) >= 1
+        fitted = self.rows.center and np.all(
+            loss <= tol * now.initial[: self.n_columns]
         )
-        if state.followed(state.leading) >= _FOLLOWED and (reached or fitted):
+        if state.followed(state.leading) >= 3 and (reached or fitted):
             return Outcome.LOSS_CONVERGED
         return None
 
@@ -503,41 +489,38 @@ class _Epochs:
         state = self.state
         names = ("tail", "peak", "shift", "weight_sum")
         checkpoint.identity |= {name: getattr(state, name) for name in names}
-        checkpoint.identity |= self._targets() | {"shape": state.W.shape}
+        checkpoint.identity |= self._targets() | {"shape": state.now.W.shape}
         arrays = checkpoint.load()
         if arrays is None:
             return
-        shape: tuple[int, ...] = tuple(state.W.shape)
-        per_target = shape[1:]
-        shapes: dict[str, list[tuple[int, ...]]] = {name: [()] for name in _SAVED}
-        shapes |= {"W": [shape], "average": [(), shape], "loss": [(), per_target]}
-        shapes |= {"losses": [(0,), (-1, *per_target)], "initial": [(), per_target]}
+        D, k = state.now.W.shape
+        shapes: dict[str, list[tuple[int, ...]]] = {"W": [(D, k)], "mean": [(D, k)]}
+        shapes |= {"loss": [(k,)], "losses": [(-1, k)], "initial": [(k,)]}
+        shapes |= {"n_averaged": [()], "epoch": [()], "batch": [()], "heaviest": [()]}
         checkpoint.check(arrays, shapes)
         # By target, as their sizes may differ.
-        expected = checkpoint.identity
-        if np.any(
-            np.abs(arrays["squares"] - expected["squares"])
-            > _SAME_TARGETS * expected["squares"]
-        ):
+        squares = checkpoint.identity["squares"]
+        if np.any(np.abs(arrays["squares"] - squares) > 1e-9 * squares):
             raise checkpoint.foreign("a fit on other targets")
-        for name in _SAVED:
-            value: Any = arrays[name]
-            if name in _COUNTS:
-                value = checkpoint.integer(value)
-            elif name in _PLACED:
-                value = ops_of(state.W).float64_like(value, state.W)
-            elif name == "losses":
-                value = value.tolist()
-            elif name == "heaviest":
-                value = float(value)
-            setattr(state, name, value)
+        like = ops_of(state.now.W).float64_like
+        state.now = SGDIterate(
+            like(arrays["W"], state.now.W),
+            like(arrays["mean"], state.now.W),
+            like(arrays["loss"], state.now.W),
+            arrays["losses"],
+            arrays["initial"],
+            checkpoint.integer(arrays["n_averaged"]),
+            checkpoint.integer(arrays["epoch"]),
+            checkpoint.integer(arrays["batch"]),
+            float(arrays["heaviest"]),
+        )
 
     def _targets(self) -> dict[str, np.ndarray]:
         """Return arrays that identify the targets, from the first batch of an epoch."""
-        state = self.state
-        ops, n_rows = ops_of(state.W), self.solver._most_rows(state.weight_sum)
+        W, ops = self.state.now.W, ops_of(self.state.now.W)
+        n_rows = self.solver._max_batch(self.state.weight_sum)
         batch = next(iter(self.rows.batches(n_rows, 0)))
-        zeros = ops.float64_zeros(state.W.shape, state.W)
+        zeros = ops.float64_zeros(W.shape, W)
         gradient, loss, _ = self.rows.gradient(batch, zeros)
         sums = (loss, gradient.sum(axis=0), abs(gradient).sum(axis=0))
         squares, cross, sizes = (ops.to_host(value) for value in sums)

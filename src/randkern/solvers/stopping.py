@@ -69,22 +69,22 @@ class Loss:
     ----------
     initial : ndarray of shape (k,)
         The loss of X = 0, Σ_i w_i y_i².
-    least : float
+    floor : float
         The `floor` of equation (6): a loss below this share of `spread` counts as this
         share. Labels coded as ±1 have the right sign long before their values are
         fitted: 1 suffices for them.
     spread : ndarray of shape (k,), optional
         The loss of the best constants, Σ_i w_i (y_i − ȳ)²; None: `initial`.
-    most : ndarray of shape (k,), optional
+    cap : ndarray of shape (k,), optional
         The `cap` of equation (6): the initial loss without rows of enormous weight.
     caution : float
         The exponent γ of equation (4).
     """
 
     initial: np.ndarray
-    least: float = 1e-3
+    floor: float = 1e-3
     spread: np.ndarray | None = None
-    most: np.ndarray | None = None
+    cap: np.ndarray | None = None
     caution: float = 1 / 4
 
 
@@ -130,11 +130,11 @@ def relative_excess(
     if shift > 0:
         excess = (np.sqrt(excess) + np.sqrt(drift_squares / shift)) ** 2
     spread = loss.initial if loss.spread is None else loss.spread
-    floor = loss.least * np.where(spread > 0, spread, loss.initial)
+    floor = loss.floor * np.where(spread > 0, spread, loss.initial)
     current = loss.initial - gained - _ROUNDING_ERRORS * rounding * loss.initial
     scale = np.maximum(current, floor)
-    if loss.most is not None:
-        scale = np.minimum(scale, loss.most)
+    if loss.cap is not None:
+        scale = np.minimum(scale, loss.cap)
     scale = np.minimum(scale, _GAINS * gained)
     # Where the scale is 0, only an excess of 0 is small.
     is_known = (scale > 0) | (excess == 0)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from randkern.backend.namespace import ops_of
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import FARTHEST, TabularEncoder
 
 Levels = tuple[np.ndarray, np.ndarray]
@@ -50,6 +51,26 @@ def encode_columns(
     rows = xp.concat(parts, axis=1)
     # Models fitted in single precision expect such rows.
     return as_float64(xp.astype(rows, getattr(xp, encoder.dtype)))
+
+
+def score_columns(
+    scores: CategoryScores,
+    columns: list[Any],
+    levels: list[np.ndarray],
+    is_known: Callable[[Any, np.ndarray], Any],
+) -> list[Any]:
+    """Return the scores of categories, columns (n, 1) that follow those of a table.
+
+    `levels` are the levels of each column to compare values with.
+    """
+    names, out = scores.feature_names_in_.tolist(), []
+    for at, name in enumerate(scores.columns):
+        column = columns[names.index(name)]
+        values = ops_of(column).float64_like(scores.scores_of(at, levels[at]), column)
+        result = as_float64(is_known(column, levels[at]))
+        result = result @ (values[:-1] - values[-1]) + values[-1]
+        out += [result[:, [j]] for j in range(result.shape[1])]
+    return out
 
 
 def as_float64(x: Any) -> Any:

@@ -21,12 +21,13 @@ from randkern._sklearn import (
     safe_indexing,
 )
 from randkern._tables import count_missing, objects_of
-from randkern._validation import check_given
+from randkern._validation import check_has_targets
 from randkern._warnings import ignoring, warn
 from randkern.data.columns import check_targets
 from randkern.data.sharded import is_dask
 from randkern.exceptions import DeadlineWarning
 from randkern.models.callbacks import CallbackSupportMixin, FitReport
+from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.encoder import checked_table, encoder_to_arrays
 from randkern.tabular.folds import Folds
@@ -127,7 +128,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     }
 
     _loss = staticmethod(log_squares)
+    # Files of earlier versions do not have these.
     _texts: TextEncoder | None = None
+    _scores: CategoryScores | None = None
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Return checked rows, weights and folds."""
         self._validate_params()
         self._refuse_dask(X, y, sample_weight, groups, time)
-        check_given(self, y)
+        check_has_targets(self, y)
         check_targets(y)
         if n_missing := count_missing(y):
             raise ValueError(
@@ -171,21 +174,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
         return X, weight, Folds.of(groups, time, weight)
 
-    def _without_texts(
+    def _with_scores(
         self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
     ) -> Any:
-        """Return a table with numbers in place of free texts."""
-        names = text_columns(X, self.text_columns)
-        self._texts = None
-        if not names:
-            return X
+        """Return a table with scores in place of texts, and beside many categories."""
         is_classifier = is_noisy(self._loss)
-        self._texts = TextEncoder(names, classes=is_classifier)
         n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
-        for name in names:
+        self._texts = self._scores = None
+        texts = text_columns(X, self.text_columns)
+        for name in texts:
             n_characters = sum(len(str(text)) for text in objects_of(X[name]))
             work.charge(text_seconds(n_characters, n_targets))
-        return self._texts.fit_transform(X, y, weight, folds)
+        if texts:
+            self._texts = TextEncoder(texts, classes=is_classifier)
+            X = self._texts.fit_transform(X, y, weight, folds)
+        one_of_two = is_classifier and n_targets == 2
+        categories = scored_columns(X, 1 if one_of_two else n_targets)
+        work.charge(encoding_seconds(len(X), len(categories), 0))
+        if categories:
+            self._scores = CategoryScores(categories, classes=is_classifier)
+            X = self._scores.fit_transform(X, y, weight, folds)
+        return X
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
@@ -298,12 +307,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> np.ndarray:
         check_is_fitted(self)
         if self._importances is None:
-            if self._texts is None:
-                self._importances = self._effects.shares(self.n_features_in_)
-            else:
+            source = np.arange(self.n_features_in_)
+            if self._texts is not None:
                 source = self._texts.sources(list(self.feature_names_in_))
-                shares = self._effects.shares(len(source))
-                self._importances = np.bincount(source, shares, self.n_features_in_)
+            if self._scores is not None:
+                source = source[self._scores.sources()]
+            shares = self._effects.shares(len(source))
+            self._importances = np.bincount(source, shares, self.n_features_in_)
         return self._importances
 
     @property
@@ -335,7 +345,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         self._refuse_dask(X)
         X = checked_table(self, X, reset=False)
-        return X if self._texts is None else self._texts.transform(X)
+        return self.model_.with_scores(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -210,9 +210,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
         weighted = sample_weight is not None
-        X = self._without_texts(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y, weight, weighted, folds)
-        rows = rows.used(type(self).__name__)
+        X = self._with_scores(X, y, weight if weighted else None, folds, work)
+        rows = Rows(X, y, weight, weighted, folds).used(type(self).__name__)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         split = _split(replace(rows, y=labels), k, stream, work)
@@ -250,6 +249,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             unit=rows.unit,
             temperature=self.temperature_,
             texts=self._texts,
+            scores=self._scores,
         )
         self._keep_effects(learning, pairs, stream, is_stopped)
         self._report(work, len(y), len(rows), len(split.apart or ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,9 +35,11 @@ from randkern._validation import check_readable, refuse_dask
 from randkern._warnings import warn
 from randkern.data.columns import n_free_texts, with_known_types
 from randkern.data.dates import dates_as_days
+from randkern.tabular.work import largest
 
-# The most frequent categories get one column each; the others share one.
-_MAX_LEVELS = 200
+# The most frequent levels of a column of categories get a column each, and the others
+# share one: at most so many of each, and of all columns together.
+_MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
 _MIN_ROWS = 2
 _QUANTILES = 1000
 # Where normal quantiles are clipped, in standard deviations.
@@ -55,7 +58,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
     Numeric and boolean columns are scaled; dates and durations are first converted to
     days. Missing numbers are replaced by the median and marked by an indicator column.
     Categories, and strings with few distinct values, become one column per value (the
-    rarest beyond 200 share one), so that rows that differ in a category are at distance
+    rarest beyond 200 share one, or beyond fewer, if columns of categories would take
+    more than 1,000 in all), so that rows that differ in a category are at distance
     1 along it; missing values are a category, and so are, together, all values that
     occur in a single row. Values unknown at `fit` belong to those, if there are any,
     and else to none; a column of two values has only one column, in which they lie
@@ -190,7 +194,7 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
                 drop="if_binary",
                 handle_unknown="infrequent_if_exist",
                 min_frequency=_MIN_ROWS if len(objects) > _MIN_ROWS else None,
-                max_categories=_MAX_LEVELS,
+                max_categories=_max_levels(objects),
                 sparse_output=False,
             ).set_output(transform="default")
             self._one_hot.fit(objects)
@@ -408,6 +412,17 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _max_levels(objects: np.ndarray) -> int:
+    """Return the most levels per column with which all have few enough columns."""
+    counts = [sum(n > 1 for n in Counter(column).values()) for column in objects.T]
+    return largest(
+        lambda most: sum(min(count, most) for count in counts),
+        _MAX_LEVEL_COLUMNS,
+        least=2,
+        most=_MAX_LEVELS,
+    )
 
 
 def _days_of_dates(name: str, values: np.ndarray) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,6 @@ from randkern.tabular.model import (
     Member,
     Table,
     TabularModel,
-    factorised_rows,
     fit_ridge,
     most_rows,
     normalised,
@@ -40,9 +40,9 @@ from randkern.tabular.warm_start import Candidates
 from randkern.tabular.work import (
     Stage,
     Work,
-    exact_seconds,
     factorising_seconds,
     gram_seconds,
+    largest,
 )
 
 # Largest share of the time for the search, if the last fit is to few rows and to many;
@@ -61,8 +61,9 @@ _ADAPTING_SHARE = 0.08
 _FACTORISING_SHARES = (1 / 3, 2 / 3)
 # Share of the time in which the smallest cells must fit the rows that are used.
 _MIN_FIT_SHARE = 0.3
-# How many times longer exact fits take with those without each fold.
-_FOLDED_FITS = 4
+# How many times longer exact fits take with those without each fold, and the fewest
+# rows that they use.
+_FOLDED_FITS, _MIN_FITTED = 4, 200
 # Intervals are wider at rows that are farther from others than this share of at most so
 # many rows.
 _USUAL_NOVELTY = 0.95
@@ -100,6 +101,12 @@ class _Split:
     def n_held(self) -> int:
         """The number of rows outside the fit that evaluate it."""
         return 0 if self.apart is None or self.held_out is None else len(self.apart)
+
+
+def _fitting_seconds(n: int, n_columns: int) -> float:
+    """Return the work of an exact fit to n rows, with those without each fold."""
+    n_fits = 1 if n > _FEW_ROWS else _FOLDED_FITS
+    return gram_seconds(n, n_columns) + n_fits * factorising_seconds(n)
 
 
 def _search_share(split: _Split, is_refitted: bool) -> float:
@@ -270,7 +277,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         y = self._targets(y)
         self._many = y.ndim == 2
         weighted = sample_weight is not None
-        X = self._without_texts(X, y, weight if weighted else None, folds, work)
+        X = self._with_scores(X, y, weight if weighted else None, folds, work)
         rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
         stream = root_stream(self.random_state)
         split = self._split(rows.used(type(self).__name__), stream, work)
@@ -305,6 +312,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             target_transform=self.target_transform,
             note=_note(split, folds),
             texts=self._texts,
+            scores=self._scores,
         )
         parts = [(member.weight, trial) for member, trial in pairs]
         if split.in_cells:  # a kernel learned from rows as few as those here
@@ -423,16 +431,22 @@ class TabularRegressor(RegressorMixin, Tabular):
         fitted: list[Trial] = []
         for at, (share, trial) in enumerate(chosen):
             part = stage.part(stage.left / (len(chosen) - at))
-            last = _FOLDED_FITS * exact_seconds(n, learning.n_columns(trial))
-            if n > _FEW_ROWS:
-                last = exact_seconds(n, learning.n_columns(trial))
+            n_columns = learning.n_columns(trial)
+            last = _fitting_seconds(n, n_columns)
             if members and not part.fits(last):
                 break  # one good fit is better
             fitted.append(trial)
             trial = learning.adapted(trial, part.part(0.8 * part.left - last))
-            allowed = stage.affordable(last)
-            if allowed < last:  # at the deadline, fewer rows have to do
-                order = order[: min(factorised_rows(allowed), n)]
+            # With many encoded columns, or at the deadline, fewer rows have to do.
+            allowed = max(part.left, _LAST_SHARE / 2 * stage.work.limit)
+            allowed = min(allowed, stage.affordable(last))
+            m = largest(
+                partial(_fitting_seconds, n_columns=n_columns),
+                allowed,
+                least=min(_MIN_FITTED, n),
+                most=n,
+            )
+            order, last = order[:m], _fitting_seconds(m, n_columns)
             stage.work.charge(last)
             encoded = learning.encoded_table(trial, table)
             fit = fit_ridge(trial.kernel, trial.alpha, encoded, order)

@@ -35,8 +35,9 @@ _MAX_ADAPTED = 6000
 _ADAPTED_SHARE = 1.2
 # Approximate number of fits that this takes.
 _ADAPTING_FITS = 12
-# Largest number of rows on which trials, and the fits of a blend, are evaluated.
-MAX_JUDGED = 2000
+# Smallest and largest number of rows on which trials, and the fits of a blend, are
+# evaluated.
+_MIN_JUDGED, MAX_JUDGED = 200, 2000
 MAX_MEMBERS = 3
 # Largest share of the time for learning the quantiles of all columns.
 _QUANTILE_SHARE = 0.1
@@ -208,7 +209,14 @@ class Learning:
         evaluated on more rows than they were learned from: adapting each of the best
         to them may take `adapting` seconds of work.
         """
-        rows = self.searched[:MAX_JUDGED]
+        n_columns, k = max(map(self.n_columns, trials)), self.table.Y.shape[1]
+        m = largest(
+            lambda m: evaluation_seconds(m, n_columns, k),
+            stage.left,
+            least=min(_MIN_JUDGED, len(self.searched)),
+            most=min(MAX_JUDGED, len(self.searched)),
+        )
+        rows = self.searched[:m]
         Y, w = self.table.Y[rows], self.table.weight[rows]
         folds = None if self.table.folds is None else self.table.folds.take(rows)
         out = predicted_rows(folds, len(rows))

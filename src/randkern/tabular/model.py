@@ -21,6 +21,7 @@ from randkern.kernels import Kernel, Product, Scaled, Sum
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.models.dual import exact_gram, factorise_dual, solve_dual
 from randkern.solvers import Solution
+from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.encoder import TabularEncoder
 from randkern.tabular.folds import Folds, fold_codes, predicted_rows
 from randkern.tabular.leave_one_out import (
@@ -476,13 +477,15 @@ class TabularModel:
     and `temperature` that of the logarithms of a classifier's probabilities. The
     targets of the members are those of the fit, if it has any, after
     `target_transform`; `note` is a comment on them that the code needs, in place of how
-    they are held out. Members take rows in which numbers replace `texts`.
+    they are held out. Members take rows in which scores replace `texts` and
+    stand beside categories.
     """
 
     # Files of earlier versions do not have these.
     target_transform: str | None = None
     note = ""
     texts: TextEncoder | None = None
+    scores: CategoryScores | None = None
 
     def __init__(
         self,
@@ -495,12 +498,19 @@ class TabularModel:
         target_transform: str | None = None,
         note: str = "",
         texts: TextEncoder | None = None,
+        scores: CategoryScores | None = None,
     ):
-        self.note, self.texts = note, texts
+        self.note, self.texts, self.scores = note, texts, scores
         self.target_transform = target_transform
         self.weighted, self.unit, self.temperature = weighted, unit, temperature
         self.members = list(members)
         self.held_out = held_out
+
+    def with_scores(self, X: Any) -> Any:
+        """Return a table with the scores that the members take."""
+        if self.texts is not None:
+            X = self.texts.transform(X)
+        return X if self.scores is None else self.scores.transform(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the weighted mean of predictions, (n, k)."""
@@ -532,8 +542,7 @@ class TabularModel:
                 "import sklearn",
                 "sklearn.set_config(enable_metadata_routing=True)",
             ]
-        if self.texts is not None:
-            lines += self._text_lines(self.texts)
+        lines += self._score_lines()
         if self.note:
             lines.append(f"# {self.note}")
         elif self.held_out is not None:
@@ -579,17 +588,30 @@ class TabularModel:
             ]
         return "\n".join(lines)
 
-    def _text_lines(self, texts: TextEncoder) -> Iterator[str]:
-        yield "from randkern.tabular.texts import TextEncoder"
-        labels = ", classes=True" * texts.classes
-        yield f"texts = TextEncoder({list(texts.columns)}{labels})"
+    def _score_lines(self) -> Iterator[str]:
+        """Yield lines that add the columns of scores to X."""
+        if self.texts is not None or self.scores is not None:
+            yield "import numpy as np"
+        room = "randkern.tabular"
+        if self.texts is not None:
+            labels = ", classes=True" * self.texts.classes
+            yield f"from {room}.texts import TextEncoder"
+            yield f"texts = TextEncoder({list(self.texts.columns)}{labels})"
+            yield f"X = texts.fit_transform(X, {self._fitted_targets()})"
+            yield "# For predictions: texts.transform(X)"
+        if self.scores is not None:
+            labels = ", classes=True" * self.scores.classes
+            yield f"from {room}.category_scores import CategoryScores"
+            yield f"scores = CategoryScores({list(self.scores.columns)}{labels})"
+            yield f"X = scores.fit_transform(X, {self._fitted_targets()})"
+            yield "# For predictions: scores.transform(X)"
+
+    def _fitted_targets(self) -> str:
+        """Return the code of the targets of members, and of their weights."""
         y = "y"
         if self.target_transform is not None:
-            yield "import numpy as np"
             y = f"np.{TRANSFORMS[self.target_transform].function.__name__}(y)"
-        given = ", sample_weight" if self.weighted else ""
-        yield f"X = texts.fit_transform(X, {y}{given})"
-        yield "# For predictions: texts.transform(X)"
+        return f"{y}, sample_weight" if self.weighted else y
 
     def _precision_lines(self, many: bool) -> Iterator[str]:
         """Yield lines that make a single-precision fit predict in double precision."""

@@ -119,7 +119,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
             Those of rows that depend on each other, by which penalties are chosen; by
             default ten, at random.
         """
-        Y, splits = self._targets(X, y), _splits(folds, len(X))
+        check_consistent_length(X, y)
+        Y, splits = codes_of_targets(y, self.classes, len(X)), _splits(folds, len(X))
         self._fit_columns(X, Y, sample_weight, splits)
         return self
 
@@ -130,7 +131,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
         Parameters are those of `fit`.
         """
-        Y, splits = self._targets(X, y), _splits(folds, len(X))
+        check_consistent_length(X, y)
+        Y, splits = codes_of_targets(y, self.classes, len(X)), _splits(folds, len(X))
         weighted = self._fit_columns(X, Y, sample_weight, splits)
         scores = [
             _left_out(Z, Y, sample_weight, alpha, splits)
@@ -182,31 +184,51 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         texts = [names.index(name) for name in self.columns]
         return np.array([*others, *np.repeat(texts, self.n_scores_)], dtype=int)
 
-    def _targets(self, X: Any, y: Any) -> np.ndarray:
-        """Return targets, or codes ±1 of labels, (n, k)."""
-        check_consistent_length(X, y)
-        if not self.classes:
-            return np.asarray(y, dtype=float).reshape(len(X), -1)
-        labels, codes = np.unique(np.asarray(y), return_inverse=True)
-        Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
-        return Y[:, 1:] if len(labels) == 2 else Y
-
     def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
-        named = {}
-        for name, values in zip(self.columns, scores, strict=True):
-            for j, column in enumerate(values.T, start=1):
-                said = f"{name} score" if self.n_scores_ == 1 else f"{name} score {j}"
-                if said in X.columns:
-                    raise ValueError(
-                        f"X has a column {said!r}, the name of the numbers that "
-                        f"replace the texts in {name!r}; rename it."
-                    )
-                named[said] = column
-        if hasattr(X, "iloc"):
-            return X.drop(columns=list(self.columns)).assign(**named)
-        kind = type(X[self.columns[0]])  # polars
-        series = [kind(said, column) for said, column in named.items()]
-        return X.drop(list(self.columns)).with_columns(series)
+        """Return the table with scores in place of texts."""
+        named = named_scores(self.columns, scores)
+        for said, _ in named:
+            if said in X.columns:
+                name = said.rpartition(" score")[0]
+                raise ValueError(
+                    f"X has a column {said!r}, the name of the numbers that "
+                    f"replace the texts in {name!r}; rename it."
+                )
+        scored = with_columns(X, named)
+        texts = list(self.columns)
+        is_pandas = hasattr(X, "iloc")
+        return scored.drop(columns=texts) if is_pandas else scored.drop(texts)
+
+
+def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
+    """Return targets of n rows, or indicators ±1 of the classes of labels, (n, k).
+
+    Two classes have one indicator.
+    """
+    if not classes:
+        return np.asarray(y, dtype=float).reshape(n, -1)
+    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
+    return Y[:, 1:] if len(labels) == 2 else Y
+
+
+def named_scores(
+    columns: Sequence[Any], scores: Sequence[np.ndarray]
+) -> list[tuple[str, np.ndarray]]:
+    """Return the scores, (n, k), of each column as columns with names."""
+    return [
+        (f"{name} score" if len(values.T) == 1 else f"{name} score {j}", column)
+        for name, values in zip(columns, scores, strict=True)
+        for j, column in enumerate(values.T, start=1)
+    ]
+
+
+def with_columns(X: Any, named: Sequence[tuple[str, np.ndarray]]) -> Any:
+    """Return a dataframe with further columns after its own."""
+    if hasattr(X, "iloc"):
+        return X.assign(**dict(named))
+    kind = type(X[X.columns[0]])  # polars
+    return X.with_columns([kind(name, column) for name, column in named])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ..panels import Panel
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
-from ..tables import Listing, Pivot
+from ..tables import Pivot
 
 METHODS: Mapping[str, Contender] = {
     name: Contender(label, colour, marker, needs=tuple(needs))
@@ -311,11 +311,17 @@ def _ranked(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {
                 **result,
                 "ranking": name,
-                "label": METHODS[method].label,
+                "method": METHODS[method].label,
                 "first": METHODS[result["first"]].label,
                 "rank": rank,
                 "wins": result["first_as_good"].get(method),
             }
+
+
+def _rank(own: Any) -> str:
+    """Return a mean rank, and on how many tables the first method is as good."""
+    rank, wins = own["rank"].iloc[0], own["wins"].iloc[0]
+    return f"{rank:.2f}" if wins is None else f"{rank:.2f} ({wins:d})"
 
 
 def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
@@ -384,15 +390,13 @@ class TableExperiment(Experiment):
             )
             for kind, measure, form, title in _MEASURES
         ),
-        Listing(
-            "Mean ranks: {ranking}",
-            "method | mean rank | wins",
-            "{label} | {rank:.2f} | {wins:d}",
-            "{n_tables} tables; wins: on how many {first} is as good or better; ranks "
-            "that differ by less than {critical_difference:.2f} may be equal (Nemenyi, "
-            "5 %)",
+        Pivot(
+            "Mean ranks (and on how many tables {first} errs no more)",
+            "method",
+            "ranking",
+            _rank,
+            label=str,
             records=_ranked,
-            per="ranking",
         ),
     )
     panels = (
@@ -417,6 +421,16 @@ class TableExperiment(Experiment):
             )
         }
         return {"ranks": {name: result for name, result in ranks.items() if result}}
+
+    @classmethod
+    def notes(cls, results: Mapping[str, Any]) -> list[str]:
+        """Return which ranks may be equal."""
+        equal = [
+            f"{name}: {result['n_tables']} tables; ranks that differ by less than "
+            f"{result['critical_difference']:.2f} may be equal (Nemenyi, 5 %)"
+            for name, result in results["ranks"].items()
+        ]
+        return [*super().notes(results), *equal]
 
 
 class Tables(TableExperiment):

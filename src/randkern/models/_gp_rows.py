@@ -1,0 +1,97 @@
+"""The rows that hyperparameters of a Gaussian process are learned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from randkern._random import Stream
+from randkern.backend.namespace import ops_of
+from randkern.data import rows_within
+from randkern.data.training_data import ArrayRows, TrainingData
+from randkern.plan import Plan
+
+# Most operations per evaluation of the evidence with its gradient: about a second.
+_OPERATIONS = 1e11
+_MIN_ROWS = 2000
+# Memory of the sample of rows that are not in memory.
+_SAMPLE_BYTES = 64 * 10**6
+# Rows of the sample whose exact likelihood is maximised first, and the least and the
+# largest number of those whose likelihood on features is maximised next.
+FIRST_ROWS = 300
+_MIDDLE_ROWS = (500, 1000)
+# Largest weight: weights are multiplied by squares of targets.
+_LARGEST_WEIGHT = 1e60
+
+
+def learning_rows(
+    rows: TrainingData, plan: Plan | None, stream: Stream, most: int = 0
+) -> ArrayRows:
+    """Return rows to learn from, in float64, without those of weight 0.
+
+    All rows for the exact kernel; for features a uniform sample of `most` rows, or (0)
+    as many as 10¹¹ operations per evaluation allow, but at least 2,000. For rows that
+    are not in memory, at most as many as fit in 64 MB.
+    """
+    n = rows.n_rows
+    usable: Any = np.arange(n)
+    if rows.in_memory and (weight := rows.as_arrays().weight) is not None:
+        usable = ops_of(weight).flatnonzero(weight)
+    if plan is not None:
+        most = most or most_learning_rows(plan.n_components)
+        if not rows.in_memory:
+            row_bytes = 8 * (rows.like.shape[1] + rows.n_targets + 1)
+            most = min(most, rows_within(_SAMPLE_BYTES, row_bytes, at_least=_MIN_ROWS))
+        if most < len(usable):
+            drawn = stream.generator().choice(len(usable), most, replace=False)
+            usable = ops_of(usable).take(usable, np.sort(drawn))
+    block = rows.take(usable)
+    ops = ops_of(block.X)
+    X, Y, weight = ops.as_float64(block.X), block.Y, block.weight
+    if weight is not None and bool((weight == 0).any()):
+        kept = ops.flatnonzero(weight)
+        X, Y, weight = X[kept], Y[kept], weight[kept]
+    if weight is not None:
+        largest = ops.largest(weight)
+        if largest > _LARGEST_WEIGHT:
+            raise ValueError(
+                "a row of weight w counts as w rows, got a sample_weight of "
+                f"{largest:.3g}; divide the weights so that a usual row has about 1."
+            )
+    if len(Y) == 0:
+        raise ValueError(
+            "no sampled row has a positive weight; remove rows with sample_weight 0."
+        )
+    return ArrayRows(X, Y, weight)
+
+
+def most_learning_rows(n_components: int) -> int:
+    """Return the largest number of rows for learning with this many features."""
+    return max(_MIN_ROWS, int(_OPERATIONS / (4.0 * n_components**2)))
+
+
+def uniform_sample(rows: ArrayRows, most: int, stream: Stream) -> ArrayRows:
+    """Return a sample of at most this many rows: all if they are few."""
+    if rows.n_rows <= most:
+        return rows
+    drawn = stream.generator().choice(rows.n_rows, most, replace=False)
+    return rows.take(np.sort(drawn))
+
+
+def rows_of_stages(
+    rows: ArrayRows, plan: Plan | None, has_lengthscales: bool, stream: Stream
+) -> list[tuple[ArrayRows, Plan | None]]:
+    """Return the rows of every stage, and their features, None for the exact kernel.
+
+    The first 300 are for finding lengthscales, for which the exact kernel is cheapest.
+    """
+    stages = [(rows, plan)]
+    least, most = _MIDDLE_ROWS
+    if plan is not None and rows.n_rows > least:
+        size = min(max(rows.n_rows // 4, least), most)
+        stages.insert(0, (uniform_sample(rows, size, stream.child("middle")), plan))
+    few = uniform_sample(rows, FIRST_ROWS, stream.child("smooth"))
+    if few is not rows or (plan is not None and has_lengthscales):
+        stages.insert(0, (few, None if has_lengthscales else plan))
+    return stages

@@ -1,0 +1,287 @@
+"""Measured numbers in README and docs: written from records, never typed.
+
+``python -m randkern_lab.render`` (``make numbers``) writes what stands between markers,
+HTML comments that no reader of the page sees, in README.md and ``docs/*.md``; with
+``--check`` it only names the pages that it would change. NAME is a record, the folder
+``benchmarks/NAME``. A number in a sentence::
+
+    errs on <!-- NAME: test_error where method == "dense" as percent -->2 %<!-- end -->
+
+is a column of the record's rows, where a query of pandas holds. The rows must agree, or
+a function sums them up: ``max(seconds) where n_train >= 1000 as seconds``. Two such
+values are divided or subtracted by ``/`` or ``-`` between spaces. Formats are those of
+Python and of :data:`.tables.FORMS`, such as ``.2f``, ``.1p`` (percentage points),
+``percent``, ``seconds``. ``NAME.key`` has the rows under another key of the results:
+its list, its mappings (with their ``key`` as a column), or a single row of what it is.
+
+A marker at the beginning of a line is one of these, and fills lines of its own::
+
+    <!-- table NAME: words of its title
+    rows: pandas query over what is printed
+    columns: heading, heading
+    -->
+    <!-- notes NAME: regular expression -->
+    <!-- index of records -->
+    <!-- end -->
+
+A table is one that the experiment prints, and names commit, date and machine; notes are
+the sentences below it. The index lists all records, with commands and costs.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from operator import sub, truediv
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from randkern.cli.console import user_messages
+
+from .records import Record, read_records
+from .tables import TextTable, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "https://github.com/randkern/randkern"
+
+_NUMERIC = r"exact|[-+]?\d.*|"  # and nothing
+_MARK = re.compile(r"<!-- ((?:(?!-->).)*?)\s*-->((?:(?!<!--).)*)<!-- end -->", re.S)
+_FUNCTIONS = ("min", "max", "mean", "median", "sum", "count")
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """Return the pages with numbers."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+class Quoted:
+    """What a record has to quote."""
+
+    def __init__(self, record: Record) -> None:
+        results = record.results
+        if results is None:
+            raise ValueError(f"{record.name} was never made")
+        self.record, self.results = record, results
+
+    @cached_property
+    def tables(self) -> list[TextTable]:
+        """The tables that the experiment prints."""
+        return self.record.experiment.tables(self.results)
+
+    def rows(self, key: str) -> "pd.DataFrame":
+        """Return what is under a key of the results as rows; nested keys have dots."""
+        import pandas as pd
+
+        entry = self.results[key]
+        if isinstance(entry, Mapping) and all(
+            isinstance(value, Mapping) for value in entry.values()
+        ):
+            entry = [{"key": name, **value} for name, value in entry.items()]
+        elif not isinstance(entry, list | Mapping):
+            entry = {key: entry}
+        return pd.json_normalize(entry)
+
+    @property
+    def link(self) -> str:
+        """Its name, as a link to its folder."""
+        name = self.record.name
+        return f"[{name}]({REPOSITORY}/tree/main/benchmarks/{name})"
+
+    @property
+    def origin(self) -> str:
+        """The line below a table: the record, its day, its code and its machine."""
+        source, machine = self.results["provenance"], self.results["machine"]
+        return (
+            f"*Record {self.link}, {source['date']}, commit {source['commit'][:9]}, "
+            f"{machine['cpu_count']} cores ({machine['processor']}).*"
+        )
+
+
+def quoted(folder: Path) -> dict[str, Quoted]:
+    """Return the records of a folder by their names."""
+    return {
+        record.name: Quoted(record)
+        for record in read_records(folder)
+        if record.results is not None
+    }
+
+
+def rendered(text: str, records: Mapping[str, Quoted]) -> str:
+    """Return a page with all that stands between its markers written anew."""
+    if text.count("<!-- end -->") != len(_MARK.findall(text)):
+        raise ValueError("a marker without its <!-- end -->, or the reverse")
+    return _MARK.sub(lambda mark: _filled(mark, records), text)
+
+
+def unmarked(text: str) -> str:
+    """Return a page without what is between markers, with the same lines."""
+    return _MARK.sub(lambda mark: re.sub(r"[^\n]", " ", mark[0]), text)
+
+
+def _filled(mark: re.Match[str], records: Mapping[str, Quoted]) -> str:
+    """Return a marker with what it asks for."""
+    asked = mark[1]
+    kind, _, rest = asked.partition(" ")
+    starts_line = mark.start() == 0 or mark.string[mark.start() - 1] == "\n"
+    try:
+        if (kind in _BLOCKS) != starts_line:
+            raise ValueError(
+                "Markdown begins a block with a comment at the beginning of a line: "
+                f"{', '.join(_BLOCKS)} belong there, and numbers elsewhere"
+            )
+        if kind in _BLOCKS:
+            close = "\n-->" if "\n" in asked else " -->"
+            block = _BLOCKS[kind](rest, records)
+            return f"<!-- {asked}{close}\n\n{block}\n\n<!-- end -->"
+        return f"<!-- {asked} -->{_number(asked, records)}<!-- end -->"
+    except (KeyError, ValueError, NameError) as error:
+        raise ValueError(f"<!-- {asked} -->: {error}") from error
+
+
+# -- numbers in sentences ------------------------------------------------------------
+
+
+def _number(asked: str, records: Mapping[str, Quoted]) -> str:
+    source, _, rest = asked.partition(": ")
+    expression, _, form = rest.rpartition(" as ")
+    name, _, key = source.partition(".")
+    rows = records[name].rows(key or "records")
+    for sign, operation in ((" / ", truediv), (" - ", sub)):
+        left, split, right = expression.partition(sign)
+        if split:
+            return written(operation(_value(rows, left), _value(rows, right)), form)
+    return written(_value(rows, expression), form)
+
+
+def _value(rows: "pd.DataFrame", expression: str) -> Any:
+    """Return a column where a query holds: its only value, or a summary."""
+    selected, _, query = expression.partition(" where ")
+    call = re.fullmatch(r"(\w+)\((.+)\)", selected)
+    function, name = call.groups() if call else ("", selected)
+    column = (_where(rows, query) if query else rows)[name]
+    if function in _FUNCTIONS:
+        return getattr(column, function)()
+    if function or column.nunique(dropna=False) != 1:
+        raise ValueError(
+            f"{len(column)} rows of different values: add a condition, or one of "
+            f"{', '.join(_FUNCTIONS)}"
+        )
+    return column.iloc[0]
+
+
+def _where(rows: "pd.DataFrame", query: str) -> "pd.DataFrame":
+    """Return the rows where a query holds, which sees nothing but their columns."""
+    return rows.query(query, engine="python", local_dict={}, global_dict={})
+
+
+# -- blocks --------------------------------------------------------------------------
+
+
+def _table(asked: str, records: Mapping[str, Quoted]) -> str:
+    """Return some rows and columns of a table that a record prints."""
+    import pandas as pd
+
+    first, *lines = asked.splitlines()
+    name, _, words = first.partition(": ")
+    settings = dict(line.split(": ", 1) for line in lines)
+    if not settings.keys() <= {"rows", "columns"}:
+        raise ValueError(f"settings are rows and columns, not {', '.join(settings)}")
+    source = records[name]
+    table = next((t for t in source.tables if words in t.title), None)
+    if table is None:
+        titles = "; ".join(t.title for t in source.tables)
+        raise ValueError(f"no title has these words, of: {titles}")
+    shown = pd.DataFrame(table.rows, columns=list(table.columns))
+    if "rows" in settings:
+        shown = _where(shown, settings["rows"])
+    if "columns" in settings:
+        shown = shown[re.split(r",\s+", settings["columns"])]
+    if shown.empty:
+        raise ValueError("no rows are left")
+    return f"{_markdown(shown)}\n\n{source.origin}"
+
+
+def _notes(asked: str, records: Mapping[str, Quoted]) -> str:
+    """Return the notes of a record that match a regular expression."""
+    name, _, pattern = asked.partition(": ")
+    notes = [n for n in records[name].results["notes"] if re.search(pattern, n)]
+    if not notes:
+        raise ValueError("no note matches")
+    return "\n".join(f"* {_cell(note)}" for note in notes)
+
+
+def _index(asked: str, records: Mapping[str, Quoted]) -> str:
+    """Return a sentence on the age of the records, and a table of all of them."""
+    import pandas as pd
+
+    stale = sum(bool(source.record.why_stale()) for source in records.values())
+    rows = []
+    for source in records.values():
+        results, origin = source.results, source.results["provenance"]
+        rows.append(
+            {
+                "record": source.link,
+                "command": f"`{origin['command']}`",
+                "made": origin["date"],
+                "commit": origin["commit"][:9],
+                "time": written(results["seconds"], "duration"),
+                "memory": written(results.get("peak_memory_bytes"), "gigabytes"),
+            }
+        )
+    return (
+        f"{stale} of the {len(rows)} records are older than the code that they "
+        "measure: their numbers are those of the commit that each names.\n\n"
+        f"{_markdown(pd.DataFrame(rows))}"
+    )
+
+
+_BLOCKS = {"table": _table, "notes": _notes, "index": _index}
+
+
+def _markdown(table: "pd.DataFrame") -> str:
+    """Return a table in Markdown, with columns of numbers right-aligned."""
+    numeric = [table[name].str.fullmatch(_NUMERIC).all() for name in table]
+    lines = [list(table.columns), ["---:" if right else "---" for right in numeric]]
+    lines += table.to_numpy().tolist()
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a text whose signs mean nothing to Markdown, outside of code."""
+    return text if "`" in text else re.sub(r"[|*_]", r"\\\g<0>", text)
+
+
+def main(
+    root: Annotated[
+        Path, typer.Argument(help="Of README.md, docs, benchmarks.")
+    ] = ROOT,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing.")] = False,
+) -> None:
+    """Write the numbers of README.md and docs/*.md from the records."""
+    changed = []
+    with user_messages():
+        records = quoted(root / "benchmarks")
+        for path in pages(root):
+            text = path.read_text("utf-8")
+            try:
+                result = rendered(text, records)
+            except ValueError as error:
+                raise ValueError(f"{path.relative_to(root)}: {error}") from error
+            if result != text:
+                changed.append(str(path.relative_to(root)))
+                if not check:
+                    path.write_text(result, "utf-8")
+    for name in changed:
+        typer.echo(
+            f"{name}: {'its numbers differ from' if check else 'written from'} records"
+        )
+    if check and changed:
+        raise typer.Exit(code=1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

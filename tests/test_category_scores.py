@@ -1,0 +1,172 @@
+"""Categories of many levels: their scores, alone and in models of tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+import randkern as rk
+from randkern.tabular.category_scores import CategoryScores, scored_columns
+from randkern.tabular.folds import Folds
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+
+def table_of(n, n_levels, seed=0, n_columns=1):
+    """Targets that mostly depend on the first category."""
+    rng = np.random.default_rng(seed)
+    effects = np.random.default_rng(99).normal(size=n_levels)
+    codes = rng.integers(n_levels, size=(n, n_columns))
+    columns = {
+        f"c{j}": [f"v{code}" for code in column] for j, column in enumerate(codes.T)
+    }
+    X = pd.DataFrame({**columns, "x": rng.normal(size=n)})
+    y = effects[codes[:, 0]] + np.sin(2 * X["x"]) / 2 + 0.3 * rng.normal(size=n)
+    return X, y.to_numpy()
+
+
+def test_scores_are_shrunken_means_of_the_other_folds():
+    X, y = table_of(200, 15)
+    codes = np.arange(200) % 4
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 200)
+    scores = CategoryScores(["c0"])
+    added = scores.fit_transform(X, y, weight, Folds(codes))["c0 score"].to_numpy()
+    weight = weight / weight.mean()
+    errors = {}
+    for shrinkage in (0.3, 3.0, 30.0):
+        expected = np.empty(200)
+        for i in range(200):
+            known = codes != codes[i]
+            mean = np.average(y[known], weights=weight[known])
+            same = known & (X["c0"] == X["c0"][i])
+            total = (weight * (y - mean))[same].sum()
+            expected[i] = mean + total / (weight[same].sum() + shrinkage)
+        errors[shrinkage] = weight @ (y - expected) ** 2, expected
+    best = min(errors.values(), key=lambda pair: pair[0])[1]
+    np.testing.assert_allclose(added, best, atol=1e-12)
+
+
+def test_a_row_does_not_see_its_own_target():
+    """Not even in a copy of it."""
+    X, y = table_of(60, 13)
+    X, y = pd.concat([X, X], ignore_index=True), np.append(y, y)
+    changed = y.copy()
+    changed[[3, 63]] += 100.0
+    scores = [
+        CategoryScores(["c0"]).fit_transform(X, t)["c0 score"] for t in (y, changed)
+    ]
+    levels = [t - t.mean() for t in scores]
+    same = X["c0"] == X["c0"][3]
+    assert scores[0][3] == scores[0][63]
+    assert (
+        abs(levels[1][3] - levels[0][3]) < abs(levels[1][same] - levels[0][same]).max()
+    )
+
+
+def test_rare_and_unknown_levels_have_the_mean():
+    table = pd.DataFrame({"c": ["a"] * 6 + ["b"] * 6 + ["once"] + [None] * 3})
+    y = np.arange(16.0)
+    scores = CategoryScores(["c"]).fit(table, y)
+    new = scores.transform(pd.DataFrame({"c": ["once", "new", None, "a"]}))["c score"]
+    assert new[0] == new[1] == y.mean()
+    assert new[2] > 10 and new[3] < 5
+    assert scores.levels_[0].tolist() == ["a", "b", None]
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_several_targets_and_classes_have_a_score_each(classes):
+    X, y = table_of(150, 20)
+    y = np.digitize(y, [-0.5, 0.5]) if classes else np.column_stack([y, -y])
+    added = CategoryScores(["c0"], classes=classes).fit_transform(X, y)
+    n = 3 if classes else 2
+    assert list(added.columns[2:]) == [f"c0 score {j}" for j in range(1, n + 1)]
+
+
+def test_which_columns_have_scores():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "few": rng.integers(8, size=300).astype(str) + np.array("v", dtype=object),
+            "many": [f"v{code}" for code in rng.integers(30, size=300)],
+            "more": [f"v{code}" for code in rng.integers(60, size=300)],
+            "single": [f"id {at}" for at in range(300)],
+            "date": pd.date_range("2026-01-01", periods=300),
+            "number": rng.normal(size=300),
+        }
+    )
+    assert scored_columns(table, 1) == ["many", "more"]
+    assert scored_columns(table, 26) == ["more"]
+    assert scored_columns(table, 100) == []
+    assert scored_columns(table.assign(**{"more score": 0.0}), 1) == ["many"]
+    assert scored_columns(table.rename(columns={"few": 3}), 1) == []
+    assert scored_columns(table[["number"]].to_numpy(), 1) == []
+
+
+def test_columns_of_levels_are_limited_in_all():
+    X, _ = table_of(3000, 150, n_columns=40)
+    encoder = rk.TabularEncoder().fit(X)
+    assert len(encoder.columns_) == 1001
+    assert np.bincount(encoder.columns_).max() == 25
+
+
+def test_many_levels_tell_as_much_as_to_boosted_trees(tmp_path):
+    X, y = table_of(1200, 120)
+    new, truth = table_of(1000, 120, seed=1)
+    model = rk.TabularRegressor(4, random_state=0).fit(X, y)
+    trees = HistGradientBoostingRegressor(random_state=0)
+    as_codes = [
+        table.assign(c0=table["c0"].str[1:].astype(int).clip(upper=119))
+        for table in (X, new)
+    ]
+    trees.fit(as_codes[0], y)
+    errors = [
+        np.sqrt(np.mean((predicted - truth) ** 2))
+        for predicted in (model.predict(new), trees.predict(as_codes[1]))
+    ]
+    assert errors[0] < 0.9 * errors[1]
+    low, high = model.predict_interval(new).T
+    assert abs(np.mean((low <= truth) & (truth <= high)) - 0.9) < 0.035
+    assert model.feature_importances_.shape == (2,)
+    assert model.feature_importances_[0] > model.feature_importances_[1]
+    rk.save(model, tmp_path / "model.skops")
+    loaded = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
+    names = {"X": X, "y": y}
+    exec(model.model_.explain(), names)
+    again = names["model"].predict(names["scores"].transform(new))
+    np.testing.assert_allclose(again, model.predict(new), rtol=1e-6)
+
+
+def test_tensors_and_onnx_have_the_same_scores(tmp_path):
+    pytest.importorskip("torch")
+    X, y = table_of(200, 16)
+    X.loc[:20, "c0"] = None
+    model = rk.TabularClassifier(1, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
+    assert model.model_.scores is not None
+    expected = model.predict_proba(X)
+    module = rk.to_torch(model)
+    import torch
+
+    place = {level: at for at, level in enumerate(module.categories["c0"])}
+    codes = [
+        place[None if level is None or level != level else level] for level in X["c0"]
+    ]
+    rows = torch.tensor(np.column_stack([codes, X["x"]]))
+    np.testing.assert_allclose(module(rows).detach().numpy(), expected, atol=1e-9)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    exported = rk.export_onnx(model, tmp_path / "model.onnx", X)
+    session = onnxruntime.InferenceSession(exported.SerializeToString())
+    inputs = {
+        "c0": X["c0"].fillna("").to_numpy(dtype=object)[:, None],
+        "x": X["x"].to_numpy()[:, None],
+    }
+    _, found = session.run(None, inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_many_columns_of_many_levels_keep_to_the_budget():
+    """The work of encoded columns is counted before they are used."""
+    X, y = table_of(1500, 150, n_columns=40)
+    model = rk.TabularRegressor(2, random_state=0).fit(X, y)
+    assert model.fit_report_["work"] < 1.5 * 2
+    assert model.score(*table_of(500, 150, seed=1, n_columns=40)) > 0.4

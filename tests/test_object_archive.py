@@ -1,0 +1,238 @@
+"""Archives of objects: the same ones as skops writes and reads, without its imports."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.pipeline import make_pipeline
+
+import randkern as rk
+from randkern import persistence
+from randkern._object_archive import UnknownNodeError, dump, load
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4))
+Y = X[:, 0] ** 2
+TABLE = pd.DataFrame(X, columns=list("abcd")).assign(c=np.where(X[:, 2] > 0, "u", "v"))
+MODELS = {
+    "kernel": lambda: 2.0 * rk.Gaussian(3.0) + rk.Linear(),
+    "ridge": lambda: rk.KernelRidgeClassifier(
+        n_components=10, class_weight={False: 1.0, True: 2.0}, random_state=0
+    ).fit(X, Y > 1),
+    "streaming": lambda: rk.KernelRidgeRegressor(
+        n_components=10, random_state=0
+    ).partial_fit(X, Y),
+    "cells": lambda: rk.KernelRidgeRegressorCV(features="local").fit(X, Y),
+    "process": lambda: rk.GaussianProcessRegressor(
+        n_components=20, optimizer=None, random_state=0
+    ).fit(X, Y),
+    "table": lambda: rk.TabularClassifier(1, random_state=0).fit(
+        TABLE, np.where(Y > 1, "p", "q")
+    ),
+    "pipeline": lambda: make_pipeline(
+        rk.TabularEncoder(), rk.KernelSVC(n_components=10, random_state=0)
+    ).fit(TABLE, Y > 1),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.skops"
+
+
+def written(value, types=()):
+    file = io.BytesIO()
+    dump(value, file, types)
+    return file
+
+
+def contents(file):
+    """Return the members of an archive, with identifiers numbered in their order."""
+    with zipfile.ZipFile(file) as archive:
+        schema = json.loads(archive.read("schema.json"))
+        arrays = {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if name.endswith(".npy")
+        }
+    del schema["protocol"]
+    schema.pop("_skops_version", None)
+    seen = {}
+
+    def numbered(value):
+        if isinstance(value, list):
+            return [*map(numbered, value)]
+        if not isinstance(value, dict):
+            return value
+        value = dict(value)
+        if "__id__" in value:
+            value["__id__"] = seen.setdefault(value["__id__"], len(seen))
+        if "file" in value:
+            value["file"] = arrays[value["file"]]
+        return {name: numbered(item) for name, item in sorted(value.items())}
+
+    return numbered(schema)
+
+
+def same(one, other):
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+VALUES = [
+    None,
+    [True, 1, 1.5, float("inf"), "text", "é\n"],
+    {"a": (1, [2.0]), "b": {3}},
+    {1: "a", 2: "b"},
+    {1.5: "a", float("inf"): "b"},
+    [float, str, np.float64, np.int32],
+    np.arange(6.0).reshape(2, 3)[:, ::2],
+    np.asfortranarray(np.ones((2, 3), dtype=np.float32)),
+    np.array(["a", "bc"]),
+    np.array(["2020-01-01"], dtype="M8[D]"),
+    np.array(["a", None, (1, 2)], dtype=object),
+    np.array([["a", 1], [None, 2.5]], dtype=object),
+    np.float32(1.5),
+    np.str_("abc"),
+    np.bool_(True),
+    np.datetime64("2020-01-01"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_are_written_and_read_as_by_skops(value):
+    skops = pytest.importorskip("skops.io")
+    file, other = written(value), io.BytesIO(skops.dumps(value))
+    assert contents(file) == contents(other)
+    for archive in (file, other):
+        assert same(load(archive, {}), value)
+    assert same(skops.loads(file.getvalue()), value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_written_and_read_as_by_skops(name, path, monkeypatch):
+    """Files of earlier versions, which skops wrote, are read without it too."""
+    skops = pytest.importorskip("skops.io")
+    model = MODELS[name]()
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "skops.io", None)
+        rk.save(model, path)
+        own = rk.load(path)
+
+    def unknown(*_):
+        raise UnknownNodeError
+
+    monkeypatch.setattr(persistence, "dump", unknown)
+    earlier = path.with_name("earlier.skops")
+    rk.save(model, earlier)
+    assert contents(path) == contents(earlier)
+    rows = TABLE if name in ("table", "pipeline") else X
+    models = [own, rk.load(earlier)]
+    if name != "ridge":  # skops reads the keys True and False both as True
+        models.append(skops.load(path, trusted=persistence.TRUSTED_TYPES))
+    for again in models:
+        assert repr(again) == repr(model)
+        call = model if name == "kernel" else model.predict
+        same_call = again if name == "kernel" else again.predict
+        np.testing.assert_array_equal(same_call(rows), call(rows))
+
+
+def test_keys_that_are_booleans_are_not_all_true():
+    value = {True: "yes", False: "no"}
+    assert load(written(value), {}) == value
+
+
+def test_what_is_the_same_object_stays_the_same():
+    row = np.arange(3.0)
+    first, second, third = load(written([row, row, row.copy()]), {})
+    assert first is second
+    assert third is not first
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        rk.Gaussian(2.0),
+        lambda X: X,
+        len,
+        {(1, 2): 3},
+        {1: 2, "1": 3},
+        np.ma.masked_array([1.0], [True]),
+        np.zeros(2, dtype=[("a", object)]),
+        RandomForestRegressor,
+        np.random.default_rng(0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_values_are_left_to_skops(value):
+    with pytest.raises(UnknownNodeError):
+        written(value)
+
+
+def node(loader, name, **members):
+    module, _, kind = name.rpartition(".")
+    return {"__loader__": loader, "__module__": module, "__class__": kind, **members}
+
+
+EMPTY = node("ListNode", "builtins.list", content=[])
+STATE = node("DictNode", "builtins.dict", key_types=EMPTY, content={})
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        node("ObjectNode", "os.system", content=STATE),
+        node("ObjectNode", "numpy.ndarray", content=STATE),
+        node("ObjectNode", "kernels.Array", content=STATE),
+        node("TypeNode", "os.system"),
+        node("TypeNode", "kernels.Gaussian"),
+        node("ListNode", "kernels.Gaussian", content=[]),
+        node("DictNode", "collections.OrderedDict", key_types=EMPTY, content={}),
+        node("NdArrayNode", "kernels.Gaussian", type="numpy", file="a.npy"),
+        node("FunctionNode", "numpy.log"),
+        node("ConstructorFromReduceNode", "kernels.Gaussian", content=EMPTY),
+    ],
+    ids=lambda root: f"{root['__loader__']} {root['__class__']}",
+)
+def test_a_file_names_nothing_but_the_types_that_are_passed(root):
+    """Kinds of nodes and types are looked up in tables, and never imported."""
+    file, member = io.BytesIO(), io.BytesIO()
+    np.save(member, np.ones(2))
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("schema.json", json.dumps(root | {"protocol": 2}))
+        archive.writestr("a.npy", member.getvalue())
+    types = {"kernels.Gaussian": rk.Gaussian, "kernels.Array": persistence.TensorArray}
+    with pytest.raises(UnknownNodeError):
+        load(file, types)
+
+
+def test_pickled_arrays_are_refused():
+    file, member = io.BytesIO(), io.BytesIO()
+    np.save(member, np.array([None]), allow_pickle=True)
+    root = node("NdArrayNode", "numpy.ndarray", type="numpy", file="a.npy")
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("schema.json", json.dumps(root | {"protocol": 2}))
+        archive.writestr("a.npy", member.getvalue())
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load(file, {})
+
+
+def test_models_of_randkern_are_saved_and_loaded_without_importing_skops(tmp_path):
+    """Importing skops takes seconds: it imports all of scikit-learn, and PyTorch."""
+    code = (
+        "import sys, numpy as np, randkern as rk\n"
+        "X = np.arange(20.0)[:, None]\n"
+        "model = rk.TabularRegressor(1, random_state=0).fit(X, X[:, 0] ** 2)\n"
+        f"rk.save(model, {str(tmp_path / 'model.skops')!r})\n"
+        f"rk.load({str(tmp_path / 'model.skops')!r}).predict(X)\n"
+        "print(sorted({'skops', 'torch', 'dask'} & {*sys.modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr

@@ -1,0 +1,233 @@
+"""Reports: what their figures, tables and code say."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+import pandas as pd
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+import randkern as rk
+from randkern.datasets.schema import TableSchema
+from randkern.reporting import Judged, baselines, contents, evaluate, panels, render
+from randkern.reporting.code import shortened
+from randkern.reporting.figures import gain_of_rows
+from randkern.reporting.quality import interval_coverage
+from randkern.reporting.scores import TREES, Evaluation, share_text
+from randkern.reporting.summary import summarise
+
+
+def rows_and_targets(n=160):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(n, 3)), columns=["a", "b", "noise"])
+    X["colour"] = rng.choice(["red", "blue", None], n)
+    y = 2 * X["a"] + (X["colour"] == "red") + 0.3 * rng.normal(size=n)
+    return X, y.to_numpy()
+
+
+def judged_model(y, model, X, names=slice(120), held=slice(120, None)):
+    task = "classification" if hasattr(model, "predict_proba") else "regression"
+    model.fit(X[names], y[names])
+    test = X[held], y[held]
+    others = baselines(X[names], y[names], task)
+    return Judged(
+        model,
+        (X[names], y[names]),
+        test,
+        evaluate(model, *test),
+        {name: evaluate(other, *test) for name, other in others.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def regression():
+    X, y = rows_and_targets()
+    return judged_model(y, rk.TabularRegressor(time_limit=1, random_state=3), X)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    X, y = rows_and_targets()
+    labels = np.where(y > 0, "yes", "no")
+    return judged_model(labels, rk.TabularClassifier(time_limit=1, random_state=0), X)
+
+
+def page_of(judged, command=""):
+    X, y = judged.train
+    task = "regression" if "rmse" in judged.evaluation.scores else "classification"
+    summary = summarise(X, y, task, TableSchema({}))
+    figures = panels(judged, "y")
+    assert all(figure.svg for figure in figures)
+    shown = contents(judged, summary, "Predicting y", figures, command)
+    return {figure.heading: figure.said for figure in figures}, render(shown, "saved.")
+
+
+def test_a_report_on_classes_has_curves_and_numbers_of_rows(classes):
+    said, _ = page_of(classes)
+    y, P = classes.test[1] == "yes", classes.evaluation.probabilities[:, 1]
+    assert share_text(roc_auc_score(y, P)) in said["ROC curve"]
+    precision = share_text(average_precision_score(y, P))
+    assert f"(AP) is {precision};" in said["Precision and recall"]
+    figure = next(
+        figure.svg
+        for figure in panels(classes, "y")
+        if figure.heading == "Which classes are mistaken"
+    )
+    predicted = classes.evaluation.predictions == "yes"
+    shown = re.findall(r">(\d+)</tspan>|>(\d+)</text>", figure)
+    counts = [int(first or second) for first, second in shown]
+    for truth in (y, ~y):
+        for choice in (predicted, ~predicted):
+            assert int((truth & choice).sum()) in counts
+
+
+def test_curves_of_several_classes_are_of_each_against_the_others():
+    X, y = rows_and_targets()
+    labels = np.digitize(y, [-1, 1])
+    judged = judged_model(labels, rk.TabularClassifier(time_limit=1), X)
+    said, page = page_of(judged)
+    assert said["ROC curve"] == "One curve per class, against all others."
+    auc = roc_auc_score(judged.test[1] == 2, judged.evaluation.probabilities[:, 2])
+    assert f"2 (AUC {share_text(auc)})" in page
+
+
+def test_a_report_names_its_origin_and_cost(regression):
+    said, page = page_of(regression, "randkern fit 'my rows.csv' --target y")
+    assert "randkern fit &#39;my rows.csv&#39; --target y" in page
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC, randkern .*, seed 3", page)
+    assert "prediction of a row" in page
+    assert re.search(r"columns with a share below 1%: \d", page)
+    assert "Coverage by size of the prediction" in said
+    # A histogram per column, the share of missing values, and boosted trees.
+    assert page.count('<svg class="bars"') == 4
+    n_missing = int(regression.train[0]["colour"].isna().sum())
+    assert f"{n_missing} ({100 * n_missing / 120:.1f} %)" in page
+    assert "boosted trees" in page
+    assert "were not fitted" not in page
+
+
+def test_boosted_trees_are_those_of_scikit_learn_on_the_same_rows():
+    X, y = rows_and_targets()
+    codes = X.assign(colour=X["colour"].astype("category"))
+    codes = codes[["colour", "a", "b", "noise"]]
+    ours = baselines(X[:120], y[:120], "regression")[TREES].predict(X[120:])
+    trees = HistGradientBoostingRegressor(
+        categorical_features="from_dtype", random_state=0
+    )
+    theirs = trees.fit(codes[:120], y[:120]).predict(codes[120:])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    labels = np.digitize(y, [-1, 1])
+    ours = baselines(X[:120], labels[:120], "classification")[TREES]
+    trees = HistGradientBoostingClassifier(
+        categorical_features="from_dtype", random_state=0
+    )
+    theirs = trees.fit(codes[:120], labels[:120]).predict_proba(codes[120:])
+    np.testing.assert_allclose(ours.predict_proba(X[120:]), theirs, rtol=1e-10)
+
+
+def test_boosted_trees_take_dates_and_many_categories():
+    n = 1800
+    X = pd.DataFrame(
+        {
+            "day": pd.date_range("2020-01-01", periods=n),
+            "code": [f"c{i % 300}" for i in range(n)],
+            "whole": pd.array([None, *range(1, n)], dtype="Int64"),
+        }
+    )
+    trees = baselines(X, np.arange(n) % 7.0, "regression")[TREES]
+    assert np.isfinite(trees.predict(X)).all()
+
+
+def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
+    X, y = regression.train
+    assert TREES not in baselines(X, y, "regression", time_limit=1e-3)
+    others = dict(regression.others)
+    del others[TREES]
+    judged = Judged(
+        regression.model,
+        regression.train,
+        regression.test,
+        regression.evaluation,
+        others,
+    )
+    assert "were not fitted, as the time limit" in page_of(judged)[1]
+
+
+def test_coverage_by_size_of_the_prediction():
+    predictions = np.repeat([1.0, 5.0], 50)
+    y = predictions + np.tile([0.0, 2.0], 50) * (predictions == 5)
+    intervals = np.column_stack([predictions - 1, predictions + 1])
+    evaluation = Evaluation(predictions, {}, 0.0, intervals=intervals)
+    _, said = interval_coverage(evaluation, y, "y")
+    assert "In 5 groups" in said
+    assert "50% to 100%" in said
+    assert interval_coverage(evaluation, y[:30], "y") is None
+
+
+def test_what_more_rows_bring_is_said_where_the_curve_supports_it():
+    sizes = [100, 200, 400]
+    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 30_000)
+    assert "the curve ends at 400 of 30,000" in gain_of_rows(
+        sizes, [3, 2, 1.99], 30_000
+    )
+    # One flat step after a steep one may be chance.
+    assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 400)
+    assert "would help little" in gain_of_rows(sizes, [2.02, 2, 1.99], 400)
+    assert gain_of_rows(sizes, [3, 2, 1], 400).endswith("more rows would help.")
+
+
+def test_scores_show_two_digits_of_what_they_lack_of_one():
+    shown = [share_text(value) for value in (0.575, 0.9512, 0.99968, 1.0, -1e-6, -0.25)]
+    assert shown == ["0.575", "0.951", "0.99968", "1.000", "0.000", "-0.250"]
+    assert share_text(0.999999951) == "0.999999951"
+
+
+def test_code_in_a_report_is_short_and_can_be_parsed():
+    """That of a turned metric would be a page of digits."""
+    rng = np.random.default_rng(0)
+    matrix, lengths = rng.normal(size=(30, 30)).tolist(), rng.random(90).tolist()
+    code = "\n".join(
+        [
+            f"kernel = rk.Gaussian(lengthscale={lengths})",
+            f"turn = np.array({matrix}, dtype='float64')",
+            "model = make_pipeline(rk.TabularEncoder(), rk.KernelRidgeRegressor("
+            "kernel, alpha=0.123456789, fit_intercept=True, names=['a, b', 'c, d']))",
+            "model.fit(X, y)",
+        ]
+    )
+    short = shortened(code)
+    compile(short, "report", "exec")
+    assert len(short) < 600
+    assert max(map(len, short.splitlines())) <= 88
+    assert "alpha=0.1235" in short
+    assert "'a, b', 'c, d'" in short
+    assert re.search(r"np.array\(\[\[.*, \.\.\.\], \.\.\.\], dtype='float64'\)", short)
+
+
+def test_histograms_of_hard_columns():
+    X = pd.DataFrame(
+        {
+            "huge": [1e308, -1e308, 0.0, 1.0],
+            "empty": [np.nan] * 4,
+            "constant": [2.0] * 4,
+            "flag": [True, False, True, True],
+            "infinite": [np.inf, 1.0, 2.0, -np.inf],
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        columns = summarise(X.drop(columns="infinite"), np.arange(4.0), "regression")
+    bars = {column.name: column.bars for column in columns.columns}
+    assert bars["empty"] == ()
+    assert max(bars["constant"]) == 1
+    assert bars["flag"] == (1.0, pytest.approx(1 / 3))
+    assert sum(height > 0 for height in bars["huge"]) == 3
