@@ -173,9 +173,11 @@ def evaluate(
         return out
     with ops.full_precision(X):
         if plan.factor is not None:
+            # Computed in float64, because T⁻¹ amplifies rounding errors.
             for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
-                values = _solved_features(plan, X[rows], last)
-                out[rows] = ops.asarray(values[:, first:], out)
+                values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
+                values = plan.solve(values.T)
+                out[rows] = ops.asarray(values[first:].T, out)
                 del values  # before those of the next rows are computed
             return out
         for group in plan.groups:
@@ -185,15 +187,6 @@ def evaluate(
                 low, high = low - group.start, high - group.start
                 _WRITERS[group.output](group, X, low, high, target)
     return out
-
-
-def _solved_features(plan: Plan, X: Rows, stop: int) -> Any:
-    """Return the first `stop` features of a plan with a factor, in float64.
-
-    T⁻¹ would amplify the rounding errors of single precision.
-    """
-    values = evaluate(plan.raw, ops_of(X).as_float64(X), slice(0, stop))
-    return plan.solve(values.T).T
 
 
 def _evaluate_mean(group: Group, X: Rows, low: int, high: int, out: np.ndarray) -> None:

@@ -60,20 +60,18 @@ def fit_margin(
         "max_iter": max_iter * n,
     }
     tube = 0.0 if epsilon is None else epsilon
+    if epsilon is not None:
+        options["epsilon"] = epsilon
     violation = _FIRST * tol
     while True:
-        if epsilon is None:
-            model = SVC(tol=violation, **options)
-        else:
-            model = SVR(tol=violation, epsilon=epsilon, **options)
+        model = (SVC if epsilon is None else SVR)(tol=violation, **options)
         try:
             model.fit(gram, y, limits)
         except ValueError as error:
             raise ValueError(
-                "the support vector machine of the exact kernel overflows: values of "
-                f"k(x, x) up to {gram.max(initial=0.0):.3g}, C times sample_weight up "
-                f"to {limits.max(initial=0.0):.3g}; scale the input down (for instance "
-                "with sklearn.preprocessing.MaxAbsScaler), or lower C."
+                f"values of k(x, x) up to {gram.max():.3g} overflow with C times "
+                f"sample_weight up to {limits.max():.3g}; scale the input down (for "
+                "instance with sklearn.preprocessing.MaxAbsScaler), or lower C."
             ) from error
         dual, intercept = np.zeros(n), float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]

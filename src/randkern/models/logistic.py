@@ -285,10 +285,11 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         before = np.inf
         while patience and self.n_iter_ < max_iter and not is_stopped:
             value, slope = scaled(flat)
-            if is_done(value, slope) or ops.largest(abs(slope)) > before:
+            # Nor is there progress from a gradient that is not finite.
+            if is_done(value, slope) or not ops.largest(abs(slope)) < before:
                 break
             before = _PROGRESS * ops.largest(abs(slope))
-            lower, more = descend_whitened(
+            flat, more = descend_whitened(
                 scaled,
                 scaled.curvature_factor(flat),
                 flat,
@@ -296,9 +297,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
                 _PAIRS,
                 lambda flat: report_step(flat) or is_done(*scaled(flat)),
             )
-            if not ops.is_finite(lower):  # second derivatives have overflowed
-                break
-            flat, self.n_iter_ = lower, self.n_iter_ + more
+            self.n_iter_ += more
         if not (is_stopped or reached(*scaled(flat))) and self.n_iter_ < max_iter:
             left = max_iter - self.n_iter_
             flat, more = descend(
