@@ -8,6 +8,7 @@ from .runner import Experiment
 EXPERIMENTS: Mapping[str, str] = {
     "optical-ridge": "papers.optical_ridge:OpticalRidge",
     "optical-hyperparameters": "papers.optical_hyperparameters:OpticalHyperparameters",
+    "optical-device": "papers.optical_device:OpticalDevice",
     "transfer-learning": "papers.transfer_learning:TransferLearning",
     "projection-cost": "papers.projection_cost:ProjectionCost",
     "optical-convergence": "papers.optical_convergence:OpticalConvergence",

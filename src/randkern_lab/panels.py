@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -202,17 +203,26 @@ def _draw_curves(
         logarithmic(axes, "y")
 
 
+def shown_ticks(values: Sequence[float]) -> list[float]:
+    """Return at most seven of some values, their powers of ten if there are more."""
+    values = sorted(values)
+    if len(values) <= _MAX_TICKS:
+        return values
+    decades = [value for value in values if math.log10(value).is_integer()]
+    if 2 < len(decades) <= _MAX_TICKS:
+        return decades
+    step = -(-len(values) // _MAX_TICKS)
+    return values[::-1][::step][::-1]
+
+
 def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with plain numbers at some ticks, or at 1, 2 and 5."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     axes.set(**{f"{which}scale": "log"})
     axis = getattr(axes, f"{which}axis")
-    step = -(-len(ticks) // _MAX_TICKS)
     axis.set_major_locator(
-        FixedLocator(sorted(list(ticks)[::-1][::step]))
-        if ticks
-        else LogLocator(subs=(1.0, 2.0, 5.0))
+        FixedLocator(shown_ticks(ticks)) if ticks else LogLocator(subs=(1.0, 2.0, 5.0))
     )
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(

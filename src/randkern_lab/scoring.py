@@ -53,12 +53,12 @@ def fit_and_score(
     return Trial(score(y_test, predicted), fit, predict)
 
 
-def solution(model: Any) -> dict[str, Any]:
-    """Return how the solve of a fitted model ended."""
+def ended(solution: Any) -> dict[str, Any]:
+    """Return how the solve of a linear system ended."""
     return {
-        "solver_iterations": int(model.solution_.iterations),
-        "residual": float(np.max(model.solution_.residual)),
-        "outcome": model.solution_.outcome.name.lower(),
+        "solver_iterations": int(solution.iterations),
+        "residual": float(np.max(solution.residual)),
+        "outcome": solution.outcome.name.lower(),
     }
 
 

@@ -64,7 +64,7 @@ class NormalEquations:
         """Return the equations of rows of features, (n, D), and targets, (n, k)."""
         out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
         for rows in row_blocks(len(Z), block_rows(Z[:1].nbytes)):
-            out._add_features(Z[rows], Y[rows], None)
+            out.add_features(Z[rows], Y[rows])
         return out
 
     def add(
@@ -78,9 +78,9 @@ class NormalEquations:
         for rows in row_blocks(X.shape[0], block):
             Z = evaluate(plan, X[rows], out=buffer[: rows.stop - rows.start])
             weight = None if sample_weight is None else sample_weight[rows]
-            self._add_features(Z, Y[rows], weight)
+            self.add_features(Z, Y[rows], weight)
 
-    def _add_features(self, Z: Any, targets: Any, weight: Any) -> None:
+    def add_features(self, Z: Any, targets: Any, weight: Any = None) -> None:
         """Add rows of features, which are overwritten if they have weights."""
         ops = ops_of(Z)
         root = ops.float64_ones((len(targets), 1), Z)
@@ -98,6 +98,15 @@ class NormalEquations:
         self.feature_sum += products[:, -1]
         self.target_sum += (targets * root**2).sum(axis=0)
         self.weight_sum += float((root**2).sum())
+
+    def leading(self, n_components: int) -> NormalEquations:
+        """Return the equations of the first columns of features alone, as views."""
+        return replace(
+            self,
+            gram=self.gram[:n_components, :n_components],
+            cross=self.cross[:n_components],
+            feature_sum=self.feature_sum[:n_components],
+        )
 
     def absorb(self, other: NormalEquations) -> NormalEquations:
         """Add the sums over other rows, whose weights have the same unit."""

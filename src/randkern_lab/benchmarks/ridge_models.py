@@ -10,7 +10,7 @@ from sklearn.linear_model import RidgeClassifier
 import randkern
 
 from ..process import Stopwatch
-from ..scoring import Trial, solution
+from ..scoring import Trial, ended
 from .feature_maps import FeatureMap, kernel_of
 
 
@@ -151,7 +151,7 @@ def ridge_record(trial: Trial, warm_up: float, model: Any) -> dict[str, Any]:
     train, predict = trial.fit.seconds, trial.predict.seconds
     solved: dict[str, Any] = {"iterations": getattr(model, "iterations_", None)}
     if hasattr(model, "solution_"):
-        solved = solution(model)
+        solved = ended(model.solution_)
         solved["iterations"] = solved.pop("solver_iterations")
     return {
         "features_seconds": features,

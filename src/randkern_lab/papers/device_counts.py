@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randkern.data import RowBlocks
-from randkern.optics import SimulatedOPU, count_blocks, mean_count_per_bit
+from randkern.optics import (
+    SimulatedOPU,
+    count_blocks,
+    count_features,
+    mean_count_per_bit,
+)
 
 from ..tables import text
+from .nested_ridge import FeaturesOf
 
 # Rows that determine the mean count per lit bit.
 _CALIBRATION_ROWS = 1000
@@ -43,6 +49,13 @@ class DeviceCounts:
             self.labels[part],
             scale=self.scale,
             degree=degree,
+        )
+
+    def features_of(self, part: int, n_components: int, degree: float) -> FeaturesOf:
+        """Return a function of a slice of rows: the features of the first outputs."""
+        counts = self.counts[part][:, :n_components]
+        return lambda rows: count_features(
+            counts[rows], scale=self.scale, degree=degree
         )
 
 

@@ -1,106 +1,101 @@
 """Ridge on binarized images: error against the number of features (Fig. 2).
 
-Ohana et al. (2020), section 4.1, appendix D.
+Ohana et al. (2020), section 4.1, appendix D, and the public code.
 
 The original. Fashion-MNIST with 60,000 training and 10,000 test images; a pixel is lit
 above 10 of 255, a threshold chosen on validation rows (D.1). Ridge regression of labels
-±1 on random features of D = 10, 20, ..., 100,000 columns: Fourier features of the
-Gaussian kernel; simulated optical features of degrees 2 and 4, and of degree 6 in the
-public code only; those of a real device, of degrees 2 and 4. The kernels of Fourier
-features and of degrees 2 and 4, and the linear kernel, are fitted to all rows.
-Hyperparameters of each kernel were chosen once, by a grid at D = 10,000 on held-out
-rows (Fig. 4); the device ran without a bias and, for numerical stability, with twice
-the simulation's penalty for degree 2. Systems were solved by Cholesky up to D = 10,000
-and beyond by conjugate gradients, for several seeds of the features, whose number is
-not given; their standard deviations are called negligible (Fig. 2).
+±1 without an intercept, on random features of D = 10, 20, ..., 100,000 columns: Fourier
+features of the Gaussian kernel, cosines with random phases; simulated optical features
+of degrees 2 and 4, and of degree 6 in the public code only; those of a real device, of
+degrees 2 and 4, and of degree 2 with a second penalty in the public code only. The
+kernels of Fourier features and of degrees 2 and 4, and the linear kernel, are fitted to
+all rows. Hyperparameters of each kernel were chosen once, by a grid at D = 10,000 on
+held-out rows (Fig. 4); the device ran without a bias and, for numerical stability, with
+twice the simulation's penalty for degree 2. Systems were solved by Cholesky up to
+D = 10,000 and beyond by conjugate gradients, for several seeds of the features, whose
+number is not given; their standard deviations are called negligible (Fig. 2). Seconds
+are those of GPUs, and of the device: `projection` of all 70,000 images, `regression`
+from these features to the weights.
 
 Deviations.
 
 - The data are those of ``--data``. The full Fashion-MNIST uses the published
   hyperparameters, MNIST ours, other data those chosen in the run;
   ``--threshold validated`` chooses a threshold other than 10 of 255.
-- The device is simulated (8 bits, Poisson noise). It runs with our bias and penalty
-  (``device-2``, ``device-4``) and with its own (``device-2-own``, ``device-4-own``):
-  bias 0 and, for degrees 2 and 4, twice and once our penalty, the published ratios.
-  `overtaking` and `device_loss` are those of the latter. Every D uses the first D
+- ``--projection auto`` draws structured matrices, whose rows are orthogonal in blocks;
+  the published ones are independent (``dense``, which takes longer).
+- Up to D = 20,000 there is a draw per curve and seed, not per D: each D uses its first
+  D columns (:mod:`.nested_ridge`), solved by Cholesky. Beyond, there is one draw per D,
+  and conjugate gradients to a relative residual of 1e-4, which is recorded.
+- ``fourier`` are the published cosines with random phases, ``fourier-pair`` pairs of
+  cosine and sine, which have a lower variance.
+- The exact kernels ``optical-2-dot`` and ``optical-4-dot`` add the bias to the dot
+  product alone, as the published ones; ``optical-2`` and ``optical-4`` add it to the
+  norms as well, so that they are the limits of the features.
+- The device is simulated (8 bits, Poisson noise). It runs with the bias and penalty of
+  the simulation (``device-2``, ``device-4``) and with the published ones
+  (``device-2-own``, ``device-4-own``): no bias and, for degrees 2 and 4, twice and once
+  the penalty; ``device-2-new`` is the second published penalty, a tenth.
+  `overtaking` and `device_loss` are those of the own ones. Every D uses the first D
   outputs of one acquisition per bias: the camera's pixels are independent and
-  identically distributed.
-- Fourier features are pairs of cosine and sine, which have a lower variance than the
-  published cosines with random phases.
-- Exact kernels also add the bias to the norms, so that they are the limits of the
-  features; the published ones add it only to the dot product.
-- An intercept is fitted, for which the published bias of the features substitutes.
-- ``solved`` uses conjugate gradients at every D, to a relative residual of 1e-4, which
-  is recorded. ``stopped``, for the first draw of computed features up to
-  D = 20,000, is the library's default: below D = 3,000 (for ten classes) a direct
-  solve, from there conjugate gradients until the loss is within 2 % of the labels'
-  variance of its minimum. No rows are held out.
-- There are three draws (``--seeds``) up to D = 20,000, and one beyond to save time: the
-  cost of a solve grows with D.
+  identically distributed. :mod:`.optical_device` separates what may cost accuracy.
 - Degree 6 is published up to D = 10,000, without its kernel, and ends there.
+- Seconds are those of this machine. Of a D below the largest of its draw, features are
+  computed once more to be timed, and the Gram matrix is timed on 2,048 rows.
 """
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 
 import randkern
-from randkern._memory import resolve_memory_limit
+from randkern._memory import check_memory, resolve_memory_limit
 from randkern._validation import check_choice
+from randkern.data import row_blocks
 from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
 from ..options import DataOptions, option
-from ..panels import DASHED, Panel, Style
+from ..panels import Panel
 from ..runner import Case, Experiment
-from ..scoring import fit_and_score, solution, some_rows
+from ..scoring import ended, fit_and_score, some_rows
 from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import PIXEL_THRESHOLD, load_binary_images
-from .optical_settings import DEVICE_PENALTIES, KernelSetting, optical_settings
-from .published import published_rows
+from .nested_ridge import (
+    FeaturesOf,
+    class_errors,
+    class_targets,
+    computed,
+    gram_seconds,
+    normal_equations,
+    solved,
+)
+from .optical_curves import (
+    CURVES,
+    LINEAR_BIAS,
+    MOST,
+    PAIRS,
+    PUBLISHED_SIZES,
+    drawn,
+    explain_dashes,
+    published_curves,
+    styles,
+)
+from .optical_settings import DotBiasOptical, KernelSetting, optical_settings
 
-_OUR = (DASHED, False)  # dashes, and markers that are not filled
-# Curve: its kernel, its published name, its style.
-CURVES: Mapping[str, tuple[str, str, Style]] = {
-    "fourier": ("gaussian", "rbf_rff", Style("Fourier", "black")),
-    "optical-2": ("optical:2", "sim_opu_2", Style("optical, m = 2", "blue", "s")),
-    "optical-4": ("optical:4", "sim_opu_4", Style("optical, m = 4", "red", "^")),
-    "optical-6": ("optical:6", "sim_opu_6", Style("optical, m = 6", "pink", "D")),
-    "linear": ("linear", "linear", Style("linear", "grey", "v")),
-    "device-2": (
-        "optical:2",
-        "",
-        Style("device, m = 2, our bias", "blue", "s", *_OUR),
-    ),
-    "device-4": ("optical:4", "", Style("device, m = 4, our bias", "red", "^", *_OUR)),
-    "device-2-own": (
-        "optical:2",
-        "real_opu_2",
-        Style("device, m = 2, no bias", "blue", "x", ":"),
-    ),
-    "device-4-own": (
-        "optical:4",
-        "real_opu_4",
-        Style("device, m = 4, no bias", "red", "+", ":"),
-    ),
-}
-COMPUTED = ("fourier", "optical-2", "optical-4", "optical-6")
-EXACT = ("fourier", "optical-2", "optical-4", "linear")
-MEASURED = ("device-2", "device-4", "device-2-own", "device-4-own")
-# Features of degrees 2 and 4 to compare; the published device has no bias.
-_PAIRS = {
-    "optical": ("optical-2", "optical-4"),
-    "device": ("device-2-own", "device-4-own"),
-}
-_MOST = {"optical-6": 10_000}  # features
-_SEVERAL = 20_000  # features; beyond, there is only one draw, by the rule "solved"
+_DIRECT = 20_000  # features; beyond, systems are solved by conjugate gradients
 _TOL = 1e-4
+_TIMED_ROWS = 4096  # features of so many rows are computed at a time
+# From here on errors should differ from the published ones by less than 0.3 points.
+_CLOSE_FROM, _CLOSE = 3000, 0.3
 
 
 @dataclass(frozen=True)
@@ -117,18 +112,27 @@ class Options(DataOptions):
         "published", "published (10 of 255), or validated: chosen on held-out rows."
     )
     n_components: tuple[int, ...] = option(
-        (10, 30, 100, 300, 1000, 3000, 10_000),
-        "Numbers of features; the paper goes to 100,000.",
-        quick=(10, 30, 100, 300),
+        PUBLISHED_SIZES, "Numbers of features, as published.", quick=(10, 30, 100, 300)
     )
-    seeds: int = option(3, "Draws of the features.", quick=1)
+    largest: int = option(
+        10_000, "Larger numbers of features are left out; the paper goes to 100,000."
+    )
+    seeds: int = option(3, "Draws of the features up to D = 20,000.", quick=1)
+    curves: tuple[str, ...] = option(
+        tuple(CURVES), "Curves, as they are named in the results."
+    )
+    projection: str = option(
+        "auto", "How matrices are drawn; dense: independent entries, as published."
+    )
     exact_rows: int = option(
-        10_000,
-        "Training rows of the exact kernels; 0 leaves them out.",
+        60_000,
+        "Training rows of the exact kernels at most; 0 leaves them out.",
         quick=500,
         least=0,
     )
-    memory_limit: str | None = option(None, 'What a model may use, such as "4GB".')
+    memory_limit: str | None = option(
+        "10GB", 'What a model may use, such as "4GB"; less recomputes exact kernels.'
+    )
 
 
 def _errors(records: list[Case], curve: str) -> dict[Any, float]:
@@ -141,31 +145,71 @@ def _errors(records: list[Case], curve: str) -> dict[Any, float]:
     }
 
 
-def _beside_published(results: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield published errors with ours, the difference in points, and its reasons."""
+def _mean(records: list[Case], key: str) -> float | None:
+    known = [r for r in records if r.get(key) is not None]
+    return mean_of(known, key) if known else None
+
+
+def _compared(results: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield published errors and seconds beside ours, and why they may differ."""
     for row in results["published"]:
-        ours = _errors(results["records"], row["curve"]).get(row["n_components"])
-        if ours is not None:
-            difference = 100 * (ours - row["test_error"])
-            reasons = ", ".join(_reasons(results, row))
-            yield {**row, "ours": ours, "difference": difference, "reasons": reasons}
+        curve, size = row["curve"], row["n_components"]
+        own = of(results["records"], curve=curve, n_components=size, rule=itemgetter(0))
+        if not own:
+            continue
+        ours = mean_of(own, "test_error")
+        seconds = {
+            name: _mean(own, name)
+            for name in ("projection_seconds", "regression_seconds")
+        }
+        yield {
+            "curve": curve,
+            "n_components": size,
+            "draws": len(own),
+            "ours": ours,
+            "published": row["test_error"],
+            "difference": 100 * (ours - row["test_error"]),
+            **seconds,
+            **{f"published_{name}": row.get(name) for name in seconds},
+            "reasons": ", ".join(_reasons(results, row)),
+        }
+
+
+def _from(least: int, compared: Iterable[Case]) -> list[Case]:
+    """Return those of exact kernels, and from a number of features on."""
+    sizes = ((row, row["n_components"]) for row in compared)
+    return [row for row, size in sizes if size is None or size >= least]
 
 
 def _reasons(results: Mapping[str, Any], row: Case) -> Iterator[str]:
     """Yield why an error may differ from the published one."""
-    dataset, curve = results["dataset"], row["curve"]
+    dataset, name = results["dataset"], row["curve"]
     if not dataset["name"].startswith("fashion-mnist") or not dataset["complete"]:
         yield "data"
+    curve = CURVES[name]
     if row["n_components"] is None:
-        exact = of(results["records"], curve=curve, n_components=None)
+        exact = of(results["records"], curve=name, n_components=None)
         if exact[0]["n_train"] < dataset["n_train"]:
             yield "rows"
-        if curve != "fourier":
+        if curve.kernel.startswith("optical") and not curve.dot_bias:
             yield "bias in the norms"
-    elif curve == "fourier":
-        yield "pairs for phases"
-    elif curve in MEASURED:
+    elif curve.device:
         yield "simulated device"
+
+
+_FIRST = ("fourier", "optical-2", "device-2-own", "device-2-new")
+_SECOND = (
+    "fourier",
+    "fourier-pair",
+    "optical-2",
+    "optical-4",
+    "optical-6",
+    "device-2-own",
+    "device-4-own",
+    "device-2-new",
+)
+_PROJECTED = ("fourier", "optical-2", "optical-4", "device-2-own")
+_BY = ("curve", "source")
 
 
 class OpticalRidge(Experiment):
@@ -185,113 +229,305 @@ class OpticalRidge(Experiment):
             per="rule",
         ),
         Pivot(
-            "seconds of fit, features included",
+            "test error in %, ours / published on Fashion-MNIST",
             "n_components",
             "curve",
-            "fit_seconds",
+            "{ours:.2p} / {published:.2p}",
             tuple(CURVES),
+            records=_compared,
+        ),
+        Pivot(
+            "the difference in points",
+            "n_components",
+            "curve",
+            "{difference:+.2f}",
+            tuple(CURVES),
+            records=_compared,
+        ),
+        Pivot(
+            "seconds of projection, ours / published (GPUs, and the device)",
+            "n_components",
+            "curve",
+            "{projection_seconds:.2f} / {published_projection_seconds:.2f}",
+            tuple(CURVES),
+            records=_compared,
+        ),
+        Pivot(
+            "seconds of regression, ours / published (GPUs)",
+            "n_components",
+            "curve",
+            "{regression_seconds:.2f} / {published_regression_seconds:.2f}",
+            tuple(CURVES),
+            records=_compared,
         ),
         Listing(
-            "test error in %, published on Fashion-MNIST, and the difference in points",
+            "published on Fashion-MNIST, beside ours: D ≥ 1,000 and the kernels",
             "curve, D | ours | published | difference | reasons",
-            "{curve}, {n_components:count} | {ours:.2p} | {test_error:.2p} | "
+            "{curve}, {n_components:count} | {ours:.2p} | {published:.2p} | "
             "{difference:+.2f} | {reasons}",
-            records=_beside_published,
+            records=lambda results: _from(1000, _compared(results)),
         ),
     )
     panels = (
         Panel(
             "n_components",
             "test_error",
-            "curve",
-            {curve: style for curve, (*_, style) in CURVES.items()},
-            "{dataset[name]}, binarized\n{dataset[n_train]:,} training rows",
-            where={"rule": itemgetter(0)},
+            _BY,
+            styles(*_FIRST),
+            "(a) {dataset[name]}, {dataset[n_train]:,} training rows, D ≤ 10,000",
+            records=partial(drawn, _FIRST, 1, 10_000, True),
+            extra=partial(explain_dashes, ticks=(10, 12, 15, 20, 30, 40, 60)),
+        ),
+        Panel(
+            "n_components",
+            "test_error",
+            _BY,
+            styles(*_SECOND),
+            "(b) D ≥ 1,000, with m = 4 and 6",
+            log="x",
+            records=partial(drawn, _SECOND, 1000, 100_000, True),
+            extra=explain_dashes,
+        ),
+        Panel(
+            "n_components",
+            "projection_seconds",
+            _BY,
+            styles(*_PROJECTED),
+            "(c) features of all images",
+            ylabel="seconds",
+            records=partial(drawn, _PROJECTED, 10, 100_000, False),
+            extra=explain_dashes,
+        ),
+        Panel(
+            "n_components",
+            "regression_seconds",
+            _BY,
+            styles(*_PROJECTED[:3]),
+            "(d) from features to weights",
+            ylabel="seconds",
+            records=partial(drawn, _PROJECTED[:3], 10, 100_000, False),
+            extra=explain_dashes,
         ),
     )
-    layout: ClassVar = {"size": (7.6, 4.6), "legend": "right"}
+    layout: ClassVar = {"size": (5.6, 4.2), "columns": 2}
 
     def prepare(self) -> Case:
         options = self.options
         check_choice("threshold", options.threshold, ("published", "validated"))
+        for curve in options.curves:
+            check_choice("curves", curve, tuple(CURVES))
         resolve_memory_limit(options.memory_limit)  # raises before the work
-        self.sizes = sorted(set(options.n_components))
+        self.sizes = sorted({d for d in options.n_components if d <= options.largest})
+        if not self.sizes:
+            raise ValueError(
+                f"largest = {options.largest:,} leaves out every number of features; "
+                f"expected at least {min(options.n_components):,}"
+            )
         fixed = PIXEL_THRESHOLD if options.threshold == "published" else None
         self.images = load_binary_images(options.data, options.data_dir, fixed)
         self.say("choosing hyperparameters")
-        kernels = list(dict.fromkeys(kernel for kernel, *_ in CURVES.values()))
+        kernels = list(dict.fromkeys(curve.kernel for curve in CURVES.values()))
         self.settings = optical_settings(
             self.images, kernels, seed=options.seed, quick=options.quick
         )
         self.X_train = self.images.X_train.astype(np.float32)
         self.X_test = self.images.X_test.astype(np.float32)
+        self.classes = np.unique(self.images.y_train)
         self.counts: DeviceCounts | None = None
-        # The models to be timed are fitted to a few rows, so that all code is compiled.
-        X, y = self.X_train[:400], self.images.y_train[:400]
-        for rule in sorted({case["rule"] for case in self.cases()}):
-            for setting in (self.settings["gaussian"], self.settings["optical:2"]):
-                case = {"n_components": 64, "seed": 0, "rule": rule}
-                # Models that exceed the limit on a few rows will be skipped on all.
-                with suppress(MemoryLimitError):
-                    self._trial(setting.build(), setting.alpha, case, X, y, self.X_test)
+        # What will be timed is fitted to a few rows, so that all code is compiled.
+        few = self.X_train[:400], self.images.y_train[:400]
+        for name in ("fourier", "fourier-pair", "optical-2"):
+            self._fitted(name, (32, 64), 0, self._computed(name, 64, 0, few[0]), few[1])
+        with suppress(MemoryLimitError):
+            setting = self.settings["gaussian"]
+            self._trial(setting.build(), setting.alpha, None, 0, *few, self.X_test)
         return self.images.describe()
 
     def cases(self) -> Iterator[Case]:
-        """Return features, exact kernels, then the device, bias by bias."""
+        """Return draws of features, exact kernels, the device, and larger D."""
         options = self.options
-        seeds = range(options.seed, options.seed + options.seeds)
-        for curve in COMPUTED:
-            for size in (d for d in self.sizes if d <= _MOST.get(curve, d)):
-                several = size <= _SEVERAL
-                for seed in seeds if several else seeds[:1]:
-                    yield _case(curve, size, seed)
-                if several and not options.quick:
-                    yield _case(curve, size, options.seed, "stopped")
-        for curve in EXACT if options.exact_rows else ():
-            yield _case(curve, None, options.seed)
-        # One acquisition serves both degrees with the same bias.
-        for curve in sorted(MEASURED, key=lambda c: self._setting(c).value or 0.0):
-            for size in self.sizes:
-                yield _case(curve, size, options.seed)
+        chosen = {name: CURVES[name] for name in CURVES if name in options.curves}
+        direct = [d for d in self.sizes if d <= _DIRECT]
+        large = [d for d in self.sizes if d > _DIRECT]
+        by_computer = [n for n, c in chosen.items() if c.features and not c.device]
+        # One acquisition serves all curves with the same bias.
+        measured = sorted((n for n, c in chosen.items() if c.device), key=self._lit)
+        draws = range(options.seed, options.seed + options.seeds)
+        for seed in draws if direct else ():
+            for name in by_computer:
+                yield _case(name, min(direct[-1], MOST.get(name, _DIRECT)), seed)
+            if seed > options.seed:
+                continue
+            for name, curve in chosen.items() if options.exact_rows else ():
+                if curve.published_exact:
+                    yield _case(name, None, seed)
+            for name in measured:
+                yield _case(name, direct[-1], seed)
+        for size in large:
+            for name in (*by_computer, *measured):
+                if size <= MOST.get(name, size):
+                    yield _case(name, size, options.seed)
 
-    def measure(self, case: Case) -> Case:
-        """Fit and score one classifier."""
-        curve, size = case["curve"], case["n_components"]
-        setting = self._setting(curve)
-        kernel, X, y = setting.build(), self.X_train, self.images.y_train
-        if curve in MEASURED:
-            stored = self._acquired(int(setting.value or 0))
-            train, test = (stored.blocks(part, size, kernel.degree) for part in (0, 1))
-            tests = [block.X for block in test]
-            settings = randkern.Linear(), setting.alpha, case, train, None, tests
-            return self._trial(*settings) | {"described": stored.described}
-        if size is None:
-            rows = some_rows(len(X), self.options.exact_rows, case["seed"])
-            X, y = X[rows], y[rows]
-        return self._trial(kernel, setting.alpha, case, X, y, self.X_test)
+    def measure(self, case: Case) -> Iterator[Case]:
+        """Fit and score the classifiers of one draw, or one classifier."""
+        name, size, seed = case["curve"], case["n_components"], case["seed"]
+        curve, setting = CURVES[name], self._setting(name)
+        if curve.device:
+            yield from self._device(name, size, seed)
+        elif name == "linear":
+            width = self.X_train.shape[1] + 1  # the bias is a column
+            parts = self._computed(name, width, seed, self._exact_rows(seed)[0])
+            y = self._exact_rows(seed)[1]
+            for record in self._fitted(name, (width,), seed, parts, y):
+                yield record | {"n_components": None}
+        elif size is None:
+            kernel, (X, y) = self._kernel(name), self._exact_rows(seed)
+            record = self._trial(kernel, setting.alpha, None, seed, X, y, self.X_test)
+            yield record | {"regression_seconds": record["fit_seconds"]}
+        elif size > _DIRECT:
+            data = self.X_train, self.images.y_train, self.X_test
+            yield self._trial(self._kernel(name), setting.alpha, size, seed, *data)
+        else:
+            sizes = [d for d in self.sizes if d <= size]
+            parts = self._computed(name, sizes[-1], seed, self.X_train)
+            y = self.images.y_train
+            for record in self._fitted(name, sizes, seed, parts, y):
+                seconds = self._projection_seconds(name, record["n_components"], seed)
+                share = len(y) / (len(y) + len(self.X_test))
+                record["fit_seconds"] += share * seconds
+                yield record | {"projection_seconds": seconds}
 
-    def _setting(self, curve: str) -> KernelSetting:
-        setting = self.settings[CURVES[curve][0]]
-        if not curve.endswith("own"):
-            return setting
-        alpha = DEVICE_PENALTIES[setting.kernel] * setting.alpha
-        return replace(setting, value=0.0, alpha=alpha)
+    def _device(self, name: str, size: int, seed: int) -> Iterator[Case]:
+        """Fit the counts of one acquisition."""
+        setting = self._setting(name)
+        degree = setting.build().degree
+        stored = self._acquired(self._lit(name))
+        if size > _DIRECT:
+            blocks = [stored.blocks(part, size, degree) for part in (0, 1)]
+            tests = [block.X for block in blocks[1]]
+            yield {
+                **self._trial(
+                    randkern.Linear(), setting.alpha, size, seed, blocks[0], None, tests
+                ),
+                "described": stored.described,
+            }
+            return
+        sizes = [d for d in self.sizes if d <= size]
+        parts = [stored.features_of(part, sizes[-1], degree) for part in (0, 1)]
+        for record in self._fitted(name, sizes, seed, parts, self.images.y_train):
+            yield record | {"described": stored.described}
+
+    def _fitted(
+        self,
+        name: str,
+        sizes: Sequence[int],
+        seed: int,
+        parts: Sequence[FeaturesOf],
+        y: Any,
+    ) -> Iterator[Case]:
+        """Yield a record for each number of columns of one draw."""
+        train, test = parts
+        setting, largest = self._setting(name), sizes[-1]
+        check_memory(
+            2 * 8 * largest**2,
+            resolve_memory_limit(self.options.memory_limit),
+            f"the Gram matrix of {largest:,} features, and its factor, in float64",
+        )
+        Y = class_targets(y, self.classes)
+        seconds = gram_seconds(train, Y, sizes[:-1])
+        start = time.perf_counter()
+        equations = normal_equations(train, Y)
+        seconds[largest] = time.perf_counter() - start
+        fits = list(solved(equations, sizes, [setting.alpha]))
+        start = time.perf_counter()
+        errors = class_errors(fits, test, self.images.y_test, self.classes)
+        predicting = (time.perf_counter() - start) / sum(sizes)
+        for fit, error in zip(fits, errors, strict=True):
+            regression = seconds[fit.n_components] + fit.seconds
+            yield {
+                "n_components": fit.n_components,
+                "n_train": len(y),
+                "test_error": error,
+                "fit_seconds": regression,
+                "projection_seconds": None,
+                "regression_seconds": regression,
+                "solve_seconds": fit.seconds,
+                "predict_seconds": predicting * fit.n_components,
+                **fit.ended,
+            }
+
+    def _features(self, name: str, size: int, seed: int) -> randkern.RandomFeatures:
+        options = self.options
+        kernel = self._kernel(name)
+        is_linear = isinstance(kernel, randkern.Linear)
+        return randkern.RandomFeatures(
+            kernel,
+            size,
+            fourier=CURVES[name].fourier,
+            projection="auto" if is_linear else options.projection,
+            random_state=seed,
+        ).fit(self.X_train[:1])
+
+    def _computed(
+        self, name: str, size: int, seed: int, X: Any
+    ) -> tuple[FeaturesOf, FeaturesOf]:
+        """Return functions of slices: the features of these rows, and of the tests."""
+        features = self._features(name, size, seed)
+        return computed(features, X), computed(features, self.X_test)
+
+    def _projection_seconds(self, name: str, size: int, seed: int) -> float:
+        """Return the seconds to compute D features of all images."""
+        features = self._features(name, size, seed)
+        start = time.perf_counter()
+        for X in (self.X_train, self.X_test):
+            for rows in row_blocks(len(X), _TIMED_ROWS):
+                features.transform(X[rows])
+        return time.perf_counter() - start
+
+    def _exact_rows(self, seed: int) -> tuple[Any, Any]:
+        rows = some_rows(len(self.X_train), self.options.exact_rows, seed)
+        return self.X_train[rows], self.images.y_train[rows]
+
+    def _setting(self, name: str) -> KernelSetting:
+        curve = CURVES[name]
+        setting = self.settings[curve.kernel]
+        value = setting.value if curve.bias else 0.0
+        return replace(setting, value=value, alpha=curve.penalty * setting.alpha)
+
+    def _kernel(self, name: str) -> Any:
+        kernel = self._setting(name).build()
+        if isinstance(kernel, randkern.Linear):
+            return randkern.Linear(LINEAR_BIAS)
+        if CURVES[name].dot_bias:
+            return DotBiasOptical(kernel.degree, kernel.bias)
+        return kernel
+
+    def _lit(self, name: str) -> int:
+        """Return the number of extra bits that a device lights."""
+        return int(self._setting(name).value or 0)
 
     def _trial(
-        self, kernel: Any, alpha: float, case: Case, X: Any, y: Any, X_test: Any
+        self,
+        kernel: Any,
+        alpha: float,
+        size: int | None,
+        seed: int,
+        X: Any,
+        y: Any,
+        X_test: Any,
     ) -> Case:
+        """Fit and score one classifier by conjugate gradients."""
         model = randkern.KernelRidgeClassifier(
             kernel,
             alpha,
-            case["n_components"],
-            solver=PCG(tol=_TOL, max_iter=2000) if case["rule"] == "solved" else "auto",
-            fit_intercept=True,
+            size,
+            solver=PCG(tol=_TOL, max_iter=2000),
             memory_limit=self.options.memory_limit,
-            random_state=case["seed"],
+            random_state=seed,
         )
         trial = fit_and_score(model, X, y, X_test, self.images.y_test)
         n = X.n_rows if y is None else len(y)
-        return {"n_train": n, **trial.record(), **solution(model)}
+        return {"n_train": n, **trial.record(), **ended(model.solution_)}
 
     def _acquired(self, bias: int) -> DeviceCounts:
         """Show all images once for a bias; drop the counts of another bias."""
@@ -306,17 +542,18 @@ class OpticalRidge(Experiment):
         return self.counts
 
     def conclude(self, results: Case) -> Case:
-        records, sizes = results["records"], (None, *self.sizes)
+        records, published = results["records"], published_curves()
         described = [r.pop("described") for r in records if "described" in r]
         return {
             "hyperparameters": {k: s.describe() for k, s in self.settings.items()},
             "device": list({item["bias"]: item for item in described}.values()),
             "overtaking": {
                 kind: _overtaking(*(_errors(records, curve) for curve in pair))
-                for kind, pair in _PAIRS.items()
+                for kind, pair in PAIRS.items()
             },
             "device_loss": _device_loss(records),
-            "published": [r for r in _published() if r["n_components"] in sizes],
+            "compared": list(_compared({**results, "published": published})),
+            "published": published,
         }
 
     @classmethod
@@ -326,9 +563,10 @@ class OpticalRidge(Experiment):
             numbers = ", ".join(f"{k} {v:.4g}" for k, v in known.items())
             yield f"{kernel}: {numbers} ({named['origin']})"
             yield from edge_notes(kernel, named.get("at_edge", ()))
+        yield from _closeness(results)
         for kind, size in results["overtaking"].items():
             at = "at no D tried" if size is None else f"from D = {size:,} on"
-            theirs = _overtaking(*(_errors(_published(), c) for c in _PAIRS[kind]))
+            theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
             ours = f"{kind}: m = 4 errs less than m = 2 {at}"
             yield f"{ours} (published: from {theirs:,} on)"
         for degree, published in ((2, 1.5), (4, 1.0)):
@@ -344,9 +582,26 @@ class OpticalRidge(Experiment):
         yield from skip_notes(results, "curve", "n_components")
 
 
-def _case(curve: str, size: int | None, seed: int, rule: str = "solved") -> Case:
-    named = {"curve": curve, "kernel": CURVES[curve][0], "n_components": size}
-    return {**named, "seed": seed, "rule": rule}
+def _case(curve: str, size: int | None, seed: int) -> Case:
+    named = {"curve": curve, "kernel": CURVES[curve].kernel, "n_components": size}
+    return {**named, "seed": seed, "rule": "solved"}
+
+
+def _closeness(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how far errors are from the published ones on the same data."""
+    for named, own in groups(list(_compared(results)), "curve"):
+        same = [r for r in own if not r["reasons"]]
+        large = _from(_CLOSE_FROM, same)
+        if large:
+            far = max(large, key=lambda r: abs(r["difference"]))
+            size = far["n_components"]
+            at = "the exact kernel" if size is None else f"D = {size:,}"
+            verdict = "within" if abs(far["difference"]) <= _CLOSE else "NOT within"
+            yield (
+                f"{named['curve']}: {verdict} {_CLOSE} points of the published errors "
+                f"from D = {_CLOSE_FROM:,} on; the largest difference is "
+                f"{far['difference']:+.2f}, of {at}"
+            )
 
 
 def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | None:
@@ -361,23 +616,10 @@ def _overtaking(low: Mapping[Any, float], high: Mapping[Any, float]) -> int | No
 
 def _device_loss(records: list[Case]) -> list[Case]:
     losses = []
-    for degree, *curves in zip((2, 4), *_PAIRS.values(), strict=True):
+    for degree, *curves in zip((2, 4), *PAIRS.values(), strict=True):
         computed, measured = (_errors(records, curve) for curve in curves)
         losses += [
             {"degree": degree, "n_components": d, "loss": measured[d] - computed[d]}
             for d in sorted(computed.keys() & measured.keys())
         ]
     return losses
-
-
-def _published() -> list[Case]:
-    """Return the published test errors on Fashion-MNIST, by D and exact."""
-    curve_of = {name: curve for curve, (_, name, _) in CURVES.items() if name}
-    rows = published_rows("fashion-mnist-features")
-    result = []
-    for row in (*rows, *published_rows("fashion-mnist-kernels")):
-        name = row.get("features") or row["kernel"]
-        if name in curve_of:
-            named = {"curve": curve_of[name], "n_components": row.get("n_components")}
-            result.append(named | {"test_error": 1 - row["test_accuracy"]})
-    return result

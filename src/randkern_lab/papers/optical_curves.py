@@ -1,0 +1,188 @@
+"""The curves of Fig. 2 of Ohana et al. (2020), ours and published, and their styles."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+from ..panels import DASHED, Style, logarithmic
+from ..runner import Case
+from ..tables import of
+from .published import published_rows
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve: its kernel, its names in published tables, and how it is computed."""
+
+    kernel: str
+    style: Style
+    published: str = ""  # its features
+    published_exact: str = ""  # its kernel, which is also fitted exactly
+    fourier: str = "pair"
+    device: bool = False
+    bias: bool = True  # whether the device shows the simulation's bias
+    penalty: float = 1.0  # relative to that of the simulation
+    features: bool = True
+    dot_bias: bool = False  # whether only the dot product has the bias
+
+
+_OUR = (DASHED, False)  # dashes, and markers that are not filled
+CURVES: Mapping[str, Curve] = {
+    "fourier": Curve(
+        "gaussian", Style("Fourier", "black"), "rbf_rff", "rbf_rff", fourier="offset"
+    ),
+    "fourier-pair": Curve("gaussian", Style("Fourier, pairs", "grey", "P", *_OUR)),
+    "optical-2": Curve(
+        "optical:2", Style("optical, m = 2", "blue", "s"), "sim_opu_2", "sim_opu_2"
+    ),
+    "optical-4": Curve(
+        "optical:4", Style("optical, m = 4", "red", "^"), "sim_opu_4", "sim_opu_4"
+    ),
+    "optical-6": Curve("optical:6", Style("optical, m = 6", "pink", "D"), "sim_opu_6"),
+    "optical-2-dot": Curve(
+        "optical:2",
+        Style("m = 2, bias in the dot product", "blue"),
+        published_exact="sim_opu_2",
+        features=False,
+        dot_bias=True,
+    ),
+    "optical-4-dot": Curve(
+        "optical:4",
+        Style("m = 4, bias in the dot product", "red"),
+        published_exact="sim_opu_4",
+        features=False,
+        dot_bias=True,
+    ),
+    "linear": Curve(
+        "linear",
+        Style("linear", "grey", "v"),
+        published_exact="linear",
+        features=False,
+    ),
+    "device-2-own": Curve(
+        "optical:2",
+        Style("device, m = 2, no bias", "sky", "x"),
+        "real_opu_2",
+        device=True,
+        bias=False,
+        penalty=2.0,
+    ),
+    "device-4-own": Curve(
+        "optical:4",
+        Style("device, m = 4, no bias", "orange", "+"),
+        "real_opu_4",
+        device=True,
+        bias=False,
+    ),
+    "device-2-new": Curve(
+        "optical:2",
+        Style("device, m = 2, new penalty", "green", "d"),
+        "real_opu_2_new_param",
+        device=True,
+        bias=False,
+        penalty=0.1,
+    ),
+    "device-2": Curve(
+        "optical:2", Style("device, m = 2, our bias", "blue", "s", *_OUR), device=True
+    ),
+    "device-4": Curve(
+        "optical:4", Style("device, m = 4, our bias", "red", "^", *_OUR), device=True
+    ),
+}
+# Features of degrees 2 and 4 to compare; the published device has no bias.
+PAIRS = {
+    "optical": ("optical-2", "optical-4"),
+    "device": ("device-2-own", "device-4-own"),
+}
+MOST = {"optical-6": 10_000}  # features
+LINEAR_BIAS = 64.0  # published
+PUBLISHED_SIZES = (
+    *range(10, 100, 10),
+    *range(100, 1000, 100),
+    *range(1000, 6000, 1000),
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+)
+
+
+def drawn(
+    curves: Sequence[str],
+    least: int,
+    most: int,
+    exact: bool,
+    results: Mapping[str, Any],
+) -> list[Case]:
+    """Return our records and the published ones that a panel shows."""
+    ours = of(results["records"], rule=itemgetter(0))
+    complete = results["dataset"].get("complete")
+    fashion = results["dataset"]["name"].startswith("fashion-mnist") and complete
+    rows = [{**record, "source": "ours"} for record in ours]
+    for row in results["published"] if fashion else ():
+        rows.append({**row, "source": "published"})
+    return [
+        row
+        for row in rows
+        if row["curve"] in curves
+        and (
+            exact
+            if row["n_components"] is None
+            else least <= row["n_components"] <= most
+        )
+    ]
+
+
+def styles(*curves: str) -> dict[tuple[str, str], Style]:
+    """Return the styles of our curves, and of the published ones of the same colour."""
+    result = {}
+    for name in curves:
+        style = CURVES[name].style
+        result[name, "ours"] = style
+        dashed = replace(style, label="", dashes=DASHED, filled=False)
+        result[name, "published"] = dashed
+    return result
+
+
+def explain_dashes(
+    axes: Any, results: Mapping[str, Any], ticks: Sequence[float] = ()
+) -> None:
+    """Explain the dashes of published curves, and set ticks of the error."""
+    if any(row["source"] == "published" for row in results["shown"]):
+        axes.plot(
+            [],
+            [],
+            color="0.4",
+            linestyle=DASHED,
+            marker="o",
+            mfc="white",
+            label="published",
+        )
+    if ticks:
+        logarithmic(axes, "y", ticks)
+
+
+def published_curves() -> list[Case]:
+    """Return the published errors and seconds on Fashion-MNIST, by D and exact."""
+    result = []
+    for row in published_rows("fashion-mnist-features"):
+        for name, curve in CURVES.items():
+            if curve.published == row["features"]:
+                size = row["n_components"]
+                result.append(_published_row(name, size, row))
+    for row in published_rows("fashion-mnist-kernels"):
+        for name, curve in CURVES.items():
+            if curve.published_exact == row["kernel"]:
+                result.append(_published_row(name, None, row))
+    return result
+
+
+def _published_row(name: str, size: int | None, row: Case) -> Case:
+    return {
+        "curve": name,
+        "n_components": size,
+        "test_error": 1 - row["test_accuracy"],
+        "projection_seconds": row.get("projection_s"),
+        "regression_seconds": row.get("regression_s"),
+    }
