@@ -508,8 +508,14 @@ def test_half_of_the_grid_has_the_published_optimum():
     values = {}
     for case in experiment.cases():
         values.setdefault(case["kernel"], []).append(case["value"])
-    assert values["optical:2"] == [1, 16, 256] == values["optical:4"]
-    assert len(values["gaussian"]) == 5
+    assert values["optical:2"] == [1, 16, 256]
+    assert values["optical:4"] == [1, 256]
+    assert [round(value, 2) for value in values["gaussian"]] == [
+        2.83,
+        5.66,
+        11.31,
+        22.63,
+    ]
 
 
 # -- optical-device -----------------------------------------------------------------

@@ -16,8 +16,8 @@ Deviations.
 - Features times s with penalty α give the same predictions as the features themselves
   with α/s²: each lengthscale or bias has one Gram matrix, and one Cholesky
   factorisation per distinct α/s²; heatmaps are constant along diagonals.
-- Without ``--full``, every other lengthscale and bias of the published grids is tried,
-  among them the published best.
+- Without ``--full``, every other lengthscale and bias is tried of those at which most
+  published solves succeeded, among them the published best.
 - Failed published solves are omitted, and in the figure also the lengthscales and
   biases at which a third of them failed.
 """
@@ -184,7 +184,9 @@ class OpticalHyperparameters(Experiment):
             chosen = (
                 values if self.options.full else values[values.index(best) % 2 :: 2]
             )
-            for value in values[_QUICK_VALUES] if self.options.quick else chosen:
+            for value in (
+                _distinct(grid, opens)[_QUICK_VALUES] if self.options.quick else chosen
+            ):
                 yield {"kernel": kernel, "value": value}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
