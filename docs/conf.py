@@ -66,6 +66,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 8,
+    "navbar_persistent": ["search-button"],  # a field has no room beside the links
 }
 # MathML, which browsers draw themselves: no script is fetched.
 html_math_renderer = "mathml"
@@ -96,15 +97,21 @@ warnings.filterwarnings("ignore", message=".*is non-interactive.*")
 
 # The rooms of the package, in the order in which a reader meets them.
 SECTIONS = {
+    "tabular": "Models of tables",
+    "models": "Models",
+    "metric": "Learned metrics",
+    "hypothesis_tests": "Hypothesis tests",
+    "plots": "Figures and reports",
+    "reporting": "Figures and reports",
     "kernels": "Kernels",
     "features": "Features",
+    "landmarks": "Features",
     "sizing": "How many features?",
-    "models": "Models",
-    "tabular": "Tables",
     "skeletons": "Skeletons",
     "optics": "Optics",
     "datasets": "Data sets",
     "data": "Rows",
+    "solvers": "Solvers",
     "persistence": "Keeping models",
     "onnx": "Deployment",
     "deployment": "Deployment",
@@ -149,8 +156,8 @@ def write_api_page() -> None:
 def skip_foreign_members(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what a class inherits from scikit-learn or Python."""
-    if what != "class" or isinstance(member, property):
+    """Leave out what a class inherits from scikit-learn or Python, but its score."""
+    if what != "class" or isinstance(member, property) or name == "score":
         return None
     home = getattr(member, "__module__", None) or ""
     return None if home.startswith("randkern") else True
@@ -167,6 +174,8 @@ def escape_formulas(
     for index, line in enumerate(lines):
         if line.lstrip().startswith((">>>", "...", "..")):
             continue
+        # scikit-learn's docstrings refer to its own pages.
+        line = re.sub(r":ref:`([^<`]+) <[^`]*>`", r"\1", line)
         parts = re.split(r"(`[^`]*`+)", line)
         for i in range(0, len(parts), 2):  # outside backticks
             parts[i] = parts[i].replace("|", r"\|")
@@ -178,10 +187,24 @@ figures.draw_records(HERE)
 
 
 def mathml(text: str, display: str) -> str:
-    """Return a formula as MathML; browsers do not know all of its alphabets."""
+    """Return a formula as MathML.
+
+    Browsers do not know all alphabets of LaTeX. They stretch each bracket or bar by
+    what stands beside it, so that those of a pair differ; all have their usual size
+    instead, but \\Big ones of a line of their own. Fractions within lines are as large
+    as others.
+    """
+    if display == "block" and not re.search(r"&|\\\\", text):
+        text = re.sub(r"\\Big[lr]?(?=[(\[])", r"\\left", text)
+        text = re.sub(r"\\Big[lr]?(?=[)\]])", r"\\right", text)
+    text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", text)
     text = text.replace(r"\mathbb R", "\N{DOUBLE-STRUCK CAPITAL R}")
     text = text.replace(r"\mathbb E", "\N{MATHEMATICAL DOUBLE-STRUCK CAPITAL E}")
-    return latex2mathml.converter.convert(text, display=display)
+    formula = latex2mathml.converter.convert(text, display=display)
+    formula = re.sub("<mo>(&#x02016;|&#x0007C;)", r'<mo stretchy="false">\1', formula)
+    if "<mfrac" in formula:
+        formula = formula.replace("<math ", '<math displaystyle="true" ', 1)
+    return formula
 
 
 def visit_math(self: Any, node: Any) -> None:
