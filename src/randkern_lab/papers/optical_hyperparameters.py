@@ -181,12 +181,13 @@ class OpticalHyperparameters(Experiment):
             grid = of(self.published, kernel=kernel)
             values = _distinct(grid, opens)
             best = min(grid, key=preference)["hyperparameters"][opens]
-            chosen = (
-                values if self.options.full else values[values.index(best) % 2 :: 2]
-            )
-            for value in (
-                _distinct(grid, opens)[_QUICK_VALUES] if self.options.quick else chosen
-            ):
+            if self.options.quick:
+                values = values[_QUICK_VALUES]
+            elif not self.options.full:
+                solvable = _mostly_solved(grid, opens)
+                values = [value for value in values if value in solvable]
+                values = values[values.index(best) % 2 :: 2]
+            for value in values:
                 yield {"kernel": kernel, "value": value}
 
     def measure(self, case: Case) -> Iterator[dict[str, Any]]:
