@@ -415,3 +415,98 @@ def test_fashion_mnist_features_reach_their_kernels(app, tmp_path, data_dir):
             if r["kernel"] == kernel
         )
         assert features < exact + 0.01
+
+
+def test_compare_chooses_and_sorts_by_the_metric_and_fits_the_width(
+    app, tmp_path, monkeypatch
+):
+    from randkern.cli import console
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    y = X[:, 0] + np.where(rng.random(150) < 0.1, 20.0, 0.0)
+    file = tmp_path / "table.csv"
+    np.savetxt(file, np.column_stack([X, y]), delimiter=",", header="a,b,c,y")
+    file.write_text(file.read_text().lstrip("# "))
+    options = ("--target", "y", "--n-components", "20", "--seeds", "1")
+    options += ("--kernels", "rational-quadratic,linear", "--out", tmp_path)
+    for metric in ("mae", "r2"):
+        result = run(
+            cli._build_app(), "compare", "--data", file, *options, "--metric", metric
+        )
+        assert result.exit_code == 0, result.output
+        results = json.loads((tmp_path / "results.json").read_text())
+        values = {}
+        for record in results["records"]:
+            values.setdefault(record["kernel"], []).append(record[metric])
+        order = sorted(values, key=lambda name: min(values[name]))
+        if metric == "r2":
+            order = sorted(values, key=lambda name: -max(values[name]))
+        lines = result.output.splitlines()
+        rows = [line for line in lines if line.startswith("|")]
+        names = [line.split("|")[1].strip() for line in rows]
+        names = [name for name in names if name in values]
+        assert list(dict.fromkeys(names)) == order
+        record = results["records"][0]
+        assert record["r2"] == pytest.approx(1 - record["test_error"] ** 2)
+    monkeypatch.setattr(console, "PLAIN_COLUMNS", 60)
+    narrow = run(
+        cli._build_app(), "compare", "--data", file, *options
+    ).output.splitlines()
+    table = [line for line in narrow if line.startswith(("|", "+"))]
+    assert len({*map(len, table)}) == 1 and len(table[0]) <= 60
+
+
+def test_metrics_of_another_task_are_refused(app, tmp_path):
+    result = run(
+        cli._build_app(),
+        "compare",
+        "--data",
+        "digits",
+        "--metric",
+        "r2",
+        "--out",
+        tmp_path,
+    )
+    assert result.exit_code == 2
+    assert "metric must be one of error, logloss, auc" in result.stderr
+
+
+def test_help_lists_every_kernel():
+    from randkern.cli.options import Kernels
+    from randkern.study.kernel_choices import KERNEL_NAMES
+
+    (option,) = Kernels.__metadata__
+    listed = option.help.removeprefix("Of ").removesuffix(".").split(", ")
+    assert {name.partition("[")[0] for name in listed} == {*KERNEL_NAMES}
+
+
+def test_phases_show_the_seconds_of_the_limit(monkeypatch):
+    import io
+
+    from rich.console import Console
+
+    from randkern.cli import console
+
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        console,
+        "Console",
+        lambda **_: Console(file=shown, force_terminal=True, width=80),
+    )
+    with console.Clock(60).phase("fitting 100 training rows") as detail:
+        detail("3 kernels tried")
+    assert "0 of 60 s" in shown.getvalue()
+    assert "fitting 100 training rows: 3 kernels tried" in shown.getvalue()
+
+
+def test_progress_counts_the_kernels_of_the_leaderboard():
+    from randkern.cli.tables import TrialCounter
+
+    model, said = randkern.TabularRegressor(1, random_state=0), []
+    if not hasattr(model, "set_callbacks"):
+        pytest.skip("callbacks need scikit-learn 1.9")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model.set_callbacks(TrialCounter(said.append)).fit(X, X[:, 0])
+    assert said[0] == "1 kernel tried"
+    assert said[-1] == f"{len(model.leaderboard_)} kernels tried"

@@ -104,7 +104,7 @@ def test_fit_writes_a_model_a_report_and_results(fitted):
     assert len(model.leaderboard_) <= 3
     # The page and the results are those of the search, which the last fit has not.
     tried = len(results["leaderboard"])
-    assert f"{min(tried, 8)} of {tried} kernels tried" in output
+    assert f"the best {min(tried, 8)} of {tried} kernels tried" in output
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<tr><td>") == min(tried, 12)
     assert "model.skops is fitted to all 120 rows." in page
@@ -448,7 +448,7 @@ def test_rows_that_do_not_suit_the_model(fitted, tmp_path, change, message):
         (
             "?",
             (),
-            "row 5 holds '?' (the first row is 0); mend such rows, or say --task",
+            "row 5 holds '?' (the first row is 0); fix such rows, or pass --task",
         ),
         ("?", ("--task", "regression"), "row 5 holds '?'"),
         (np.inf, (), "row 5 holds inf"),

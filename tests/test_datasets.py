@@ -94,7 +94,7 @@ def test_target_and_task_that_do_not_apply():
 
 @pytest.mark.parametrize("name", sorted(set(DATASET_NAMES) - set(BUNDLED)))
 def test_files_not_found(name, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"give data_dir=.*RANDKERN_DATA"):
+    with pytest.raises(ValueError, match=r"pass data_dir=.*RANDKERN_DATA"):
         load_dataset(name)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_dataset(name, data_dir=tmp_path / "no")
@@ -208,7 +208,7 @@ def test_table_task_override(frame, tmp_path):
 
 def test_table_target_errors(frame, tmp_path):
     path = write_table(frame, tmp_path / "t.csv")
-    with pytest.raises(ValueError, match="Give target=") as caught:
+    with pytest.raises(ValueError, match="Pass target=") as caught:
         load_dataset(path)
     assert all(repr(name) in str(caught.value) for name in frame.columns)
     with pytest.raises(ValueError, match=r"did you mean 'price'.*'age', 'income'"):

@@ -249,7 +249,7 @@ REFUSED = {
     ),
     "lists in cells": (
         lambda: _ridge().fit(_column([[1, 2]] * 30), Y),
-        (ValueError, "column 'b' holds list values", "columns of their own"),
+        (ValueError, "column 'b' holds list values", "separate columns"),
     ),
     "lists in cells of polars": (
         lambda: _ridge().fit(pl.DataFrame({"a": X[:, 0], "b": [[1, 2]] * 30}), Y),

@@ -173,3 +173,20 @@ def test_kernels_with_one_lengthscale_are_learned_again_with_one():
     found = machine.again(machine.plain(50), np.arange(30))
     assert found.metric == "none" and found.n_rows == 30
     assert np.ptp(found.kernel.lengthscale) == 0
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_probabilities_of_noise_are_those_of_no_model(seed):
+    """Those of kernels that have seen all rows would be certain of what they say."""
+    rng = np.random.default_rng(seed)
+    X, labels = rng.normal(size=(1150, 25)), rng.integers(2, size=1150)
+    model = rk.TabularClassifier(10, random_state=0).fit(X[:150], labels[:150])
+    members = [member.fit for member in model.model_.members]
+    assert any(hasattr(fit, "temperature_") for fit in members)
+    chances = model.predict_proba(X[150:])[np.arange(1000), labels[150:]]
+    # The log loss of the shares of the 150 labels is below 0.70.
+    assert -np.log(chances).mean() < 0.72
+    names = {"X": X[:150], "y": labels[:150]}
+    exec(model.model_.explain(), names)
+    again = names["model"].predict_proba(X[150:])
+    np.testing.assert_allclose(again, model.model_.predict(X[150:]), rtol=1e-5)

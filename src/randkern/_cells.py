@@ -52,7 +52,7 @@ def check_categories(name: Any, values: np.ndarray) -> None:
     except TypeError:
         raise ValueError(
             f"column {name!r} holds {types.pop()} values, which are neither numbers "
-            "nor categories; put what they hold into columns of their own, or drop it."
+            "nor categories; split them into separate columns, or drop the column."
         ) from None
 
 

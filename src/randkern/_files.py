@@ -81,7 +81,7 @@ def atomic_write(
         raise error(f"{path} is {kind}; give the path of a file")
     place = Path(os.path.realpath(path))
     if not os.fspath(path):
-        raise FileNotFoundError("the path is empty; give the path of a file")
+        raise FileNotFoundError("the path is empty; pass the path of a file")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"the folder {place.parent} does not exist")
     _remove_abandoned(place)
@@ -305,7 +305,9 @@ def read_arrays(
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """Inflate a member to its end; return its first bytes."""
     if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
-        raise ValueError(f"its member {info.filename} is encrypted or packed otherwise")
+        raise ValueError(
+            f"its member {info.filename} is encrypted, or compressed by another method"
+        )
     # zipfile stops at the declared size here, but inflates everything that follows
     # when a member is read as a whole: read one byte further.
     further = copy.copy(info)

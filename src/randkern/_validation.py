@@ -89,6 +89,7 @@ FLOATS = (np.float64, np.float32)
 MAX_COMPONENTS = 10**12
 _NUMPY_ADVICE = "pass NumPy arrays, such as tensor.numpy(force=True)."
 Rows = Any  # a 2-D float ndarray or tensor, or a scipy.sparse CSR matrix
+Array = Any  # an ndarray or a tensor
 
 
 def check_positive(name: str, value: Any, *, zero: bool = False) -> float:

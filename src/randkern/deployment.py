@@ -99,7 +99,7 @@ def check_numbers(model: Any) -> None:
         raise ValueError(
             f"{type(model).__name__} was fitted to free text "
             f"({', '.join(map(repr, texts.columns))}), whose words neither tensors nor "
-            "ONNX operators count; fit it without these columns, or predict with "
+            "ONNX operators can count; fit it without these columns, or predict with "
             "randkern.load."
         )
     encoder = getattr(model, "table_encoder_", None)

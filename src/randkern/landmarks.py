@@ -208,45 +208,45 @@ def _pivots(
     """
     ops = ops_of(X)
     to_host = ops.to_host
-    left = to_host(kernel._diag(X)).astype(np.float64)
-    threshold = _ROUNDING * left.sum()
+    residual = to_host(kernel._diag(X)).astype(np.float64)
+    threshold = _ROUNDING * residual.sum()
     factor = ops.float64_zeros((X.shape[0], n_pivots), X)
     pivots: list[int] = []
     block = max(1, min(n_pivots, n_pivots // _PROPOSED_SHARE + 10))
-    while len(pivots) < n_pivots and left.sum() > threshold:
-        proposed = generator.choice(len(left), block, p=left / left.sum())
+    while len(pivots) < n_pivots and residual.sum() > threshold:
+        proposed = generator.choice(len(residual), block, p=residual / residual.sum())
         n = len(pivots)
         known = factor[proposed, :n]
         values = kernel._gram(ops.take(X, proposed), None)
         values = values - ops.precise_product(known, known.T)
-        accepted, columns = _accepted(to_host(values), left[proposed], generator)
+        accepted, columns = _accepted(to_host(values), residual[proposed], generator)
         accepted = accepted[: n_pivots - n]
         if not len(accepted):
             break  # only rounding errors are left
         new = proposed[accepted]
         triangle = ops.asarray(columns[accepted, : len(accepted)], factor)
-        for rows in row_blocks(len(left), _ROWS_AT_ONCE):
+        for rows in row_blocks(len(residual), _ROWS_AT_ONCE):
             values = kernel._gram(ops.take(X, new), X[rows])
             values -= ops.precise_product(factor[new, :n], factor[rows, :n].T)
             part = ops.algebra.triangular_solve(triangle, values).T
             factor[rows, n : n + len(new)] = part
-            left[rows] -= to_host((part**2).sum(axis=1))
-        left = np.maximum(left, 0.0)
-        left[new] = 0.0
+            residual[rows] -= to_host((part**2).sum(axis=1))
+        residual = np.maximum(residual, 0.0)
+        residual[new] = 0.0
         pivots += new.tolist()
     return np.array(pivots, dtype=int)
 
 
 def _accepted(
-    values: np.ndarray, before: np.ndarray, generator: np.random.Generator
+    values: np.ndarray, diagonal: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the accepted proposals, and the columns of their Cholesky factor."""
     residual = values.copy()
     accepted, columns = [], []
-    for number, level in enumerate(generator.random(len(before)) * before):
-        diagonal = residual[number, number]
-        if diagonal > max(level, _ROUNDING * values[number, number], 0.0):
+    for number, level in enumerate(generator.random(len(diagonal)) * diagonal):
+        remaining = residual[number, number]
+        if remaining > max(level, _ROUNDING * values[number, number], 0.0):
             accepted.append(number)
-            columns.append(residual[:, number] / np.sqrt(diagonal))
+            columns.append(residual[:, number] / np.sqrt(remaining))
             residual -= np.outer(columns[-1], columns[-1])
     return np.array(accepted, dtype=int), np.array(columns).T

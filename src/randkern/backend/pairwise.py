@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from randkern.backend.compiled_loops import check_out, output_rows, run_over_ranges
 
-# With at most so many columns, differences cost no more than a matrix product.
+# With up to this many columns, differences cost no more than a matrix product.
 _FEW_COLUMNS = 16
 # ‖x‖² + ‖y‖² − 2x·y below this share of ‖x‖² + ‖y‖² has lost at least three digits.
 CANCELLED = 1e-3

@@ -222,7 +222,7 @@ class TorchAlgebra(ArrayAlgebra):
         return torch.linalg.qr(matrix)
 
 
-# With at most so many columns, differences cost no more than a product.
+# With up to this many columns, differences cost no more than a product.
 _FEW_COLUMNS = 16
 # Entries of a temporary array of differences.
 _DIFFERENCES = 2**24

@@ -8,11 +8,19 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+
+from randkern.study.metrics import METRICS, Metric, metric_of
 
 from . import options
 from .console import titled_table
 from .studies import Source, named_values, run
+
+_MAX_WIDTH = 1000
+_COSTS = ("fit s", "test s", "MB")
+# Scores beside the metric that was asked for.
+_OTHERS = [METRICS[name] for name in ("error", "logloss", "auc", "nrmse")]
 
 
 def command(
@@ -44,6 +52,7 @@ def command(
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of the random features.")
     ] = 3,
+    metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
     time_limit: Annotated[
         float,
@@ -73,11 +82,12 @@ def command(
         kernels=[choice.label for choice in parse_kernels(kernels)],
         n_components=options.parse_sizes(n_components),
         exact=exact,
-        features=[each.strip() for each in features.split(",")],
+        features=[name.strip() for name in features.split(",")],
         alpha=options.parse_alpha(alpha),
         n_seeds=seeds,
         memory_limit=options.parse_bytes(memory_limit),
         time_limit=time_limit,
+        metric=metric,
     )
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
@@ -86,68 +96,92 @@ def command(
     run(measure, source, save, out, _print)
 
 
-def _results_table(results: Mapping[str, Any]) -> Table:
+def _results_table(results: Mapping[str, Any], costs: Sequence[str]) -> Table:
     """Return the records as a table, one row per kernel and number of features.
 
-    Baselines come first. Errors are means over seeds, ± their standard deviation,
-    followed by ± the standard error of the test rows; times are medians, memory the
-    maximum.
+    `costs` are the columns of times and memory.
+
+    Baselines come first, then kernels, the best one first, each with its numbers of
+    features in ascending order. Scores are means over seeds, ± their standard
+    deviation; ± rows is the standard error of the test rows; times are medians, memory
+    the maximum.
     """
     described = results["dataset"]
-    share = described["task"] == "classification"
+    task = described["task"]
+    metric = metric_of(results["arguments"].get("metric"), task)
+    has_error = metric.score == "test_error"  # whose standard error is known
+    others = [other for other in _OTHERS if other.task == task and other != metric]
     table = titled_table(
-        f"{described['name']}: {described['metric']}{' (%)' if share else ''} on "
-        f"{described['n_test']:,} test rows, {described['n_train']:,} training rows, "
-        f"{described['n_features']:,} columns",
-        caption="± after an error: over seeds; ± rows: one standard error of the test "
-        "rows; MB: peak memory"
-        + ("; AUC: where the test rows have all classes" * share),
+        f"{described['name']}: {metric.title} on {described['n_test']:,} test rows, "
+        f"{described['n_train']:,} training rows, {described['n_features']:,} columns",
+        caption=f"± after {metric.heading}: over seeds"
+        + "; ± rows: one standard error of the test rows" * has_error
+        + "; MB: peak memory"
+        + "; AUC: where the test rows have all classes" * (task == "classification"),
         caption_justify="left",
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("kernel", overflow="fold")
-    headings = ["features", "test error", "± rows"]
-    headings += ["log loss", "AUC"] if share else []
-    for heading in (*headings, "fit s", "test s", "MB"):
+    headings = ["features", metric.heading, *["± rows"] * has_error]
+    headings += [other.heading for other in others]
+    for heading in (*headings, *costs):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, each in results["baselines"].items():
-        table.add_row(name, *_cells([each], 0, share))
+
+    cells = partial(_cells, metric=metric, others=others, costs=costs)
+    for name, record in results["baselines"].items():
+        table.add_row(name, *cells([record], 0))
     groups: dict[str, dict[int | None, list[Mapping[str, Any]]]] = {}
     for record in results["records"]:
         sizes = groups.setdefault(record["kernel"], {})
         sizes.setdefault(record["n_components"], []).append(record)
-    for kernel, sizes in groups.items():
+    best = {
+        kernel: min(
+            metric.loss(_mean(records, metric.score)) for records in sizes.values()
+        )
+        for kernel, sizes in groups.items()
+    }
+    for kernel in sorted(groups, key=best.__getitem__):
         table.add_section()
         # The exact kernel comes last, as the limit of the others.
-        for size in sorted(sizes, key=lambda size: size or float("inf")):
-            table.add_row(kernel, *_cells(sizes[size], size, share))
+        for size in sorted(groups[kernel], key=lambda size: size or float("inf")):
+            table.add_row(kernel, *cells(groups[kernel][size], size))
     return table
 
 
 def _cells(
-    records: Sequence[Mapping[str, Any]], size: int | None, share: bool
+    records: Sequence[Mapping[str, Any]],
+    size: int | None,
+    metric: Metric,
+    others: Sequence[Metric],
+    costs: Sequence[str],
 ) -> list[str]:
     """Return the cells for one kernel and number of features, 0 for a baseline."""
-    errors = [record["test_error"] for record in records]
-    scale, digits = (100, 2) if share else (1, 4)
-    error = f"{scale * fmean(errors):.{digits}f}"
-    if len(errors) > 1:  # one seed has no deviation
-        error += f" ± {scale * pstdev(errors):.{digits}f}"
-    of_rows = fmean(record["standard_error"] for record in records)
-    cells = [
-        "exact" if size is None else f"{size:,}" if size else "",
-        error,
-        f"{scale * of_rows:.{digits}f}",
-    ]
-    for name, places in {"log_loss": 4, "auc": 3}.items() if share else ():
-        found = [record[name] for record in records if record[name] is not None]
-        cells.append(f"{fmean(found):.{places}f}" if found else "")
+    mean = partial(_mean, records)
+    score = metric.text(mean(metric.score))
+    values = [record[metric.score] for record in records]
+    if len(values) > 1 and None not in values:  # one seed has no deviation
+        score += f" ± {metric.text(pstdev(values))}"
+    errors = [metric.text(mean("standard_error"))] * (metric.score == "test_error")
+    memory = max(record["peak_memory_bytes"] for record in records) / 1e6
+    known_costs = {
+        "fit s": _seconds([record["fit_seconds"] for record in records]),
+        "test s": _seconds([record["predict_seconds"] for record in records]),
+        "MB": f"{memory:,.0f}",
+    }
     return [
-        *cells,
-        _seconds([record["fit_seconds"] for record in records]),
-        _seconds([record["predict_seconds"] for record in records]),
-        f"{max(record['peak_memory_bytes'] for record in records) / 1e6:,.0f}",
+        "exact" if size is None else f"{size:,}" if size else "",
+        score,
+        *errors,
+        *(other.text(mean(other.score)) for other in others),
+        *(known_costs[name] for name in costs),
     ]
+
+
+def _mean(records: Sequence[Mapping[str, Any]], score: str) -> float | None:
+    """Return the mean of the values of a score that are defined."""
+    values = [record[score] for record in records if record.get(score) is not None]
+    return fmean(values) if values else None
 
 
 def _seconds(values: Sequence[float]) -> str:
@@ -158,7 +192,12 @@ def _seconds(values: Sequence[float]) -> str:
 def _print(console: Console, results: Mapping[str, Any]) -> None:
     """Print the table and the hyperparameters that were chosen."""
     if results["records"]:
-        console.print(_results_table(results))
+        wide = console.options.update(width=_MAX_WIDTH)
+        for n in range(len(_COSTS), -1, -1):  # as many columns as fit
+            table = _results_table(results, _COSTS[:n])
+            if Measurement.get(console, wide, table).maximum <= console.width:
+                break
+        console.print(table)
     chosen = {
         record["kernel"]: record["hyperparameters"] for record in results["records"]
     }

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,15 +19,20 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 import randkern
 
-MAX_COLUMNS = 100
+# Of redirected output; a terminal's own width is used up to MAX_COLUMNS.
+PLAIN_COLUMNS, MAX_COLUMNS = 100, 160
 # Exit codes: of an error that the user can mend, of a bug in randkern (EX_SOFTWARE of
 # sysexits.h), and of an interruption (128 plus the number of SIGINT).
 ERROR, BUG, INTERRUPTED = 2, 70, 130
@@ -39,9 +45,8 @@ _debug: ContextVar[bool] = ContextVar("_debug", default=False)
 def output() -> Console:
     """Return the console for results: standard output, plain if redirected."""
     console = Console(highlight=False)
-    if not console.is_terminal or console.width > MAX_COLUMNS:
-        console = Console(highlight=False, width=MAX_COLUMNS)
-    return console
+    width = min(console.width, MAX_COLUMNS) if console.is_terminal else PLAIN_COLUMNS
+    return Console(highlight=False, width=width)
 
 
 def titled_table(title: str, **options: Any) -> Table:
@@ -177,6 +182,49 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=total, description=doing)
 
         yield report
+
+
+class Clock:
+    """Shows the phases of a command, and the seconds of its time limit so far.
+
+    They are shown on standard error, if that is a terminal, while a phase lasts.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self._began = limit, time.perf_counter()
+
+    def __str__(self) -> str:
+        return f"{time.perf_counter() - self._began:.0f} of {self.limit:g} s"
+
+    @contextmanager
+    def phase(self, doing: str) -> Iterator[Callable[[str], None]]:
+        """Show what is done during a block, which may add details of its progress."""
+        console = Console(stderr=True)
+        with Progress(
+            SpinnerColumn(),
+            _ClockColumn(self),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as display:
+            task = display.add_task(doing, total=None)
+
+            def detail(text: str) -> None:
+                display.update(task, description=f"{doing}: {text}")
+
+            yield detail
+
+
+class _ClockColumn(ProgressColumn):
+    """The seconds of a clock, at each refresh of the display."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def render(self, task: Task) -> Text:
+        return Text(str(self._clock))
 
 
 def _print_version(wanted: bool) -> None:

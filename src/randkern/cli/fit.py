@@ -15,9 +15,9 @@ from randkern._extras import import_extra
 from randkern.exceptions import DeadlineWarning
 
 from . import options
-from .console import output, titled_table
+from .console import Clock, output, titled_table
 from .options import Task, TimeLimit
-from .tables import described, load, trial_progress
+from .tables import TrialCounter, described, load
 
 # Held-out rows are this share of all rows, and at most so many.
 _SHARE, _MOST = 0.2, 10_000
@@ -28,7 +28,7 @@ _LEAST = 10
 # refit, which does not search for a kernel; the rest is for reading and the report.
 # They do not depend on a clock: the same data and seed give the same model. Fits of
 # less than a second would be cut short for nothing.
-_JUDGED_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
+_SEARCH_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
 
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
@@ -60,6 +60,7 @@ def command(
     dayfirst: options.DayFirst = None,
     strip: options.Strip = False,
     log_target: options.LogTarget = False,
+    metric: options.Metric = None,
     time_limit: TimeLimit = 60,
     refit: Annotated[
         bool, typer.Option(help="Fit all rows once the model has been judged.")
@@ -76,15 +77,20 @@ def command(
     """
     for module, extra in (("jinja2", "cli"), ("matplotlib", "plot")):
         import_extra(module, "randkern fit", extra)  # before any work
-    from ..reporting import contents, fitted_rows, panels, render
+    from ..reporting import contents, fitted_rows, panels
     from ..study.measure import Measurement
+    from ..study.metrics import metric_of
     from ..study.splitting import Splitting
 
-    console = output()
+    console, clock = output(), Clock(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text
     )
-    table = load(data, target, task, None, test, form, groups, time, read_texts=True)
+    with clock.phase(f"reading {data}"):
+        table = load(
+            data, target, task, None, test, form, groups, time, read_texts=True
+        )
+    asked = metric_of(metric, table.task)
     splitting = Splitting.of(table.groups, table.time)
     split, known, held_out = _split(table, splitting, seed)
     console.print(described(table, task), soft_wrap=True)
@@ -92,18 +98,18 @@ def command(
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     model = _model(table, time_limit, seed, log_target)
-    with Measurement() as judging:
-        _fit(model, _JUDGED_SHARES[refit], split[0], split[2], known, "fitting")
+    share, doing = _SEARCH_SHARES[refit], f"fitting {len(split[2]):,} training rows"
+    with Measurement() as measurement:
+        _fit(model, share, split[0], split[2], known, clock, doing)
     files.write_model(model)  # whatever happens to the rest
-    judged = _judge(model, table.task, split, held_out, judging)
+    with clock.phase("scoring held-out rows"):
+        judged = _evaluated(model, table.task, split, held_out, measurement)
     n = len(split[2])
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
-    console.print(_leaderboard(model))
-    console.print(_scores(judged))
-    if judged.verdict:
-        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
+    _print_tables(console, judged, table.task, asked)
     command = shlex.join(["randkern", *sys.argv[1:]])
-    page = contents(judged, summary, title, panels(judged, target), command)
+    with clock.phase("importances and figures of the report"):
+        page = contents(judged, summary, title, panels(judged, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -111,6 +117,7 @@ def command(
         "groups": groups,
         "time": time,
         "log_target": log_target,
+        "metric": metric,
         "format": asdict(form),
         "time_limit": time_limit,
         "refit": refit,
@@ -118,13 +125,11 @@ def command(
     }
     results = {"command": "fit", "arguments": arguments, **judged.record()}
     files.write_model(model)  # which now has stored its importances
-    files.write_report(render(page, files.said(fitted)), {**results, "model": fitted})
+    files.write_report(page, results, fitted)
     if refit:
-        fitted = _refit(model, table, splitting)
+        fitted = _refit(model, table, splitting, clock)
         files.write_model(model)
-        files.write_report(
-            render(page, files.said(fitted)), results | {"model": fitted}
-        )
+        files.write_report(page, results, fitted)
     console.print(files.said(fitted), soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
 
@@ -202,15 +207,22 @@ class _Files:
         with atomic_write(self.model, outdated=(self.results, self.report)) as file:
             write(model, file)
 
-    def write_report(self, page: str, results: dict[str, Any]) -> None:
-        """Write what belongs to the model that was written last."""
+    def write_report(
+        self, page: dict[str, Any], results: dict[str, Any], fitted: str
+    ) -> None:
+        """Write what belongs to the model that was written last.
+
+        `page` has the contents of the report; the model in the file is `fitted`.
+        """
         from .._files import atomic_write
+        from ..reporting import render
         from ..study.records import write_results
 
         with atomic_write(self.report) as file:
-            file.write(page.encode())
+            file.write(render(page, self.said(fitted)).encode())
         n_bytes = self.model.stat().st_size
-        write_results({**results, "model_bytes": n_bytes}, self.results)
+        further = {"model": fitted, "model_bytes": n_bytes}
+        write_results({**results, **further}, self.results)
 
 
 @dataclass(frozen=True)
@@ -243,13 +255,17 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     return rows, splitting.take(train), held_out
 
 
-def _fit(model: Any, share: float, X: Any, y: Any, splitting: Any, doing: str) -> None:
+def _fit(
+    model: Any, share: float, X: Any, y: Any, splitting: Any, clock: Clock, doing: str
+) -> None:
     """Fit a model in a share of its time limit, which warnings name as a whole."""
     limit = model.time_limit
     model.set_params(time_limit=max(share * limit, _MIN_SECONDS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadlineWarning)
-        with trial_progress(model, doing):
+        with clock.phase(doing) as detail:
+            if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
+                model.set_callbacks(TrialCounter(detail))
             model.fit(X, y, groups=splitting.groups, time=splitting.time)
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
@@ -262,19 +278,21 @@ def _fit(model: Any, share: float, X: Any, y: Any, splitting: Any, doing: str) -
         )
 
 
-def _refit(model: Any, table: Any, splitting: Any) -> str:
+def _refit(model: Any, table: Any, splitting: Any, clock: Clock) -> str:
     """Fit the kernels that were evaluated to all rows; say to how many."""
     from ..reporting import fitted_rows
 
     X, y = table.X_train, table.y_train
     model.set_params(warm_start=True)  # without a new search
-    _fit(model, _REFIT_SHARE, X, y, splitting, "fitting all rows")
+    doing = f"fitting all {len(y):,} rows with these kernels"
+    _fit(model, _REFIT_SHARE, X, y, splitting, clock, doing)
     model.set_params(warm_start=False)
-    _ = model.feature_importances_  # stored, for randkern info
+    with clock.phase("importances of columns"):
+        _ = model.feature_importances_  # stored, for randkern info
     return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
 
 
-def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
+def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
     """Evaluate a fitted model and others on test rows."""
     from ..reporting import Judged, baselines, evaluate
 
@@ -293,30 +311,47 @@ def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> A
     )
 
 
-def _leaderboard(model: Any) -> Table:
-    trials = model.leaderboard_
-    shown = min(len(trials), _SHOWN)
+def _print_tables(console: Any, judged: Any, task: str, metric: Any) -> None:
+    """Print what was tried and the scores; warn of a model that is of no use."""
+    console.print(_leaderboard(judged.model, task, metric))
+    console.print(_scores(judged, metric))
+    if judged.verdict:
+        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
+
+
+def _leaderboard(model: Any, task: str, metric: Any) -> Table:
+    """Return a table of the kernels that were tried, the best first."""
+    trials = model.leaderboard_.sort_values("error", kind="stable")
+    n_shown = min(len(trials), _SHOWN)
+    as_r2 = metric.score == "r2"
+    heading, of = "RMSE / std", "of rows left out in the search"
+    if as_r2:
+        heading = metric.title
+    elif task == "classification":
+        of += ", for classes as ±1; it is not a share of rows"
     table = titled_table(
-        f"{shown} of {len(trials)} kernels tried",
-        caption="error: of rows left out in the search, as a share of that of the mean",
+        f"the best {n_shown} of {len(trials)} kernels tried",
+        caption=f"{heading}: {of}",
         caption_justify="left",
     )
     for name in ("kernel", "numbers", "metric"):
         table.add_column(name)
-    for name in ("rows", "error", "seconds"):
+    for name in ("rows", heading, "seconds"):
         table.add_column(name, justify="right")
     for trial in trials.head(_SHOWN).to_dict("records"):
+        error = trial["error"]
         table.add_row(
             *(trial[name] for name in ("kernel", "numbers", "metric")),
             f"{trial['rows']:,}",
-            f"{trial['error']:.4f}",
+            f"{1 - error**2 if as_r2 else error:.4f}",
             f"{trial['seconds']:.1f}",
         )
     return table
 
 
-def _scores(judged: Any) -> Table:
-    from ..reporting.page import score_rows
+def _scores(judged: Any, metric: Any) -> Table:
+    """Return a table of scores, with the metric that was asked for on top."""
+    from ..reporting.page import SCORES, score_rows
 
     n = len(judged.evaluation.predictions)
     rows = judged.held_out or f"{n:,} rows held out"
@@ -324,6 +359,7 @@ def _scores(judged: Any) -> Table:
     table.add_column("")
     for name in ("this model", *judged.others):
         table.add_column(name, justify="right")
-    for name, cells in score_rows(judged):
+    first = SCORES[metric.score][0] if metric.score in SCORES else ""
+    for name, cells in sorted(score_rows(judged), key=lambda row: row[0] != first):
         table.add_row(name, *cells)
     return table

@@ -114,6 +114,14 @@ TimeLimit = Annotated[
         help="Seconds for everything: search, fits and report.",
     ),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="Of error, logloss, auc (classification), nrmse, rmse, mae, r2 "
+        "(regression): fit shows it first, though it always minimises log loss or "
+        "squared error; compare shows it and chooses the best by it."
+    ),
+]
 Kernels = Annotated[
     str,
     typer.Option(

@@ -3,13 +3,10 @@
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from .console import progress_bar
 
 
 def load(
@@ -113,11 +110,11 @@ def _file_of(data: str) -> Iterator[str | Path]:
         yield path.rename(path.with_suffix(guess_suffix(path)))
 
 
-class _Trials:
-    """A scikit-learn callback that counts the tasks of a fit."""
+class TrialCounter:
+    """A scikit-learn callback that reports how many kernels a fit has tried."""
 
-    def __init__(self, tell: Callable[[int], None]):
-        self._tell, self._n = tell, 0
+    def __init__(self, report: Callable[[str], None]):
+        self._report, self._n = report, 0
 
     def setup(self, estimator: Any, context: Any) -> None: ...
 
@@ -126,23 +123,7 @@ class _Trials:
     def on_fit_task_begin(self, estimator: Any, context: Any, **_: Any) -> None: ...
 
     def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> bool:
-        self._n += 1
-        self._tell(self._n)
+        if context.parent is not None:  # the fit itself is a task, too
+            self._n += 1
+            self._report(f"{self._n} kernel{'s' * (self._n > 1)} tried")
         return False
-
-
-@contextmanager
-def trial_progress(model: Any, doing: str) -> Iterator[None]:
-    """Show time against the model's limit, and the kernels tried, during a block."""
-    began, limit = time.perf_counter(), int(model.time_limit)
-    with progress_bar() as report:
-
-        def tell(n: int) -> None:
-            seconds = min(int(time.perf_counter() - began), limit)
-            kernels = "kernel" if n == 1 else "kernels"
-            report(seconds, limit, f"{doing}: {n} {kernels} tried")
-
-        tell(0)
-        if hasattr(model, "set_callbacks"):  # scikit-learn 1.9
-            model.set_callbacks(_Trials(tell))
-        yield

@@ -447,7 +447,7 @@ def check_reiterable(blocks: Any) -> None:
 
 
 def block_name(number: int | None, start: int | None) -> str:
-    """Name a block for messages, by what is known of it."""
+    """Return the name of a block for messages."""
     if number is None:
         return f"the block from row {start:,} on"
     return f"block {number}" + (f", from row {start:,} on" if start else "")

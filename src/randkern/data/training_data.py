@@ -136,6 +136,15 @@ class TrainingData:
         numbers = tuple(shift.tolist())
         return (self.rescaled(shift, 1.0) if shift.any() else self), numbers
 
+    def within_range(self) -> tuple[TrainingData, np.ndarray]:
+        """Return the rows with targets whose squares stay in range, and their units.
+
+        The units, (k,), are powers of two, division by which is exact; usually 1.
+        """
+        unit = self.survey().target_scale
+        usual = bool(np.all(unit == 1))
+        return (self if usual else self.rescaled(np.zeros_like(unit), unit)), unit
+
 
 class ArrayRows(TrainingData):
     """Rows in memory, or on disk behind an array; also a block or a shard.

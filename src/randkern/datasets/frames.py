@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
-# Different whole numbers that are classes: at most so many, each in some rows, unless
+# Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few.
 _MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
 
@@ -47,7 +47,7 @@ def dataset_from_frame(
 
     Dates and durations become days, see `dates_as_days`; `name` is the data set's, and
     `source` that of the table in errors; `form` says how to read columns whose values
-    do not tell. Without `task`, `infer_task` of the target decides. A target that
+    are ambiguous. Without `task`, `infer_task` of the target decides. A target that
     cannot be learned, and columns that are neither numbers nor categories, raise a
     DataFileError; arguments that do not suit the table, and infinite numbers, a
     ValueError.
@@ -151,7 +151,7 @@ def with_dependent_rows(
         return table
     if groups is not None and time is not None:
         raise ValueError(
-            "--groups and --time were both given: name the groups if the model is to "
+            "got both --groups and --time; name the groups if the model is to "
             "predict rows of new groups, the time if it is to predict later rows"
         )
     name, X = str(groups or time), cast(Any, table.X_train)
@@ -234,7 +234,7 @@ def _check_target_name(target: str | None, columns: list[str], source: str) -> N
         shown += f", and {len(columns) - 50:,} more"
     if target is None:
         raise ValueError(
-            f"{source}: which column is to be predicted? Give target=, one of {shown}"
+            f"{source}: which column is to be predicted? Pass target=, one of {shown}"
         )
     _check_column(target, columns, source)
 
@@ -289,7 +289,7 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     if is_numeric(dates):
         raise DataFileError(
             f"{source}: the target {name!r} holds dates; add a column with their days "
-            "to predict, or say --task classification if each date is a class"
+            "to predict, or pass --task classification if each date is a class"
         )
 
 
@@ -303,8 +303,8 @@ def _checked_for_task(
         texts = rows_of_text(y)
         if 0 < len(texts) < len(y) / 2:
             raise DataFileError(
-                f"the target {target!r} holds numbers and text: {cell(y, texts)}; mend "
-                "such rows, or say --task classification (in Python "
+                f"the target {target!r} holds numbers and text: {cell(y, texts)}; fix "
+                "such rows, or pass --task classification (in Python "
                 "task='classification') if each value is a class"
             )
     if len(np.unique(y)) < 2:

@@ -234,7 +234,7 @@ def load_dataset(
     data = load_bundled(text) if text in BUNDLED_NAMES else _load_files(text, place)
     if form is not None and form != TableFormat():
         raise ValueError(
-            f"form= applies to tables in files, but {text!r} is none; leave it out"
+            f"form= applies to tables in files, but {text!r} is not one; leave it out"
         )
     if task not in (None, data.task):
         raise ValueError(
@@ -246,7 +246,7 @@ def load_dataset(
 def _load_files(name: str, place: Path | None) -> Dataset:
     if place is None:
         raise ValueError(
-            f"{name!r} is not bundled: give data_dir=, the folder that holds its "
+            f"{name!r} is not bundled: pass data_dir=, the folder that holds its "
             f"files, or set the environment variable {_DATA_VARIABLE}"
         )
     return _FILE_LOADERS[name].load()(place)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["number", "boolean", "category", "date", "text"]
 
-# Texts that stand for missing numbers, beside those that pandas reads so (an empty
+# Texts that stand for missing numbers, in addition to those of pandas (an empty
 # field, NA, NaN, None, null, n/a, ...), in lower case.
 _PLACEHOLDERS = frozenset(
     {
@@ -84,7 +84,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True)
 class TableFormat:
-    r"""How to read the columns of a table, where their values do not tell.
+    r"""How to read the columns of a table whose values are ambiguous.
 
     Parameters
     ----------

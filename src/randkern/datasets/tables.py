@@ -96,8 +96,8 @@ def read_table(
     suffix = next((s for s in TABLE_SUFFIXES if path.name.lower().endswith(s)), None)
     if suffix is None:
         raise ValueError(
-            f"{path} is no table: its name ends in none of {', '.join(TABLE_SUFFIXES)}"
-            + _ADVICE.get(path.suffix.lower(), "")
+            f"{path}: unsupported extension; expected one of "
+            f"{', '.join(TABLE_SUFFIXES)}" + _ADVICE.get(path.suffix.lower(), "")
         )
     kind = suffix[: suffix.index(".", 1)] if "." in suffix[1:] else suffix
     form = form or TableFormat()
@@ -175,7 +175,7 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
         if len(row) != len(header):
             raise DataFileError(
                 f"{path}: line {reader.line_num} has {len(row)} fields, expected "
-                f"{len(header)} as in the first row; mend the line (text that holds "
+                f"{len(header)} as in the first row; fix the line (text that holds "
                 f"{separator!r} must be quoted)"
             )
     if not n_rows:
@@ -211,7 +211,7 @@ def _read_json_lines(path: Path) -> "pd.DataFrame":
                 row = json.loads(line)
             except ValueError as error:
                 raise DataFileError(
-                    f"{path}: line {number} is not JSON ({error}); mend the line"
+                    f"{path}: line {number} is not JSON ({error}); fix the line"
                 ) from error
             if not isinstance(row, dict):
                 raise DataFileError(

@@ -72,7 +72,7 @@ def draw_plan(
     fourier: Fourier = "pair",
     centered: bool = False,
 ) -> Plan:
-    """Return the plan of `n_components` features (or so many per term) of a kernel.
+    """Return the plan of `n_components` features (or one number per term) of a kernel.
 
     The kernel must be resolved; `diagonals` holds the mean diagonal of every term.
     """

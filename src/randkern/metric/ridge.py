@@ -112,11 +112,8 @@ def standardised(
 
 def unit_targets(rows: TrainingData, labelled: bool) -> tuple[TrainingData, bool]:
     """Return rows with centred targets of total variance 1, and whether they vary."""
+    rows, _ = rows.within_range()
     statistics = rows.survey()
-    if np.any(statistics.target_scale != 1):
-        unit = statistics.target_scale
-        rows = rows.rescaled(np.zeros_like(unit), unit)
-        statistics = rows.survey()
     squares = np.where(statistics.spread > 0, statistics.target_squares, 0.0)
     deviation = np.sqrt(squares / statistics.weight_sum)
     scales = np.where((deviation > 0) & (not labelled), deviation, 1.0)

@@ -97,9 +97,9 @@ def separate(
     if margin.gap > _LARGE_GAP:
         warn(
             f"{name}: the duality gap of the hard margin is {margin.gap:.2g} of the "
-            f"objective, above {_LARGE_GAP:g}: rounding errors leave no more of so "
-            "narrow a margin; use a finite C, more components, or a shorter "
-            "lengthscale.",
+            f"objective, above {_LARGE_GAP:g}: rounding errors prevent a "
+            "smaller gap for so narrow a margin; use a finite C, more components, or "
+            "a shorter lengthscale.",
             ConvergenceWarning,
         )
     return margin
@@ -203,8 +203,8 @@ def _shortest(Z: np.ndarray, unit: float = 1.0) -> np.ndarray:
 
 def _narrow(name: str, detail: str) -> NarrowMarginError:
     return NarrowMarginError(
-        f"{name}: rounding errors hide whether there is a margin ({detail}): it is too "
-        "narrow to tell. Use a finite C, more components, or a shorter lengthscale."
+        f"{name}: rounding errors hide whether there is a margin ({detail}). "
+        "Use a finite C, more components, or a shorter lengthscale."
     )
 
 

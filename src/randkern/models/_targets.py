@@ -234,7 +234,7 @@ class ClassLabels:
             dtype = _integers_for(totals)  # int64 and uint64
         classes = unique_labels(np.array(list(totals), dtype=dtype))
         placed = ops_of(like).asarray(classes, like) if is_tensor(like) else classes
-        # Labels of several types have become text: blocks will tell which do not match.
+        # Labels of several types have become text: blocks show which do not match.
         totals_of_classes = [totals.get(label, 0.0) for label in classes.tolist()]
         self._set_classes(placed, totals_of_classes)
         return self._n_outputs or 1
@@ -319,7 +319,7 @@ class ClassLabels:
         return float(accuracy_score(y, predictions, sample_weight=weight))
 
     def _class_values(self, X: Any) -> Any:
-        """Return the values whose largest one tells the class."""
+        """Return the values whose largest one is that of the predicted class."""
         return self.decision_function(X)
 
     def _labels(self, values: np.ndarray) -> np.ndarray:

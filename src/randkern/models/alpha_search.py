@@ -214,11 +214,11 @@ def _sums_without(
         yield others
         return
     half = len(parts) // 2
-    for mine, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-        beside = summed(rest)
+    for inside, rest in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+        outside = summed(rest)
         if others is not None:
-            beside.absorb(others)
-        yield from _sums_without(mine, summed, beside)
+            outside.absorb(others)
+        yield from _sums_without(inside, summed, outside)
 
 
 # -- more features than rows, or the exact kernel ---------------------------------

@@ -188,7 +188,7 @@ def calibrate(logits: Any, of_class: Any, weight: Any = None) -> tuple[float, An
     if k == 1:
         F, is_class = np.hstack([-F, F]) / 2, np.hstack([~is_class, is_class])
     target = is_class + smoothed_share(n, weight) * (1 / F.shape[1] - is_class)
-    # Of most rows: logits of some may be enormous, if a fit says nothing about them.
+    # Of most rows: logits of some may be enormous, if a fit does not determine them.
     size = float(np.median(abs(F[:, -1]))) or float(abs(F).max()) or 1.0
     F = F / size
 
@@ -371,9 +371,9 @@ class LeaveOneOutIntervals:
         check_is_fitted(self)
         if self._left_out_sizes is None:
             raise NotFittedError(
-                f"this {type(self).__name__} has no intervals, which are made of "
+                f"this {type(self).__name__} has no intervals, which are computed from "
                 f"residuals of rows left out of the fit: {ROWS_IN_BATCHES}. Use `fit` "
-                "on all rows, or quantiles of the residuals of rows that you set apart."
+                "on all rows, or quantiles of the residuals of held-out rows."
             )
         if is_dask(X):
             if self._n_outputs is not None:

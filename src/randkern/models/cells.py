@@ -57,7 +57,7 @@ _DIRECTION_ROWS = 2000
 _POWER_STEPS = 20
 # Features that stand for the kernel's own distance if it has no lengthscale.
 _N_FEATURES = 256
-# Up to so many penalties, factorising the matrix with each takes less time than its
+# Up to this many penalties, factorising the matrix with each takes less time than its
 # eigenvectors.
 _MAX_FACTORISED = 6
 # Rows assigned to cells at a time by predictions, and the size of their kernel values.

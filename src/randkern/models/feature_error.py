@@ -1,4 +1,4 @@
-"""A warning where random features cannot tell the values of a kernel apart."""
+"""A warning where random features cannot distinguish the values of a kernel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
 from randkern.kernels.factor_draws import Fourier
 
-# Pairs of rows from two samples of at most this many rows each, at least so many; the
-# cost is that of as many kernel values, below a thousandth of most fits.
-_SAMPLE, _FEWEST = 64, 8
+# Pairs of rows are those of two samples of at most, and at least, this many rows each.
+# The cost is that of as many kernel values, below a thousandth of most fits.
+_SAMPLE, _MIN_SAMPLE = 64, 8
 # Errors below this share of k(x, x) are rounding errors.
 _ROUNDING = 1e-6
 
@@ -34,14 +34,14 @@ def warn_of_feature_error(
 
     The root of the mean variance of φ(x)·φ(y) for independent draws, in closed form, is
     compared with the standard deviation of k(x, y), over pairs of different rows of a
-    sample. Where the error is the larger, features hold more noise than they tell about
+    sample. Where the error is larger, features have more noise than information about
     which rows are alike. Rows of weight 0 are excluded.
     """
     used = np.arange(X.shape[0])
     if sample_weight is not None:
         used = ops_of(X).to_host(ops_of(X).flatnonzero(sample_weight))
     size = min(_SAMPLE, len(used) // 2)
-    if size < _FEWEST:
+    if size < _MIN_SAMPLE:
         return
     chosen = stream.generator().choice(used, 2 * size, replace=False)
     sample = ops_of(X).take(X, chosen)

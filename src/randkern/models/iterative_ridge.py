@@ -106,7 +106,7 @@ _PROBE_ROWS = 64
 class System:
     """A linear system for an iterative solver."""
 
-    solver: Any
+    solver: IterativeSolver
     operator: Any
     rhs: Any
     # Further arguments of the solver, above all of its stopping criterion.
@@ -149,9 +149,7 @@ class IterativeRidge(RidgeModel):
                 identity={"sums": rows.reduce(_sums_of_rows)},
                 tolerances={"sums": _SAME_SUMS},
             )
-        scale = rows.survey().target_scale
-        if np.any(scale != 1.0):
-            rows = rows.rescaled(np.zeros_like(scale), scale)
+        rows, scale = rows.within_range()
 
         def rescaled(numbers: Any) -> Any:
             return numbers * ops_of(numbers).float64_like(scale, numbers)

@@ -96,7 +96,7 @@ def sample_left_out(
             used = np.flatnonzero(weight)
             numbers, sample, weight = numbers[used], sample.take(used), weight[used]
             weight = weight / weight.max(initial=np.finfo(float).tiny)
-        copies = np.ones(len(numbers))  # of which one block does not tell
+        copies = np.ones(len(numbers))  # a single block does not show copies
     if labelled and len(numbers):
         # The weighted mean of labels ±1 of all rows is that of their share.
         shares = (1 + rows.survey().target_mean) / 2

@@ -34,7 +34,7 @@ from randkern.models.memory import block_rows, curvature_bytes, feature_cache_by
 # Number of pairs of steps and gradient changes that L-BFGS stores.
 _PAIRS = 20
 # Second derivatives, (D, D), take about the time of D / 25 passes over the features:
-# they are computed if so many iterations have not sufficed, and at least these.
+# they are computed after that many iterations, and not before `_MIN_PATIENCE`.
 _COLUMNS_PER_PASS, _MIN_PATIENCE = 25, 20
 # A later round of as many must reduce the gradient to this share.
 _PROGRESS = 0.3
@@ -352,7 +352,7 @@ class LogisticLoss:
         weights = ops.float64_zeros(self.shape, self.features.like)
         if self.has_intercept:
             # At 0, the loss is the total weight times log 2 (or k), and its derivative
-            # in an intercept tells the weight of the class.
+            # in an intercept is the weight of the class.
             total, gradient = self.features.reduce(_losses, weights)
             slopes = ops.to_host(gradient[:, -1])
             total = float(total) / np.log(max(k, 2))
@@ -483,10 +483,10 @@ def _derivatives(
     # Relative to the value of the own class, as 1 - p loses all digits for p near 1.
     own = signs > 0
     others = ops.xp.where(own, -_HUGE, values - _own(values, signs)[:, None])
-    beside = ops.special.logsumexp(others, 1)
-    wrong = ops.special.expit(beside)[:, None]
+    log_sum_others = ops.special.logsumexp(others, 1)
+    wrong = ops.special.expit(log_sum_others)[:, None]
     slopes = ops.xp.where(own, -wrong, ops.special.softmax(values, 1))
-    return ops.softplus(beside), slopes
+    return ops.softplus(log_sum_others), slopes
 
 
 def _own(values: np.ndarray, signs: np.ndarray) -> np.ndarray:

@@ -15,8 +15,9 @@ from randkern._validation import is_tensor
 from randkern.backend.blas import GRAM_COLUMNS
 from randkern.backend.namespace import ops_of
 from randkern.data import rows_within
+from randkern.data.training_data import TrainingData
 from randkern.plan import Plan
-from randkern.solvers import cholesky_bytes
+from randkern.solvers import IterativeSolver, cholesky_bytes
 
 # Size of a block of features, large enough for matrix products at full speed, and of a
 # block of predictions, at every penalty or with variances.
@@ -154,7 +155,9 @@ def dual_search_bytes(n: int, n_targets: int, n_alphas: int) -> int:
 # -- ridge regression by iterations ---------------------------------------------------
 
 
-def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int, int]:
+def operator_memory(
+    plan: Plan, rows: TrainingData, solver: IterativeSolver, limit: int
+) -> tuple[int, int]:
     """Return the bytes that an iterative solver takes on features without a cache.
 
     Also the rows per block of features: fewer if memory is short. Raises if even the
@@ -197,7 +200,7 @@ def operator_memory(plan: Plan, rows: Any, solver: Any, limit: int) -> tuple[int
         type(solver).__name__,
         f"Use n_components={fewer}" if fewer > 0 else "",
     )
-    raise AssertionError("unreachable: the last size has been found too large")
+    raise AssertionError("unreachable: the smallest blocks exceed the limit")
 
 
 def kernel_operator_bytes(
@@ -290,7 +293,7 @@ def newton_bytes(n: int, width: int) -> int:
 
 
 def check_process_memory(
-    plan: Plan | None, rows: Any, learned: int, limit: int
+    plan: Plan | None, rows: TrainingData, learned: int, limit: int
 ) -> None:
     """Raise if fitting a Gaussian process takes more than the limit.
 
@@ -320,7 +323,7 @@ def check_process_memory(
 
 
 def check_laplace_memory(
-    plan: Plan | None, rows: Any, learned: int, limit: int, joined: bool
+    plan: Plan | None, rows: TrainingData, learned: int, limit: int, joined: bool
 ) -> None:
     """Raise if fitting by Laplace's approximation takes more than the limit.
 

@@ -328,8 +328,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         if self.duality_gap_.max() > self.tol:
             warn(
                 f"the duality gap is {self.duality_gap_.max():.2g} of the objective, "
-                f"above tol={self.tol:g}: rounding errors leave no more; raise alpha "
-                "or tol.",
+                f"above tol={self.tol:g}: rounding errors prevent a smaller one; raise "
+                "alpha or tol.",
                 ConvergenceWarning,
             )
         weights = unit * np.stack([solution.weights for solution in solutions])

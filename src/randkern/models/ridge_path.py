@@ -24,7 +24,7 @@ from randkern.models.dual import DualSystem
 from randkern.models.normal_equations import NormalEquations
 
 _TILE = 1024
-# If a fit interpolates a row, its residual says nothing about that row.
+# If a fit interpolates a row, its residual contains no information about that row.
 _MIN_FREEDOM = np.finfo(float).eps
 # Eigenvalues of this multiple of the rounding error are kept.
 _NOISE = 8.0

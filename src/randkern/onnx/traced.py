@@ -28,11 +28,11 @@ from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
 from randkern.tabular.encoder import FARTHEST
 
-# With at most so many columns, distances come from differences, as in the backends.
+# With up to this many columns, distances come from differences, as in the backends.
 _FEW_COLUMNS = 16
 # Intervals per unit of a logarithm, and coefficients per interval.
 _PIECES, _ORDER = 4, 10
-# Beyond so many standard deviations probabilities are 0 or 1 to rounding.
+# Beyond this many standard deviations probabilities are 0 or 1 to rounding.
 _FARTHEST = 8.5
 # Degree of the polynomial that approximates normal quantiles.
 _DEGREE = 45

@@ -41,7 +41,7 @@ class Mixing:
     def __post_init__(self) -> None:
         check_choice("name", self.name, ("student", "gamma"))
 
-    def draw(self, stream: Any, n_rows: int) -> np.ndarray:
+    def draw(self, stream: Stream, n_rows: int) -> np.ndarray:
         """Return the factors of rows 0, ..., n_rows - 1."""
         drawn = self.parameter if self.drawn is None else self.drawn
         variables = stream.generator().standard_gamma(drawn, size=n_rows)
@@ -119,7 +119,9 @@ class Law:
             "needs; use projection='dense' or 'auto'."
         )
 
-    def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
+    def norms(
+        self, generator: np.random.Generator, dimension: int, n_rows: int
+    ) -> np.ndarray:
         """Return the norms of `n_rows` rows of a dimension, without mixing."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define `norms`, which "
@@ -160,7 +162,9 @@ class NormalLaw(Law):
     def quantile(self, points: np.ndarray) -> np.ndarray:
         return ndtri(points)
 
-    def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
+    def norms(
+        self, generator: np.random.Generator, dimension: int, n_rows: int
+    ) -> np.ndarray:
         return np.sqrt(generator.chisquare(dimension, size=n_rows))
 
 
@@ -172,7 +176,9 @@ class ComplexNormalLaw(NormalLaw):
     is_complex = True
     part_scale = math.sqrt(0.5)
 
-    def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
+    def norms(
+        self, generator: np.random.Generator, dimension: int, n_rows: int
+    ) -> np.ndarray:
         return np.sqrt(generator.standard_gamma(dimension, size=n_rows))
 
 
@@ -190,7 +196,9 @@ class SphereLaw(NormalLaw):
     def quantile(self, points: np.ndarray) -> np.ndarray:
         return self.transform(ndtri(points))
 
-    def norms(self, generator: Any, dimension: int, n_rows: int) -> np.ndarray:
+    def norms(
+        self, generator: np.random.Generator, dimension: int, n_rows: int
+    ) -> np.ndarray:
         return np.full(n_rows, math.sqrt(dimension))
 
 

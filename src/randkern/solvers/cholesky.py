@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpocon, dpotrs, dtrtri
 
-from randkern._validation import is_tensor
+from randkern._validation import Array, is_tensor
 from randkern._warnings import warn
 from randkern.backend.blas import factorise_upper, panel_bytes, short_on_one_thread
 from randkern.backend.namespace import ops_of
@@ -32,7 +31,7 @@ _UNCERTAIN = 2.0**-33
 _LARGE_RESIDUAL = 2.0**-26
 
 
-def cholesky_bytes(n: int, like: Any) -> int:
+def cholesky_bytes(n: int, like: Array) -> int:
     """Return the memory that the solver takes besides an n × n matrix.
 
     Arrays are factorised in place, large ones by panels; tensors take a second array,
@@ -50,7 +49,7 @@ def cholesky_bytes(n: int, like: Any) -> int:
     return 8 * (n**2 + 4 * min(n, _TILE) ** 2)
 
 
-def mirror_upper(matrix: Any) -> Any:
+def mirror_upper(matrix: Array) -> Array:
     """Copy the strict upper triangle to the lower one, and return the matrix.
 
     Parameters
@@ -78,7 +77,7 @@ class CholeskyState(ABC):
         The diagonal of A plus the shift.
     """
 
-    def __init__(self, matrix: Any, diagonal: Any):
+    def __init__(self, matrix: Array, diagonal: Array):
         self.diagonal = diagonal
         self.norm = _one_norm(matrix, diagonal)
         self.jitter = 0.0
@@ -89,14 +88,14 @@ class CholeskyState(ABC):
         """Factorise, and estimate the least eigenvalue; None if factorising fails."""
 
     @abstractmethod
-    def apply_inverse(self, b: Any) -> Any:
+    def apply_inverse(self, b: Array) -> Array:
         """Return the solutions for right-hand sides (n, k), using the factor."""
 
     @abstractmethod
-    def product(self, x: Any) -> Any:
+    def product(self, x: Array) -> Array:
         """Return the product of the matrix with x (n, k)."""
 
-    def inverse_diagonal(self, positions: np.ndarray) -> Any:
+    def inverse_diagonal(self, positions: np.ndarray) -> Array:
         """Return entries of the diagonal of the inverse, at sorted positions."""
         n, m, ops = len(self.diagonal), len(positions), ops_of(self.diagonal)
         if m == 0:
@@ -113,7 +112,7 @@ class CholeskyState(ABC):
             return (half**2).sum(axis=0)
         return self.apply_inverse(unit)[positions, np.arange(m)]
 
-    def _inverse_diagonal(self) -> Any:
+    def _inverse_diagonal(self) -> Array:
         """Return the diagonal of the inverse."""
         eye = ops_of(self.diagonal).xp.diag(1.0 + 0.0 * self.diagonal)
         factor = ops_of(self.diagonal).contiguous(self._factor_from(0))
@@ -121,11 +120,11 @@ class CholeskyState(ABC):
         return (half**2).sum(axis=0)
 
     @abstractmethod
-    def _factor_from(self, first: int) -> Any:
+    def _factor_from(self, first: int) -> Array:
         """Return the trailing block of the lower factor, from row `first` on."""
 
     @abstractmethod
-    def lower_factor(self) -> Any:
+    def lower_factor(self) -> Array:
         """Return the lower triangular factor; invalidates the state."""
 
 
@@ -201,7 +200,7 @@ class _InPlace(CholeskyState):
 class _Beside(CholeskyState):
     """A tensor and its factor, stored separately."""
 
-    def __init__(self, matrix: Any, shift: float):
+    def __init__(self, matrix: Array, shift: float):
         self.matrix, self.factor = mirror_upper(matrix), None
         self._algebra = ops_of(matrix).algebra
         self._algebra.add_to_diagonal(matrix, shift)
@@ -216,17 +215,17 @@ class _Beside(CholeskyState):
             return None
         return self._algebra.smallest_eigenvalue(self.factor)
 
-    def apply_inverse(self, b: Any) -> Any:
+    def apply_inverse(self, b: Array) -> Array:
         return self._algebra.factor_solve(self.factor, b)
 
-    def product(self, x: Any) -> Any:
+    def product(self, x: Array) -> Array:
         return self.matrix @ x
 
-    def _factor_from(self, first: int) -> Any:
+    def _factor_from(self, first: int) -> Array:
         assert self.factor is not None
         return self.factor[first:, first:]
 
-    def lower_factor(self) -> Any:
+    def lower_factor(self) -> Array:
         return self.factor
 
 
@@ -254,7 +253,7 @@ class Cholesky:
         self.first_jitter = first_jitter
 
     def init(
-        self, matrix: Any, shift: float = 0.0, scale: float | None = None
+        self, matrix: Array, shift: float = 0.0, scale: float | None = None
     ) -> CholeskyState:
         """Factorise A + shift·I.
 
@@ -292,7 +291,7 @@ class Cholesky:
             )
         return state
 
-    def solve(self, state: CholeskyState, rhs: Any) -> Solution:
+    def solve(self, state: CholeskyState, rhs: Array) -> Solution:
         """Solve for one right-hand side or several, shape (n,) or (n, k)."""
         ops, n = ops_of(rhs), len(state.diagonal)
         if len(rhs) != n:
@@ -309,7 +308,7 @@ class Cholesky:
         norms = (b * b).sum(axis=0) ** 0.5
         norms = norms + (norms == 0)
 
-        def relative(residual: Any) -> float:
+        def relative(residual: Array) -> float:
             return ops.largest((residual * residual).sum(axis=0) ** 0.5 / norms)
 
         x = state.apply_inverse(b)
@@ -348,7 +347,7 @@ def _warned(outcome: Outcome, detail: str) -> Outcome:
     return outcome
 
 
-def _one_norm(matrix: Any, diagonal: Any) -> float:
+def _one_norm(matrix: Array, diagonal: Array) -> float:
     """Return the largest sum of absolute values of a row of A + shift·I."""
     ops, largest = ops_of(matrix), 0.0
     matrix_diagonal = matrix.diagonal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +23,7 @@ from randkern._files import (
     shortage,
     special_kind,
 )
+from randkern._validation import Array
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import CheckpointError
@@ -85,7 +87,7 @@ class Solution:
     outcome: Outcome
     jitter: float = 0.0
     seconds: float = 0.0
-    companions: Any = field(default=None, repr=False)
+    companions: Array = field(default=None, repr=False)
 
     # The outcome is stored by name, as skops cannot load members of enumerations.
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +134,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        path: Any,
+        path: str | os.PathLike[str],
         attached: dict[str, Any] | None = None,
         identity: dict[str, Any] | None = None,
         tolerances: dict[str, float] | None = None,
@@ -310,7 +312,7 @@ class EarlyStopping:
         # iterations since.
         self._lowest = self._noted = np.inf
         self._since = 0
-        self.value: Any = None
+        self.value: Array = None
 
     def arrays(self) -> dict[str, Any]:
         if self.value is None:
@@ -323,7 +325,7 @@ class EarlyStopping:
             self.value = ops_of(like).float64_like(arrays["best"], like)
             self._lowest, self._noted, self._since = arrays["best_record"].tolist()
 
-    def is_past(self, X: Any) -> bool:
+    def is_past(self, X: Array) -> bool:
         """Record a solution; return whether the error has stopped decreasing."""
         if self._validate is None:
             return False
@@ -358,7 +360,7 @@ class Progress:
     residual: float
     excess: float
     seconds: float
-    value: Any
+    value: Array
 
 
 # Returns True to stop the iteration.
@@ -382,7 +384,7 @@ class Solver(Protocol):
         (:class:`~randkern.solvers.sgd.BatchOperator`) for stochastic gradients.
         """
 
-    def solve(self, state: Any, rhs: Any) -> Solution:
+    def solve(self, state: Any, rhs: Array) -> Solution:
         """Return the solution, with its residual and a named outcome.
 
         `rhs` is B, (n, k); for stochastic gradients the rows, which include targets.

@@ -13,6 +13,7 @@ import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._sklearn import Interval
+from randkern._validation import Array
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
@@ -28,12 +29,12 @@ from randkern.solvers.iteration import (
 from randkern.solvers.stopping import Loss, relative_excess
 
 
-def squared_sizes(S: Any) -> np.ndarray:
+def squared_sizes(S: Array) -> np.ndarray:
     """Return the squared norms of columns, on the host."""
     return ops_of(S).to_host((S * S).sum(axis=0))
 
 
-def orthonormal(S: Any) -> Any:
+def orthonormal(S: Array) -> Array:
     """Return an orthonormal basis of the span of S, without dependent columns."""
     ops = ops_of(S)
     scale = np.sqrt(squared_sizes(S))
@@ -53,8 +54,8 @@ def orthonormal(S: Any) -> Any:
 
 
 def normalised(
-    P: Any, Q: Any, precision: float, largest: float
-) -> tuple[Any, Any, float]:
+    P: Array, Q: Array, precision: float, largest: float
+) -> tuple[Array, Array, float]:
     """Rescale P and Q = AP so that PᵀQ = I, dropping directions with negligible pᵀAp.
 
     Along those the step length would be rounding error. Also returns the largest pᵀAp
@@ -75,10 +76,10 @@ def normalised(
 class Iterate:
     """The state after an iteration, which the next one does not modify."""
 
-    X: Any
-    R: Any
-    P: Any
-    Q: Any
+    X: Array
+    R: Array
+    P: Array
+    Q: Array
     gains: np.ndarray
     gained_before: np.ndarray | float = 0.0
     # The largest pᵀAp of a direction of length 1.
@@ -134,20 +135,20 @@ class Companions:
     They share its products, but neither directions nor the decision when to stop.
     """
 
-    X: Any
-    R: Any
-    P: Any
-    Q: Any
+    X: Array
+    R: Array
+    P: Array
+    Q: Array
     largest: float = 0.0
 
     @classmethod
-    def of(cls, B: Any) -> Companions:
+    def of(cls, B: Array) -> Companions:
         """Return the start at X = 0 for right-hand sides (n, s)."""
         ops = ops_of(B)
         none = ops.float64_zeros((len(B), 0), B)
         return cls(ops.float64_zeros(B.shape, B), B, none, none)
 
-    def moved(self, P: Any, Q: Any, precision: float) -> Companions:
+    def stepped(self, P: Array, Q: Array, precision: float) -> Companions:
         """Return the state after a step along P with Q = AP."""
         if not P.shape[1] or not ops_of(Q).is_finite(Q):
             return self
@@ -156,7 +157,7 @@ class Companions:
         return Companions(self.X + P @ step, self.R - Q @ step, P, Q, largest)
 
 
-def _directions(now: Iterate | Companions, state: PCGState) -> Any:
+def _directions(now: Iterate | Companions, state: PCGState) -> Array:
     """Return directions conjugate to the last ones, which satisfy PᵀAP = I."""
     S = now.R
     if state.preconditioner is not None:
@@ -188,7 +189,7 @@ class Operator(Protocol):
     def size(self) -> int:
         """Number of rows of A."""
 
-    def matmat(self, V: Any) -> Any:
+    def matmat(self, V: Array) -> Array:
         """Return AV in float64 for V of shape (size, k)."""
 
     def leading_eigenpairs(self, rank: int) -> tuple[np.ndarray, Any]:
@@ -207,12 +208,12 @@ class SpectralPreconditioner:
     of the rest of the spectrum: without this the iteration would not converge.
     """
 
-    vectors: Any
-    gains: Any
+    vectors: Array
+    gains: Array
 
     @classmethod
     def of(
-        cls, eigenvalues: np.ndarray, vectors: Any, shift: float
+        cls, eigenvalues: np.ndarray, vectors: Array, shift: float
     ) -> SpectralPreconditioner:
         tail = float(eigenvalues[-1]) + shift
         # As the vectors are orthonormal only to single precision, P⁻¹ is positive only
@@ -220,7 +221,7 @@ class SpectralPreconditioner:
         gains = np.maximum(tail / (eigenvalues + shift), _MIN_GAIN)
         return cls(vectors, ops_of(vectors).float64_like(gains - 1.0, vectors))
 
-    def apply(self, R: Any) -> Any:
+    def apply(self, R: Array) -> Array:
         """Return P⁻¹R."""
         ops, vectors = ops_of(R), self.vectors
         product = ops.precise_product
@@ -228,7 +229,7 @@ class SpectralPreconditioner:
         inner *= self.gains[:, None]
         return R + product(vectors, ops.asarray(inner, vectors))
 
-    def apply_root(self, Z: Any) -> Any:
+    def apply_root(self, Z: Array) -> Array:
         """Return Z P^(−1/2), for rows Z."""
         ops, product = ops_of(Z), ops_of(Z).precise_product
         roots = ops.asarray((self.gains + 1.0) ** 0.5 - 1.0, Z)
@@ -373,14 +374,14 @@ class PCG(IterativeSolver):
     def solve(
         self,
         state: PCGState,
-        rhs: Any,
-        start: Any = None,
+        rhs: Array,
+        start: Array = None,
         sizes: np.ndarray | None = None,
         loss: Loss | None = None,
         validate: Callable[[Any], float] | None = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
-        companions: Any = None,
+        companions: Array = None,
     ) -> Solution:
         """Solve for right-hand sides of shape (n,) or (n, k).
 
@@ -409,11 +410,11 @@ class PCG(IterativeSolver):
         """
         ops = ops_of(rhs)
         B = ops.as_float64(rhs.reshape(len(rhs), -1))
-        further = (
+        companion_rhs = (
             ops.float64_zeros((len(B), 0), B) if companions is None else companions
         )
         best = EarlyStopping(self.patience, validate)
-        run = _Run(self, state, B, further, start, sizes, loss, best, checkpoint)
+        run = _Run(self, state, B, companion_rhs, start, sizes, loss, best, checkpoint)
         callbacks = (self.callback, callback)
         seconds = iterate(run, self.max_iter, callbacks)
         run.finish()
@@ -422,13 +423,13 @@ class PCG(IterativeSolver):
         if failed and state.shift < state.noise:
             # A is not positive definite in floating point.
             shifted = replace(state, shift=state.noise)
-            again = replace(run, state=shifted, checkpoint=None)
-            seconds += iterate(again, self.max_iter, callbacks)
-            again.finish()
-            iterations += again.count
-            if again.outcome is not Outcome.STOPPED and not again.is_lost:
-                again.add_jitter(state.noise - state.shift)
-                run = again
+            restart = replace(run, state=shifted, checkpoint=None)
+            seconds += iterate(restart, self.max_iter, callbacks)
+            restart.finish()
+            iterations += restart.count
+            if restart.outcome is not Outcome.STOPPED and not restart.is_lost:
+                restart.add_jitter(state.noise - state.shift)
+                run = restart
         return run.solution(rhs.shape, iterations, seconds)
 
 
@@ -438,10 +439,10 @@ class _Run:
 
     solver: PCG
     state: PCGState
-    B: Any
+    B: Array
     # Right-hand sides of companions, (n, s).
-    further: Any
-    start: Any
+    companion_rhs: Array
+    start: Array
     sizes: np.ndarray | None
     loss: Loss | None
     best: EarlyStopping
@@ -452,7 +453,7 @@ class _Run:
         if sizes is not None:
             self.norms = np.minimum(self.norms, np.where(sizes > 0, sizes, self.norms))
         self.norms[self.norms == 0] = 1.0
-        self.companions = Companions.of(self.further)
+        self.companions = Companions.of(self.companion_rhs)
         # The current iterate, and that with the lowest residual.
         self.now = self.lowest = self._resumed() or self._begin()
         self.outcome = self._outcome(self.residual)
@@ -488,8 +489,8 @@ class _Run:
         shapes |= {"before": [()], "residual_then": [()]}
         if "best_record" in arrays:
             shapes |= {"best": [shape], "best_record": [(3,)]}
-        beside = tuple(self.further.shape)
-        shapes |= {"companion_X": [beside], "companion_R": [beside]}
+        companion_shape = tuple(self.companion_rhs.shape)
+        shapes |= {"companion_X": [companion_shape], "companion_R": [companion_shape]}
         shapes |= {"companion_P": [(n, -1)], "companion_Q": [(n, -1)]}
         shapes |= {"companion_largest": [()]}
         checkpoint.check(arrays, shapes)
@@ -592,11 +593,11 @@ class _Run:
         P = _directions(now, state)
         if P.shape[1] == 0:
             return None, companions
-        beside = _directions(companions, state)
-        products = self._product(ops_of(P).hstack([P, beside]))
+        companion_directions = _directions(companions, state)
+        products = self._product(ops_of(P).hstack([P, companion_directions]))
         Q = products[:, : P.shape[1]]
-        companions = companions.moved(
-            beside, products[:, P.shape[1] :], state.precision
+        companions = companions.stepped(
+            companion_directions, products[:, P.shape[1] :], state.precision
         )
         P, Q, largest = normalised(P, Q, state.precision, float(now.largest))
         if P.shape[1] == 0:
@@ -613,7 +614,7 @@ class _Run:
         )
         return following, companions
 
-    def _product(self, V: Any) -> Any:
+    def _product(self, V: Array) -> Array:
         out = self.state.operator.matmat(V)
         out += self.state.shift * V
         return out

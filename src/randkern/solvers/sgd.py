@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._sklearn import Interval
+from randkern._validation import Array
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.solvers.iteration import (
@@ -43,20 +44,20 @@ class BatchOperator(Operator, Protocol):
     @property
     def weight_sum(self) -> float: ...
 
-    def sampled_features(self) -> Any:
+    def sampled_features(self) -> Array:
         """Return features of some rows, each times the square root of its weight."""
 
     def batches(self, n_rows: int, epoch: int) -> Iterator[Any]:
         """Yield all rows in batches, in an order that the epoch determines."""
 
-    def gradient(self, batch: Any, W: Any) -> tuple[Any, Any, float]:
+    def gradient(self, batch: Any, W: Array) -> tuple[Array, Array, float]:
         """Return Σ w_i z_i (z_i·W − y_i), Σ w_i (z_i·W − y_i)², and Σ w_i of a batch.
 
         Of shapes (D, k) and (k,).
         """
 
 
-def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
+def _peaks(Z: Array, values: np.ndarray, vectors: Array) -> np.ndarray:
     """Return the largest z·P⁻¹z for preconditioners of 1, 2, ... eigenpairs."""
     ops = ops_of(Z)
     inner = ops.as_float64(Z @ vectors) ** 2
@@ -66,7 +67,7 @@ def _peaks(Z: Any, values: np.ndarray, vectors: Any) -> np.ndarray:
     return ops.to_host(ops.column_max_abs(rest.clip(min=0.0) + shortened))
 
 
-def _largest_eigenvalue(Z: Any) -> float:
+def _largest_eigenvalue(Z: Array) -> float:
     """Estimate the largest eigenvalue of ZᵀZ by power iterations."""
     ops = ops_of(Z)
     vector = ops.asarray(ops.as_float64(Z).sum(axis=0), Z)
@@ -82,7 +83,7 @@ def _largest_eigenvalue(Z: Any) -> float:
     return value
 
 
-def _smallest_eigenvalue(Z: Any) -> float:
+def _smallest_eigenvalue(Z: Array) -> float:
     """Return the smallest eigenvalue of ZᵀZ, or 0 for more than 512 columns."""
     ops = ops_of(Z)
     if Z.shape[1] > min(len(Z), 512) or not ops.is_finite(Z):
@@ -103,10 +104,10 @@ class SGDIterate:
     batches of the current epoch, and `heaviest` is the largest weight of one.
     """
 
-    W: Any
+    W: Array
     # A mean of the weights after `n_averaged` batches.
-    mean: Any
-    loss: Any
+    mean: Array
+    loss: Array
     losses: np.ndarray
     # An estimate of the loss of zero weights, (k,), from the first batch.
     initial: np.ndarray
@@ -117,7 +118,7 @@ class SGDIterate:
     heaviest: float = 0.0
 
     @classmethod
-    def zero(cls, n_features: int, n_targets: int, like: Any) -> SGDIterate:
+    def zero(cls, n_features: int, n_targets: int, like: Array) -> SGDIterate:
         """Return zero weights on the device of `like`."""
         W = ops_of(like).float64_zeros((n_features, n_targets), like)
         loss = ops_of(like).float64_zeros(n_targets, like)
@@ -156,7 +157,7 @@ class SGDState:
         length = self.length(self.weight_sum / steps)
         return self.now.epoch * steps * length * eigenvalue
 
-    def measure(self, Z: Any) -> None:
+    def measure(self, Z: Array) -> None:
         """Shorten the steps if these features are larger than all before."""
         if self.preconditioner is not None:
             Z = self.preconditioner.apply_root(Z)
@@ -472,8 +473,8 @@ class _Epochs:
         if now.heaviest * now.n_averaged > 4 * state.weight_sum:
             return None
         # The error along leading directions must have decreased to e^(−3), and along
-        # all others, down to the penalty, to e^(−1). A flat loss says nothing about
-        # directions that steps have not reached; they matter little if hardly anything
+        # all others, down to the penalty, to e^(−1). A flat loss does not show
+        # directions that steps have not reached; these matter little if hardly anything
         # is left of the targets' spread.
         last = min(state.leading, state.smallest + state.shift / state.weight_sum)
         reached = state.followed(last) >= 1

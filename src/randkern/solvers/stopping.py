@@ -22,7 +22,7 @@ and if what follows the last five decreases is no longer than that,
     E ≤ Ê = S·max(Δ_{k−4}, ..., Δ_k)  (3)
 
 (after Meurant, Papež and Tichý 2021, "Accurate error estimation in CG"). The first six
-steps, also after a restart, say too little of S: for them E is estimated by U.
+steps, also after a restart, do not determine S: for them E is estimated by U.
 
 *Caution.* As Ê may be too small, it is raised by a small power γ of its ratio to the
 bound (γ = 1/4; 0 would take the estimate, 1 the bound):
@@ -42,8 +42,8 @@ target: the current loss, which is c minus the decrease G = Σ Δ_i so far,
 
 where ε is the rounding error of products with A and F₀ the loss of the best constant.
 If nearly all of the variance is explained (s below the share `floor` of F₀) the rest
-need not be as accurate; rows of enormous weight, whose loss exceeds `cap`, say nothing
-about the others; and if little can be explained, most of that should be (10·G).
+need not be as accurate; rows of enormous weight, whose loss exceeds `cap`, do not
+matter to the others; and if little can be explained, most of that should be (10·G).
 """
 
 from __future__ import annotations

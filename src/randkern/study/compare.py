@@ -11,6 +11,7 @@ from typing import Any
 from .._validation import check_choice, check_count, check_positive
 from .fits import Fits, Progress
 from .kernel_choices import KernelChoice, parse_kernels
+from .metrics import metric_of
 from .selection import Selection, select_hyperparameters
 
 # The number of features (None: the exact kernel), the seed, and which features.
@@ -28,6 +29,7 @@ def compare(
     n_seeds: int = 3,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    metric: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Measure test error, time and memory of kernels by number of features.
@@ -48,13 +50,17 @@ def compare(
     a kernel is timed, its models are fitted once on a few rows, so that no record
     includes compilation.
 
+    `metric` is the name of one in :data:`.metrics.METRICS`, in which the best model is
+    chosen.
+
     Of the results, which are JSON-compatible, ``selection`` has the trials by kernel,
     ``baselines`` scores and times of the most frequent class, or the mean, and of a
     linear model; ``skipped`` has a ``reason`` and ``warnings`` a ``message`` by
     ``kernel`` and ``n_components``. A record has the ``kernel`` as requested,
     ``n_components`` (None: exact) and ``seed``; ``test_error`` in the metric that
     ``dataset`` names, its ``standard_error`` from the number of test rows, ``log_loss``
-    and ``auc`` (one-vs-rest, weighted) of classifiers with probabilities;
+    and ``auc`` (one-vs-rest, weighted) of classifiers with probabilities, ``rmse``,
+    ``mae`` and ``r2`` of regressors;
     ``fit_seconds`` and ``predict_seconds``; ``peak_memory_bytes`` of the process in
     both, with interpreter and data, and ``memory_before_bytes`` just before; and the
     kernel's ``hyperparameters`` with ``alpha``.
@@ -72,6 +78,7 @@ def compare(
     check_count("n_seeds", n_seeds)
     if time_limit is not None:
         check_positive("time_limit", time_limit)
+    metric_of(metric, dataset.task)  # raises before the work, not after
     deadline = _Deadline(time_limit)
     draws: list[_Draw] = [(None, 0, "random")] * exact
     draws += [
@@ -94,6 +101,7 @@ def compare(
         "n_seeds": n_seeds,
         "memory_limit": memory_limit,
         "time_limit": time_limit,
+        "metric": metric,
     }
     selection = {label: asdict(selected) for label, selected in chosen.items()}
     return fits.results("compare", arguments, selection=selection, baselines=baselines)

@@ -18,6 +18,7 @@ from ..exceptions import FeatureErrorWarning, MemoryLimitError
 from ..reporting.scores import evaluate, rmse_error
 from .kernel_choices import capped, parse_kernel
 from .measure import Measurement
+from .metrics import metric_of, value_of
 from .preparation import prepare
 from .records import describe_machine, installed_versions
 
@@ -135,9 +136,14 @@ class Fits:
         """Return the test scores of a fitted model by their names in records."""
         y, task = self.data.y_test, self.data.task
         if task == "regression":
-            squares = (np.asarray(predicted).reshape(y.shape) - y) ** 2
-            error = rmse_error(squares.reshape(len(y), -1).mean(axis=1)) / _spread(y)
-            values: dict[str, float] = {}
+            residuals = np.asarray(predicted).reshape(y.shape) - y
+            squares = (residuals**2).reshape(len(y), -1).mean(axis=1)
+            error = rmse_error(squares) / _spread(y)
+            values: dict[str, float] = {
+                "rmse": float(np.sqrt(squares.mean())),
+                "mae": float(np.abs(residuals).mean()),
+                "r2": 1 - float(squares.mean()) / _spread(y) ** 2,
+            }
         else:
             evaluation = evaluate(model, self.data.X_test, y, predicted)
             values, error = evaluation.scores, evaluation.standard_error
@@ -147,6 +153,7 @@ class Fits:
             "standard_error": error,
             "log_loss": values.get("log_loss"),
             "auc": area if np.isfinite(area) else None,
+            **{name: values[name] for name in ("rmse", "mae", "r2") if name in values},
         }
 
     def baselines(self, note: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -230,9 +237,10 @@ def _spread(y: NDArray[Any]) -> float:
 def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the best setting, or None if nothing was measured.
 
-    Of :func:`.compare.compare` it is the kernel and number of features with the
-    smallest mean test error, of :func:`.tune.tune` the smallest validation error. Its
-    keys are ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
+    Of :func:`.compare.compare` it is the kernel and number of features with the best
+    mean in the metric that was asked for, by default the test error; of
+    :func:`.tune.tune` the one with the smallest validation error. Its keys are
+    ``kernel``, ``features`` ("random" or "nystrom"), ``n_components`` and
     ``hyperparameters``.
     """
     if results["command"] == "tune":
@@ -241,7 +249,11 @@ def winner(results: Mapping[str, Any]) -> dict[str, Any] | None:
         measured = [(record, size, record["validation_error"]) for record in records]
     else:
         records = results["records"]
-        measured = [(r, r["n_components"], r["test_error"]) for r in records]
+        named_metric = results["arguments"].get("metric")
+        metric = metric_of(named_metric, results["dataset"]["task"])
+        measured = [
+            (r, r["n_components"], metric.loss(value_of(r, metric))) for r in records
+        ]
     errors: dict[tuple[str, int | None], list[float]] = {}
     named = {}
     for record, size, error in measured:

@@ -14,8 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.kernels import Kernel
-from randkern.models import KernelRidgeClassifier, KernelRidgeClassifierCV
+from randkern.models import KernelRidgeClassifierCV
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -42,14 +41,19 @@ from randkern.tabular.logistic import (
     with_constant,
 )
 from randkern.tabular.model import (
-    MEMORY_LIMIT,
     Member,
     Table,
     TabularModel,
     fit_quietly,
     normalised,
 )
-from randkern.tabular.parts import Part, blend_probabilities, mean_log_loss
+from randkern.tabular.parts import (
+    Part,
+    blend_probabilities,
+    fitted_part,
+    mean_log_loss,
+    strength,
+)
 from randkern.tabular.refits import Refit, is_refitted, refits_of
 from randkern.tabular.search import Trial
 from randkern.tabular.warm_start import Candidates
@@ -421,9 +425,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, refit in enumerate(refits[:_MAX_WEIGHTED]):
             F = known.Y - refit.residuals
-            P = np.exp(log_probabilities(F, known.Y, known.weight)[0])
+            log_P, _, temperature = log_probabilities(F, known.Y, known.weight)
+            P = np.exp(log_P)
             loss = mean_log_loss(P, known.labels, known.weight)
-            parts.append(Part(refit.trial, None, P, loss))
+            parts.append(Part(refit.trial, None, P, loss, temperature))
             share = stage.part(stage.left / (len(refits) - at))
             n, d, k = len(known), learning.n_columns(refit.trial), len(self.classes_)
             if share.fits(_folds_seconds(n, d, k)):
@@ -448,7 +453,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             P = np.full((n, k), 1 / k)
             splits = zip(refit.without, refit.folds.splits(), strict=True)
             for trial, (rest, rows) in splits:
-                C = _strength(Part(trial, _PENALTIES[at], P, 0.0))
+                C = strength(Part(trial, _PENALTIES[at], P, 0.0))
                 encoded = replace(known, X=learning.sample(trial))
                 others, X = encoded.take(rest), encoded.X[rows]
                 P[rows] = predicted(trial.kernel, C, others, X, P[rows])
@@ -517,7 +522,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         P = np.full((n_held, len(self.classes_)), 1 / len(self.classes_))
         if len(np.unique(labels[n_held:])) > 1:
             D = None if D is None else min(D, len(labels) - n_held)
-            model = logistic(part.trial.kernel, _strength(part), D, 0)
+            model = logistic(part.trial.kernel, strength(part), D, 0)
             given = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], given)
             P[:] = MIN_CHANCE
@@ -550,7 +555,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         def judge(at: int) -> Part:
             stage.work.charge(seconds)
             part = Part(trial, _PENALTIES[at], np.full((n, k), 1 / k), 0.0)
-            C = _strength(part)
+            C = strength(part)
             if encoded.folds is not None:
                 P = refitted(trial.kernel, C, encoded, part.P)[out]
             else:
@@ -598,8 +603,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             least = _MIN_ITER if D is None else LANDMARK_PASSES
             max_iter = min(max(passes, least), MAX_ITER)
             stage.work.charge(last)
-            model = _model(part, D, seed, max_iter)
-            fit_quietly(model, encoded.X, table.labels, given)
+            model = fitted_part(part, D, seed, max_iter, encoded, given)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
         return normalised(members)
@@ -769,30 +773,3 @@ def _table_of(rows: Rows, n_classes: int) -> Table:
     Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
     Y = Y[:, 1:] if n_classes == 2 else Y
     return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
-
-
-def _strength(part: Part) -> float:
-    return 1 / ((part.share or 1.0) * part.trial.alpha)
-
-
-def _model(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
-    """Return the unfitted model of a part."""
-    kernel = part.trial.kernel
-    if part.share is None:
-        return _least_squares(kernel, part.trial.alpha, D, seed)
-    return logistic(kernel, _strength(part), D, seed).set_params(max_iter=max_iter)
-
-
-def _least_squares(
-    kernel: Kernel, alpha: float, D: int | None, seed: int
-) -> KernelRidgeClassifier:
-    return KernelRidgeClassifier(
-        kernel,
-        alpha,
-        D,
-        solver="cholesky",
-        features="random" if D is None else "nystrom",
-        fit_intercept=True,
-        memory_limit=MEMORY_LIMIT,
-        random_state=seed,
-    )

@@ -577,7 +577,7 @@ class TabularModel:
             ]
         given = ", sample_weight=sample_weight" if self.weighted else ""
         lines.append(f"model.fit(X, y{given})")
-        lines += self._precision_lines(many)
+        lines += [*self._precision_lines(many), *self._temperature_lines()]
         if self.temperature is not None:
             divisor = float(self.temperature)
             lines += [
@@ -627,6 +627,18 @@ class TabularModel:
             fitted = f"[each for part in {fitted} for each in part.estimators_]"
         yield f"for fitted in {fitted}:"
         yield f"    fitted{change}"
+
+    def _temperature_lines(self) -> Iterator[str]:
+        """Yield lines that set temperatures of least squares, from rows left out."""
+        for at, member in enumerate(self.members):
+            offset = getattr(member.fit, "calibration_offset_", None)
+            if offset is None or np.any(offset) or hasattr(member.fit, "cells_"):
+                continue
+            place = (
+                f"model.estimators_[{at}][-1]" if len(self.members) > 1 else "model[-1]"
+            )
+            yield f"{place}.temperature_ = {float(member.fit.temperature_)!r}"
+            yield f"{place}.calibration_offset_ *= 0.0"
 
     def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"

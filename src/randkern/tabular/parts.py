@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from randkern.kernels import Kernel
+from randkern.models import KernelRidgeClassifier
 from randkern.models.calibration import temperature_of
 from randkern.tabular.learning import MAX_MEMBERS
+from randkern.tabular.logistic import logistic
+from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
 from randkern.tabular.search import Trial
 
 # Smallest weight of a part, and number of steps of the weights.
@@ -23,13 +28,17 @@ class Part:
     """A candidate for a member of the model.
 
     `share` is the penalty of logistic regression relative to least squares, None for
-    least squares; `P` holds the leave-one-out probabilities, with loss `loss`.
+    least squares; `P` holds the leave-one-out probabilities, with loss `loss`. Those of
+    kernels that do not know the row are decisions over `temperature`, where it is a
+    number, and the model that is returned has to divide by it too: its own temperature
+    is that of kernels that know all rows, which overestimate how certain they are.
     """
 
     trial: Trial
     share: float | None
     P: np.ndarray
     loss: float
+    temperature: float | None = None
 
 
 def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
@@ -76,3 +85,48 @@ def _mixture_weights(chances: np.ndarray, shares: np.ndarray) -> np.ndarray:
     for _ in range(_BLEND_STEPS):
         weights = weights * ((chances / (weights @ chances)) @ shares)
     return weights / weights.sum()
+
+
+def fitted_part(
+    part: Part,
+    D: int | None,
+    seed: int,
+    max_iter: int,
+    encoded: Table,
+    weight: np.ndarray | None,
+) -> Any:
+    """Return the model of a part, fitted to encoded rows, with its temperature."""
+    model = _unfitted(part, D, seed, max_iter)
+    fit_quietly(model, encoded.X, encoded.labels, weight)
+    if part.temperature is not None:
+        model.temperature_ = part.temperature
+        model.calibration_offset_ = 0.0 * model.calibration_offset_
+    return model
+
+
+def strength(part: Part) -> float:
+    """Return C of logistic regression, the inverse of the penalty."""
+    return 1 / ((part.share or 1.0) * part.trial.alpha)
+
+
+def _unfitted(part: Part, D: int | None, seed: int, max_iter: int) -> Any:
+    """Return the unfitted model of a part."""
+    kernel = part.trial.kernel
+    if part.share is None:
+        return _least_squares(kernel, part.trial.alpha, D, seed)
+    return logistic(kernel, strength(part), D, seed).set_params(max_iter=max_iter)
+
+
+def _least_squares(
+    kernel: Kernel, alpha: float, D: int | None, seed: int
+) -> KernelRidgeClassifier:
+    return KernelRidgeClassifier(
+        kernel,
+        alpha,
+        D,
+        solver="cholesky",
+        features="random" if D is None else "nystrom",
+        fit_intercept=True,
+        memory_limit=MEMORY_LIMIT,
+        random_state=seed,
+    )
