@@ -18,9 +18,9 @@ from randkern._warnings import warn
 _FIRST, _TIGHTER = 5.0, 0.1
 # The largest number of weights within their bounds that are solved for, and the share
 # of its mean that is added to the diagonal of their system: rows may be equal.
-_MOST_FREE, _JITTER = 5000, 1e-10
+_MAX_FREE, _JITTER = 5000, 1e-10
 # How often free weights may be fixed at bounds that they would exceed.
-_MOST_ROUNDS = 10
+_MAX_ROUNDS = 10
 _MEGABYTE = 2**20
 
 
@@ -135,8 +135,8 @@ def _polished(
     would exceed their bounds are fixed there. None if too many are free, or none.
     """
     free, out = np.flatnonzero((dual != 0) & (abs(dual) < limits)), dual.copy()
-    for _ in range(_MOST_ROUNDS):
-        if not 0 < len(free) <= _MOST_FREE:
+    for _ in range(_MAX_ROUNDS):
+        if not 0 < len(free) <= _MAX_FREE:
             return None
         sign = np.sign(dual[free])
         out[free] = 0.0
