@@ -98,6 +98,9 @@ warnings.filterwarnings("ignore", message=".*is non-interactive.*")
 # The rooms of the package, in the order in which a reader meets them.
 SECTIONS = {
     "tabular": "Models of tables",
+    "regression": "Regression",
+    "classification": "Classification",
+    "processes": "Gaussian processes",
     "models": "Models",
     "metric": "Learned metrics",
     "hypothesis_tests": "Hypothesis tests",
@@ -115,8 +118,20 @@ SECTIONS = {
     "persistence": "Keeping models",
     "onnx": "Deployment",
     "deployment": "Deployment",
+    "modules": "Deployment",
     "exceptions": "Errors and warnings",
 }
+
+
+def task_of(name: str) -> str:
+    """Return the section of a model, by what it predicts."""
+    if name.startswith("GaussianProcess"):
+        return "Gaussian processes"
+    if name.endswith(("Classifier", "ClassifierCV", "SVC", "Logistic")):
+        return "Classification"
+    if name.endswith(("Regressor", "RegressorCV", "SVR")):
+        return "Regression"
+    return "Models"
 
 
 def public_objects() -> dict[str, list[str]]:
@@ -137,7 +152,10 @@ def public_objects() -> dict[str, list[str]]:
             entry = (f"randkern.{room}.{member}", room)
             documented.setdefault(id(getattr(module, member)), entry)
     for dotted, room in sorted(documented.values()):
-        sections.setdefault(SECTIONS.get(room, "Others"), []).append(dotted)
+        title = SECTIONS.get(room, "Others")
+        if room == "models":
+            title = task_of(dotted.rpartition(".")[2])
+        sections.setdefault(title, []).append(dotted)
     return {title: names for title, names in sections.items() if names}
 
 

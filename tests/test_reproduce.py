@@ -23,6 +23,7 @@ from randkern_lab.papers import (
     optical_convergence,
     optical_curves,
     optical_device,
+    optical_hyperparameters,
     optical_ridge,
     projection_cost,
 )
@@ -42,7 +43,7 @@ OWN = {
     "optical-ridge": {
         *("hyperparameters", "device", "overtaking", "device_loss", "compared"),
     },
-    "optical-hyperparameters": {"best", "published_best"},
+    "optical-hyperparameters": {"best", "published_best", "at_published_best"},
     "optical-device": {"hyperparameters", "losses"},
     "transfer-learning": {"tried", "device", "device_loss"},
     "projection-cost": {"energy", "crossings", "published_crossings", "growth"},
@@ -461,6 +462,60 @@ def test_what_exceeds_the_memory_is_skipped():
     skipped = {(s["curve"], s["n_components"]) for s in results["skipped"]}
     assert ("fourier", None) in skipped
     assert any("skipped fourier, exact" in note for note in results["notes"])
+
+
+# -- optical-hyperparameters --------------------------------------------------------
+
+
+def test_cells_of_equal_penalty_and_scale_have_the_error_of_a_fit(quick):
+    """The best cell of degree 2, by scikit-learn's ridge on the scaled features."""
+    results = quick("optical-hyperparameters")
+    images = load_binary_images("digits", None)
+    rows = np.random.default_rng(0).permutation(len(images.X_train))[:300]
+    held_out, fitted = rows[:60], rows[60:]
+    best = results["best"]["optical:2"]
+    named = best["hyperparameters"]
+    kernel = rk.Optical(2, named["bias"])
+    features = rk.RandomFeatures(kernel, 60, random_state=0).fit(images.X_train[:1])
+    Z, Z_held = (
+        named["scale"] * features.transform(images.X_train[part].astype(np.float32))
+        for part in (fitted, held_out)
+    )
+    targets = 2.0 * np.eye(10)[images.y_train[fitted]] - 1
+    ridge = Ridge(named["alpha"], fit_intercept=False).fit(Z.astype(float), targets)
+    wrong = ridge.predict(Z_held).argmax(axis=1) != images.y_train[held_out]
+    assert abs(best["validation_error"] - np.mean(wrong)) <= 1 / 60
+    errors = {}
+    for record in results["records"]:
+        cell = record["hyperparameters"]
+        key = (
+            record["kernel"],
+            record["value"],
+            f"{cell['alpha'] / cell['scale'] ** 2:.3g}",
+        )
+        errors.setdefault(key, set()).add(record["validation_error"])
+    assert all(len(same) == 1 for same in errors.values())
+
+
+def test_half_of_the_grid_has_the_published_optimum():
+    options = optical_hyperparameters.Options()
+    experiment = optical_hyperparameters.OpticalHyperparameters(options)
+    experiment.published = [
+        row
+        for kernel in optical_hyperparameters.KERNELS
+        for row in optical_hyperparameters._published(kernel)
+    ]
+    values = {}
+    for case in experiment.cases():
+        values.setdefault(case["kernel"], []).append(case["value"])
+    assert values["optical:2"] == [1, 16, 256]
+    assert values["optical:4"] == [1, 256]
+    assert [round(value, 2) for value in values["gaussian"]] == [
+        2.83,
+        5.66,
+        11.31,
+        22.63,
+    ]
 
 
 # -- optical-device -----------------------------------------------------------------

@@ -127,8 +127,10 @@ def test_the_exact_kernel_against_scikit_learn(rng, C, weighted, unit):
 
     least = primal(theirs.predict(X), theirs.dual_coef_[0], theirs.support_vectors_)
     reached = primal(found, ours.dual_coef_ / unit, ours.X_fit_)
-    assert reached == pytest.approx(least, rel=2e-6)
-    # The objective is strongly convex in w, and k(x, x) = 1.
+    # Ours is at most the share tol above the optimum, and so above any other objective.
+    assert reached <= (1 + 1e-6) * least
+    # ½‖w − w*‖² is at most the excess of either objective, and k(x, x) = 1; values
+    # without intercepts differ by at most ‖w − w'‖.
     bound = 2 * np.sqrt(2e-6 * least)
     assert np.ptp(found - theirs.predict(X)) < 2 * bound
     assert ours.intercept_ / unit == pytest.approx(theirs.intercept_[0], abs=2e-3)

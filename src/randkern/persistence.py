@@ -187,7 +187,7 @@ _FOREIGN_TYPES = (
 
 def _stored_types() -> dict[str, type]:
     """Return the types of the library that a file may hold, by their names in files."""
-    found = {
+    stored = {
         f"{place}.{name}": kind
         for room, place in _PUBLIC
         for name in room.__all__
@@ -198,11 +198,11 @@ def _stored_types() -> dict[str, type]:
     for kind in members:  # grows during the loop
         members += set(kind.__subclasses__()) - {*members}
     for kind in (*_PARTS, *members):
-        if kind.__module__.startswith("randkern.") and kind not in found.values():
+        if kind.__module__.startswith("randkern.") and kind not in stored.values():
             name = f"{__name__}.{kind.__name__}"
-            if found.setdefault(name, kind) is not kind:
-                raise TypeError(f"{kind} and {found[name]} would both be {name}")
-    return found
+            if stored.setdefault(name, kind) is not kind:
+                raise TypeError(f"{kind} and {stored[name]} would both be {name}")
+    return stored
 
 
 _TYPES = _stored_types()
@@ -476,7 +476,7 @@ def _without_tensors(estimator: Any) -> Any:
 
     Containers and objects are pickled and read again; all other values are kept.
     """
-    kept: list[Any] = []
+    values: list[Any] = []
     arrays: dict[int, np.ndarray] = {}
 
     def place_of(value: Any) -> int | None:
@@ -488,8 +488,8 @@ def _without_tensors(estimator: Any) -> Any:
                 array = np.asarray(ops_of(value).to_host(value))
                 arrays[id(value)] = array.view(TensorArray)
             value = arrays[id(value)]
-        kept.append(value)
-        return len(kept) - 1
+        values.append(value)
+        return len(values) - 1
 
     buffer = io.BytesIO()
     pickler: Any = pickle.Pickler(buffer, protocol=5)
@@ -499,7 +499,7 @@ def _without_tensors(estimator: Any) -> Any:
         return estimator
     buffer.seek(0)
     unpickler: Any = pickle.Unpickler(buffer)
-    unpickler.persistent_load = kept.__getitem__
+    unpickler.persistent_load = values.__getitem__
     return unpickler.load()
 
 

@@ -27,14 +27,12 @@ def plot_grids(
     There is one panel per lengthscale or bias, with the penalty on the x axis and the
     feature scale on the y axis; with a single scale, a kernel has one panel with its
     lengthscale or bias on the y axis. Brighter is better, on one logarithmic colour
-    scale.
+    scale, or on one for each value of ``colours`` in the records.
 
     Records have ``kernel``, ``hyperparameters`` (``alpha``, ``scale``, and
     ``lengthscale`` or ``bias``) and ``validation_error``, a share; `best` maps kernels
     to the ``hyperparameters`` of the cell to frame, if there is such a cell.
     """
-    from matplotlib.colors import LogNorm, Normalize
-
     if not records:
         raise ValueError("there are no records to plot; expected at least one")
     rows = [
@@ -44,37 +42,57 @@ def plot_grids(
     ]
     width = max(len(row) for row in rows)
     figure = new_figure(2.4 + max(1.65 * width, 3.2), 0.9 + 2.0 * len(rows), dataset)
+    norms = {
+        colours: _norm([r for r in records if r.get("colours") == colours])
+        for colours in dict.fromkeys(record.get("colours") for record in records)
+    }
+    ratios = [1.0] * width + [0.08]  # the last column has the colour bars
+    grid = figure.add_gridspec(len(rows), width + 1, width_ratios=ratios)
+    images: dict[Any, Any] = {}
+    spans: dict[Any, list[int]] = {colours: [] for colours in norms}
+    for i, row in enumerate(rows):
+        for j, (colours, title, errors, framed) in enumerate(row):
+            # A single panel uses the whole width.
+            axes = figure.add_subplot(grid[i, :-1] if len(row) == 1 else grid[i, j])
+            images[colours] = _draw_panel(
+                axes, title, errors, framed, norms[colours], first=j == 0
+            )
+            spans[colours].append(i)
+    for colours, image in images.items():
+        span = slice(spans[colours][0], spans[colours][-1] + 1)
+        bar = figure.colorbar(image, cax=figure.add_subplot(grid[span, -1]))
+        bar.set_label("validation error", fontsize=8)
+        bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
+        bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
+        bar.ax.tick_params(which="both", labelsize=7, length=3)
+        bar.ax.invert_yaxis()  # better is higher
+    return figure
+
+
+def _norm(records: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the colour scale of records: logarithmic if errors are positive."""
+    from matplotlib.colors import LogNorm, Normalize
+
     errors = np.array([record["validation_error"] for record in records])
     positive = errors[errors > 0]
-    norm = Normalize(errors.min(), errors.max())
     if positive.size and positive.min() < errors.max():
-        norm = LogNorm(positive.min(), errors.max(), clip=True)
-    grid = figure.add_gridspec(len(rows), width)
-    for i, row in enumerate(rows):
-        for j, panel in enumerate(row):
-            # A single panel uses the whole width.
-            axes = figure.add_subplot(grid[i, :] if len(row) == 1 else grid[i, j])
-            image = _draw_panel(axes, *panel, norm, first=j == 0)
-    bar = figure.colorbar(image, ax=figure.axes, pad=0.02)
-    bar.set_label("validation error", fontsize=8)
-    bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
-    bar.ax.yaxis.set_minor_formatter(lambda share, _: f"{100 * share:.3g}%")
-    bar.ax.tick_params(which="both", labelsize=7, length=3)
-    bar.ax.invert_yaxis()  # better is higher
-    return figure
+        return LogNorm(positive.min(), errors.max(), clip=True)
+    return Normalize(errors.min(), errors.max())
 
 
 def _panels_by_kernel(
     records: Sequence[Mapping[str, Any]], best: Mapping[str, Mapping[str, Any]]
-) -> Iterator[list[tuple[str, Any, Any]]]:
+) -> Iterator[list[tuple[Any, str, Any, Any]]]:
     """Yield the panels of each kernel: one, or one per lengthscale or bias.
 
-    They have a title, errors by penalty and another quantity, and the cell to frame.
+    They have the name of their colour scale, a title, errors by penalty and another
+    quantity, and the cell to frame.
     """
     import pandas as pd
 
     table = pd.DataFrame([r["hyperparameters"] for r in records])
     table["kernel"] = [r["kernel"] for r in records]
+    scales = {record["kernel"]: record.get("colours") for record in records}
     table["error"] = [r["validation_error"] for r in records]
     for kernel, complete in table.groupby("kernel", sort=False):
         own = complete.dropna(axis=1, how="all")
@@ -91,7 +109,7 @@ def _panels_by_kernel(
                 for value, part in own.groupby(opens)
             }
         yield [
-            (title, part.pivot_table("error", height, "alpha"), cell)
+            (scales[kernel], title, part.pivot_table("error", height, "alpha"), cell)
             for title, (part, cell) in parts.items()
         ]
 

@@ -28,7 +28,7 @@ _LEAST = 10
 # refit, which does not search for a kernel; the rest is for reading and the report.
 # They do not depend on a clock: the same data and seed give the same model. Fits of
 # less than a second would be cut short for nothing.
-_JUDGED_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
+_SEARCH_SHARES, _REFIT_SHARE, _MIN_SECONDS = {True: 0.5, False: 0.85}, 0.35, 1.0
 
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
@@ -98,12 +98,12 @@ def command(
     summary = _summary(table, groups, time)
     title = f"Predicting {target} from {table.name}"
     model = _model(table, time_limit, seed, log_target)
-    share, doing = _JUDGED_SHARES[refit], f"fitting {len(split[2]):,} training rows"
-    with Measurement() as judging:
+    share, doing = _SEARCH_SHARES[refit], f"fitting {len(split[2]):,} training rows"
+    with Measurement() as measurement:
         _fit(model, share, split[0], split[2], known, clock, doing)
     files.write_model(model)  # whatever happens to the rest
     with clock.phase("scoring held-out rows"):
-        judged = _judge(model, table.task, split, held_out, judging)
+        judged = _evaluated(model, table.task, split, held_out, measurement)
     n = len(split[2])
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
     _print_tables(console, judged, table.task, asked)
@@ -292,7 +292,7 @@ def _refit(model: Any, table: Any, splitting: Any, clock: Clock) -> str:
     return fitted_rows(model, len(y)) or f"fitted to all {len(y):,} rows"
 
 
-def _judge(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
+def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
     """Evaluate a fitted model and others on test rows."""
     from ..reporting import Judged, baselines, evaluate
 

@@ -134,16 +134,16 @@ def _predictions(
 
     def columns(block: Any) -> pd.DataFrame:
         rows = block if has_names else block.to_numpy()
-        found = _point_predictions(fitted, rows)
+        predictions = _point_predictions(fitted, rows)
         if interval is not None:
             bounds = fitted.predict_interval(rows, coverage=interval)
-            found |= _per_target("low", bounds[..., 0])
-            found |= _per_target("high", bounds[..., 1])
+            predictions |= _per_target("low", bounds[..., 0])
+            predictions |= _per_target("high", bounds[..., 1])
         if probabilities:
             shares = fitted.predict_proba(rows)
             for label, column in zip(fitted.classes_, shares.T, strict=True):
-                found[f"probability of {label}"] = column
-        return pd.DataFrame(found)
+                predictions[f"probability of {label}"] = column
+        return pd.DataFrame(predictions)
 
     n, parts = len(frame), []
     with progress_bar() as report:

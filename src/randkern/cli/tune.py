@@ -149,13 +149,13 @@ def _settings_table(results: Mapping[str, Any]) -> Table:
     for setting in results["settings"]:
         if setting["kernel"] != kernel:
             table.add_section()
-        kernel, given = setting["kernel"], setting["hyperparameters"]
+        kernel, values = setting["kernel"], setting["hyperparameters"]
         best = min(
             (
                 record
                 for record in results["records"]
                 if record["kernel"] == kernel
-                and given.items() <= record["hyperparameters"].items()
+                and values.items() <= record["hyperparameters"].items()
             ),
             key=preference,
         )
@@ -206,14 +206,14 @@ def _scores(results: Mapping[str, Any], share: bool) -> Table:
     for heading in ("validation error", "test error", *headings):
         table.add_column(heading, justify="right", no_wrap=True)
     scale, unit = (100, "%") if share else (1, "")
-    for name, found in {**results["baselines"], **results["best"]}.items():
-        validated, form = found.get("validation_error"), ".2f" if share else ".4f"
-        others = (found[score] for score in names)
+    for name, scores in {**results["baselines"], **results["best"]}.items():
+        validated, form = scores.get("validation_error"), ".2f" if share else ".4f"
+        others = (scores[key] for key in names)
         table.add_row(
             name,
             "" if validated is None else _error(validated, share),
-            f"{scale * found['test_error']:{form}} ± "
-            f"{scale * found['standard_error']:{form}} {unit}".rstrip(),
+            f"{scale * scores['test_error']:{form}} ± "
+            f"{scale * scores['standard_error']:{form}} {unit}".rstrip(),
             *("" if value is None else f"{value:.4f}" for value in others),
         )
     return table

@@ -180,7 +180,7 @@ class FeaturePosterior(WeightPosterior):
         factor /= math.sqrt(shift)
         return cls(mean, factor, _evidence(quadratic, determinant, size, k, noise))
 
-    def given(
+    def updated(
         self,
         Z: np.ndarray,
         Y: np.ndarray,
@@ -261,7 +261,7 @@ class RowPosterior:
         half = self.half(K)
         return K @ self.mean, -ops_of(K).algebra.column_products(half, half)
 
-    def given(
+    def updated(
         self,
         cross: np.ndarray,
         own: np.ndarray,

@@ -325,8 +325,9 @@ class _FeatureProblem(Problem):
         self.factor = self._factor_of(gram)
 
     def _sums(self, curvature: str) -> tuple[float, np.ndarray, np.ndarray]:
-        given = self.at, self.likelihood, self.target, curvature
-        return self.features.reduce(_sums, *given)
+        return self.features.reduce(
+            _sums, self.at, self.likelihood, self.target, curvature
+        )
 
     def step(self) -> tuple[np.ndarray, float]:
         step = ops_of(self.factor).algebra.factor_solve(self.factor, self.gradient)

@@ -168,11 +168,18 @@ class Reach:
     ) -> Reach:
         """Choose landmarks among the rows; measure the variance they omit at others."""
         X, ops = rows.X, ops_of(rows.X)
-        given = kernel, X, None, n_landmarks
-        chosen = choose_landmarks(*given, "auto", stream, memory_limit)
+        chosen = choose_landmarks(
+            kernel, X, None, n_landmarks, "auto", stream, memory_limit
+        )
         landmarks = ops.take(X, chosen)
         plan = landmark_plan(
-            *given, stream, landmarks=landmarks, memory_limit=memory_limit
+            kernel,
+            X,
+            None,
+            n_landmarks,
+            stream,
+            landmarks=landmarks,
+            memory_limit=memory_limit,
         )
         others = np.setdiff1d(np.arange(rows.n_rows), chosen)
         if len(others) > _MEASURED_ROWS:
@@ -322,8 +329,8 @@ class GaussianProcess(FeatureModel):
         """The kernel without the term of the mean function."""
         return self.kernel_ if self.mean == "zero" else self.kernel_.k1
 
-    def _given(self, names: Iterable[str]) -> list[str]:
-        """Return the names of entries of θ with paths of the given kernel.
+    def _user_names(self, names: Iterable[str]) -> list[str]:
+        """Return the names of entries of θ with paths of the kernel parameter.
 
         A mean function adds a second term to it.
         """
@@ -408,10 +415,11 @@ class GaussianProcess(FeatureModel):
 
         def there(rows: Any) -> Any:
             to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
-            made = function(rows.to(like.device) if is_tensor(like) else to_host(rows))
-            if isinstance(made, tuple):
-                return tuple(back(each, rows) for each in made)
-            return back(made, rows)
+            moved = rows.to(like.device) if is_tensor(like) else to_host(rows)
+            values = function(moved)
+            if isinstance(values, tuple):
+                return tuple(back(part, rows) for part in values)
+            return back(values, rows)
 
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
         return mapped_rows(method, X, there if moves else function, width)
@@ -430,9 +438,9 @@ class GaussianProcess(FeatureModel):
         for rows in row_blocks(len(means), float64_block_rows(len(factor))):
             part = ops.as_float64(X[rows])
             Z = self._features_of(part)
-            found, spread = zip(*(each.moments(Z) for each in posteriors), strict=True)
-            means[rows] = ops.hstack([each.reshape(len(Z), -1) for each in found])
-            for t, variance in enumerate(spread):
+            moments = [posterior.moments(Z) for posterior in posteriors]
+            means[rows] = ops.hstack([mean.reshape(len(Z), -1) for mean, _ in moments])
+            for t, (_, variance) in enumerate(moments):
                 variances[rows, t] = variance + self._left_out(part, Z, variance)
         return means, variances
 
@@ -497,7 +505,7 @@ class GaussianProcess(FeatureModel):
         hyper, plan = Hyperparameters(self.kernel_), self._learning_plan
         self.n_rows_learned_ = sample.n_rows
         self.hyperparameters_ = [*hyper.names, *extra]
-        names, held = self._given(self.hyperparameters_), _OF_MEAN.values()
+        names, held = self._user_names(self.hyperparameters_), _OF_MEAN.values()
         for what in ("bounds", "priors"):
             for key in getattr(self, what) or {}:
                 places(key, [name for name in names if name not in held], what)
@@ -559,7 +567,7 @@ class GaussianProcess(FeatureModel):
         """Return θ that maximises the likelihood of the sample."""
         rescaling = np.zeros(len(theta))
         rescaling[: hyper.size] = hyper.rescaling()
-        signed = self._given(hyper.signed_names)
+        signed = self._user_names(hyper.signed_names)
         starts, limits, unit = self._starts_and_limits(
             sample, theta, names, rescaling, signed
         )

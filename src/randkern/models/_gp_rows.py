@@ -50,8 +50,8 @@ def learning_rows(
     ops = ops_of(block.X)
     X, Y, weight = ops.as_float64(block.X), block.Y, block.weight
     if weight is not None and bool((weight == 0).any()):
-        kept = ops.flatnonzero(weight)
-        X, Y, weight = X[kept], Y[kept], weight[kept]
+        positive = ops.flatnonzero(weight)
+        X, Y, weight = X[positive], Y[positive], weight[positive]
     if weight is not None:
         largest = ops.largest(weight)
         if largest > _LARGEST_WEIGHT:

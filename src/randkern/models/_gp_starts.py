@@ -41,15 +41,15 @@ def bounds(
     mean_square: float,
     variance: float,
     scale_range: float,
-    given: dict[str, Any],
+    user_bounds: dict[str, Any],
     signed: Collection[str] = (),
 ) -> list[tuple[float, float]]:
     """Return the least and the largest value of every entry of θ, around a centre.
 
     A scale may change by `scale_range`, also from the mean square and the variance of
     the targets if there is a noise. Numbers named in `signed` may have both signs, and
-    the size of the targets. Fixed entries are those of `theta`. Bounds that the user
-    has given replace these.
+    the size of the targets. Fixed entries are those of `theta`. Those in
+    `user_bounds` replace these.
     """
     # Targets that are all equal do not determine their scale.
     level, spread = (
@@ -75,7 +75,7 @@ def bounds(
             around = [start, *targets] if is_scale else [start]
             reach = math.log(scale_range if is_scale else _LENGTHSCALE_RANGE)
             out.append((min(around) - reach, max(around) + reach))
-    for key, pair in _general_first(given, names, "bounds"):
+    for key, pair in _general_first(user_bounds, names, "bounds"):
         for place in places(key, names, "bounds"):
             if isinstance(pair, str) and pair == "fixed":
                 out[place] = (float(theta[place]),) * 2
@@ -116,23 +116,23 @@ def log_prior(
 
 def places(key: str, names: list[str], what: str) -> list[int]:
     """Return the positions in θ of a name: one entry, or all of an attribute."""
-    found = []
-    for place, name in enumerate(names):
+    positions = []
+    for position, name in enumerate(names):
         path = name.partition("[")[0]
-        if key in (name, path, *(each.rpartition("__")[2] for each in (name, path))):
-            found.append(place)
-    if not found:
+        if key in (name, path, name.rpartition("__")[2], path.rpartition("__")[2]):
+            positions.append(position)
+    if not positions:
         raise ValueError(
             f"{what} name {key!r}, which is not learned; expected some of {names}."
         )
-    return found
+    return positions
 
 
 def _general_first(
-    given: dict[str, Any] | None, names: list[str], what: str
+    settings: dict[str, Any] | None, names: list[str], what: str
 ) -> list[tuple[str, Any]]:
     """Return the items, those for fewer entries last, so that these override others."""
-    pairs = (given or {}).items()
+    pairs = (settings or {}).items()
     return sorted(pairs, key=lambda pair: -len(places(pair[0], names, what)))
 
 

@@ -261,10 +261,10 @@ class _Problem:
         low, high = 0.0, 1.0
         for _ in range(_MAX_TRIALS):
             length = 0.5 * (low + high)
-            found = slope(length)
-            if abs(found) <= _SLOPE * steepest:
+            reached = slope(length)
+            if abs(reached) <= _SLOPE * steepest:
                 break
-            low, high = (low, length) if found > 0 else (length, high)
+            low, high = (low, length) if reached > 0 else (length, high)
         return length
 
     def polished(self, alpha: np.ndarray, gap: float) -> _Point | None:
@@ -280,11 +280,11 @@ class _Problem:
         out = ops.xp.where(is_free, 0.0, alpha)
         # Among equal rows the variable is shared: the shortest solution.
         missing = self.target[free] - self.tube * side - F @ self.weights(out)
-        found = ops.algebra.shortest_solution(F @ F.T, missing)
-        found = found.clip(self.lower[free]).clip(max=self.upper[free])
+        values = ops.algebra.shortest_solution(F @ F.T, missing)
+        values = values.clip(self.lower[free]).clip(max=self.upper[free])
         if self.tube:
-            found = side * (side * found).clip(0.0)
-        out[free] = found
+            values = side * (side * values).clip(0.0)
+        out[free] = values
         after = self.at(out)
         return after if after.gap < gap else None
 
@@ -563,12 +563,12 @@ class SVMDual:
                 continue
             signs, start = self.signs[usable, t], self.alpha[usable, t]
             target = self.targets[usable, t]
-            found = solve_box(
+            solution = solve_box(
                 features, signs, upper, _EXACT, self._longest, start, target
             )
-            n_steps = max(n_steps, found.n_steps)
-            if found.gap < gap:
-                self.alpha[usable, t] = found.alpha
+            n_steps = max(n_steps, solution.n_steps)
+            if solution.gap < gap:
+                self.alpha[usable, t] = solution.alpha
             self.is_stopped = report(t + 1)
             if self.is_stopped:
                 break

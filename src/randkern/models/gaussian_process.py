@@ -575,8 +575,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
         if isinstance(posterior, RowPosterior):
-            given = self.kernel_, self.X_fit_, posterior, columns, generator
-            return partial(self._path_values, conditioned_paths(*given, random_state))
+            paths = conditioned_paths(
+                self.kernel_, self.X_fit_, posterior, columns, generator, random_state
+            )
+            return partial(self._path_values, paths)
         factor, parts = posterior.factor, []
         ops = ops_of(factor)
         drawn = ops.float64_like(generator.normal(size=(len(factor), columns)), factor)
@@ -661,13 +663,13 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         more: FeaturePosterior | RowPosterior
         if isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
-            more = posterior.given(Z, Y, weight, self.noise_, precisions)
+            more = posterior.updated(Z, Y, weight, self.noise_, precisions)
             if self._reach is not None:
                 out._reach = self._reach.with_rows(rows.X, len(posterior.factor))
         else:
             gram, ops = self.kernel_._gram, ops_of(rows.X)
             cross, own = gram(rows.X, self.X_fit_), gram(rows.X, None)
-            more = posterior.given(cross, own, Y, weight, precisions)
+            more = posterior.updated(cross, own, Y, weight, precisions)
             out.X_fit_ = ops.concatenate([self.X_fit_, rows.X])
         out._posteriors = [more]
         out._set_coefficients()

@@ -260,15 +260,15 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "Use fewer components",
             )
         order = stream.child("solver")
-        report.begin(lambda found: self._fitted(rows, found) if found else {})
+        report.begin(lambda margins: self._fitted(rows, margins) if margins else {})
         with_intercept = self.fit_intercept and not is_hard
         if self.plan_ is None and with_intercept and not is_tensor(signs):
-            found = self._fit_exact(rows.as_arrays().X, signs, upper, report)
+            margins = self._fit_exact(rows.as_arrays().X, signs, upper, report)
         else:
             precise = is_hard or is_tensor(signs)
             features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
             if is_hard:
-                found = self._fit_hard(features, signs, weight, order, report)
+                margins = self._fit_hard(features, signs, weight, order, report)
             else:
                 dual = SVMDual(
                     features,
@@ -284,9 +284,9 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                     order,
                     lambda number: report.step(number, _margins_of(dual)),
                 )
-                found = _margins_of(dual)
+                margins = _margins_of(dual)
                 self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
-        remember(self, self._fitted(rows, found))
+        remember(self, self._fitted(rows, margins))
         if self.probability:
             self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
         report.end()
@@ -327,11 +327,11 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         decisions = np.empty(rows.Y.shape)
         folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
         for number, (fitted, held) in enumerate(folds, start=1):
-            given = [
-                each if each is None else safe_indexing(each, fitted)
-                for each in (X, y, sample_weight)
-            ]
-            values = part.fit(*given).decision_function(safe_indexing(X, held))
+            weight = None
+            if sample_weight is not None:
+                weight = safe_indexing(sample_weight, fitted)
+            part.fit(safe_indexing(X, fitted), safe_indexing(y, fitted), weight)
+            values = part.decision_function(safe_indexing(X, held))
             decisions[held] = values.reshape(len(held), -1)
             report.step(number, None, "fold")
         return temperature_of(decisions, rows.Y > 0, rows.weight)
@@ -345,15 +345,15 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         report: FitReport,
     ) -> _Margins:
         """Separate each class from the rest."""
-        ops, found = ops_of(signs), []
+        ops, solutions = ops_of(signs), []
         columns, usable = ops.to_host(signs).T, ops.to_host(weight) > 0
         classes = ops_of(self.classes_).to_host(self.classes_).tolist()
         for t, column in enumerate(columns):
             label = classes[t if len(columns) > 1 else 1]
             name = f"class {label!r} against the rest"
-            found.append(separate(features, column, usable, stream.child(t), name))
+            solutions.append(separate(features, column, usable, stream.child(t), name))
             report.step(t + 1, None, "class")
-        weights, alpha, gaps = zip(*found, strict=True)
+        weights, alpha, gaps = zip(*solutions, strict=True)
         self.duality_gap_ = ops.float64_like(np.array(gaps), signs)
         self.n_iter_ = 1
         weights = ops.float64_like(np.stack(weights), signs)
@@ -381,14 +381,14 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             np.array([column.square for column in columns]),
         )
 
-    def _fitted(self, rows: Any, found: _Margins) -> dict[str, Any]:
+    def _fitted(self, rows: Any, margins: _Margins) -> dict[str, Any]:
         """Return the fitted attributes for weights and dual variables."""
-        signed = found.dual
+        signed = margins.dual
         ops = ops_of(signed)
         support = ops.flatnonzero((signed != 0).any(axis=1))
         with np.errstate(divide="ignore"):
-            margin = 1.0 / found.squares**0.5
-        intercept = found.intercept
+            margin = 1.0 / margins.squares**0.5
+        intercept = margins.intercept
         if not isinstance(intercept, float) and not self._many_targets:
             intercept = float(intercept[0])
         fitted = {
@@ -398,7 +398,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             "support_coef_": self._shaped(signed[support]),
         }
         if self.plan_ is not None:
-            coef = self._transposed(found.weights[:, : self.plan_.n_components].T)
+            coef = self._transposed(margins.weights[:, : self.plan_.n_components].T)
             return fitted | {"coef_": coef}
-        kept = {"X_fit_": rows.X[support], "dual_coef_": fitted["support_coef_"]}
-        return fitted | kept
+        exact = {"X_fit_": rows.X[support], "dual_coef_": fitted["support_coef_"]}
+        return fitted | exact

@@ -167,13 +167,13 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         report = FitReport(self, X, y, sample_weight)
         report.begin(None)
         stream = root_stream(self.random_state)
-        given = self._read(X, y, sample_weight, stream)
-        if not given.in_memory or is_tensor(given.like):
+        rows = self._read(X, y, sample_weight, stream)
+        if not rows.in_memory or is_tensor(rows.like):
             raise ValueError(
                 "KernelSVR is fitted to NumPy arrays in memory, got "
                 f"{type(X).__name__}; use randkern.KernelRidgeRegressor for others."
             )
-        self._solve(given.as_arrays(), stream)
+        self._solve(rows.as_arrays(), stream)
         report.end()
         return self
 
@@ -231,7 +231,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         gram = self.kernel_._gram(ops_of(X).as_float64(X), None)
         # LIBSVM stops at an absolute violation: targets are divided by their size.
         unit = float(np.average(abs(y), weights=upper)) or 1.0
-        found = fit_margin(
+        margin = fit_margin(
             gram,
             y / unit,
             upper / unit,
@@ -239,9 +239,9 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             int(self.max_iter),
             self.epsilon / unit,
         )
-        support = np.flatnonzero(found.dual)
-        self.X_fit_, self.dual_coef_ = X[support], unit * found.dual[support]
-        self.intercept_, self.n_iter_ = unit * found.intercept, found.n_iter
+        support = np.flatnonzero(margin.dual)
+        self.X_fit_, self.dual_coef_ = X[support], unit * margin.dual[support]
+        self.intercept_, self.n_iter_ = unit * margin.intercept, margin.n_iter
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -322,11 +322,20 @@ class _Tube:
         used = np.flatnonzero(self.upper)
         part = self.features if len(used) == len(self.y) else self.features.part(used)
         start = np.sign(residual) * self.upper * np.where(near, 0.5, excess > 0)
-        bounds = np.ones(len(used)), self.upper[used], gap, longest, start[used]
-        found = solve_box(part, *bounds, self.y[used], self.epsilon, -self.upper[used])
-        better = combined(part, found.alpha[:, None])[0]
+        solution = solve_box(
+            part,
+            np.ones(len(used)),
+            self.upper[used],
+            gap,
+            longest,
+            start[used],
+            self.y[used],
+            self.epsilon,
+            -self.upper[used],
+        )
+        better = combined(part, solution.alpha[:, None])[0]
         after, _ = scores_of(self.features, better[None])
         if self.objective(better, after[:, 0]) >= self.objective(w, scores[:, 0]):
             return w
-        self.gap = min(self.gap, found.gap)
+        self.gap = min(self.gap, solution.gap)
         return better
