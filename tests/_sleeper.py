@@ -1,4 +1,4 @@
-"""A function that hangs in a process of its own; imports little, to start soon."""
+"""Functions that never end, for processes of their own; they import little."""
 
 import subprocess
 import sys
@@ -13,3 +13,8 @@ def sleep_with_a_child(request):
     )
     Path(request["path"]).write_text(str(child.pid))
     time.sleep(600)
+
+
+def spin(request):
+    while True:
+        pass

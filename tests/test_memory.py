@@ -385,6 +385,26 @@ def test_the_largest_fits_within_a_limit_hold_it():
     assert len(done.stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("features", ["nystrom", "random"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        rk.KernelRidgeRegressor(solver="pcg"),
+        rk.KernelSVC(max_iter=5),
+        rk.KernelLogistic(max_iter=5),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_features_being_computed_count(model, features, rng):
+    """Kernel values at landmarks, and what solves with them, are in the limit."""
+    X, limit = rng.normal(size=(6000, 5)), 20 * MB
+    model = clone(model).set_params(
+        features=features, n_components=500, random_state=0, memory_limit=limit
+    )
+    assert peak_bytes(lambda: model.fit(X, X[:, 0] > 0)) < 1.05 * limit
+
+
 @pytest.mark.parametrize("cv", [None, "gcv", 3])
 def test_a_search_of_few_rows_needs_little(cv, rng):
     X = rng.normal(size=(30, 2))

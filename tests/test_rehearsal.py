@@ -5,6 +5,7 @@
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytest.importorskip("typer")
 pytest.importorskip("skops")
 pytest.importorskip("pyarrow")
 
-from _sleeper import sleep_with_a_child
+from _sleeper import sleep_with_a_child, spin
 from randkern_lab.process import SkippedCase, in_fresh_process
 from randkern_lab.rehearsal import every_estimator
 from randkern_lab.rehearsal.experiment import Options, Rehearsal
@@ -114,6 +115,13 @@ def test_a_stage_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
     assert not psutil.pid_exists(child) or (
         psutil.Process(child).status() == psutil.STATUS_ZOMBIE
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits processes of Linux")
+def test_a_stage_is_ended_by_its_processor_time(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    with pytest.raises(SkippedCase, match="more processor time"):
+        in_fresh_process(spin, {}, seconds=280, cpu_seconds=10)
 
 
 def test_an_interrupted_rehearsal_resumes(tmp_path, monkeypatch):

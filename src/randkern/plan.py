@@ -176,7 +176,9 @@ def evaluate(
             # Computed in float64, because T⁻¹ amplifies rounding errors.
             for rows in row_blocks(X.shape[0], ops.tile_rows(X)):
                 values = evaluate(plan.raw, ops.as_float64(X[rows]), slice(0, last))
-                out[rows] = ops.asarray(plan.solve(values.T)[first:].T, out)
+                values = plan.solve(values.T)
+                out[rows] = ops.asarray(values[first:].T, out)
+                del values  # before those of the next rows are computed
             return out
         for group in plan.groups:
             low, high = max(first, group.start), min(last, group.stop)

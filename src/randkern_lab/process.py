@@ -55,6 +55,7 @@ def in_fresh_process(
     request: Mapping[str, Any],
     *,
     seconds: float = math.inf,
+    cpu_seconds: int = 0,
     memory_bytes: int = 0,
 ) -> dict[str, Any]:
     """Call a module's function in a new process, and measure its memory.
@@ -65,14 +66,15 @@ def in_fresh_process(
     system does not report it) of the whole process, and ``process_seconds``, including
     imports. Raises SkippedCase if the function raised ValueError or MemoryError, if the
     system ended the process, for instance for lack of memory, or if it took more than
-    `seconds`: then it is ended, with the processes that it has started. `memory_bytes`
-    limits the data of each of these processes (0: no limit, as on systems without
-    ``RLIMIT_DATA``).
+    `seconds`: then it is ended, with the processes that it has started. `cpu_seconds`
+    limits the processor time of each of these processes, which depends less on what
+    else the machine does, and `memory_bytes` their data (0: no limit, as on
+    systems other than Linux).
     """
     start = time.perf_counter()
     name = f"{function.__module__}:{function.__name__}"
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, name, str(memory_bytes)],
+        [sys.executable, "-m", __name__, name, str(cpu_seconds), str(memory_bytes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -81,6 +83,7 @@ def in_fresh_process(
     )
     said, complaints, peak = _watched(process, json.dumps(request), seconds)
     if process.returncode != 0:
+        _end(process)
         raise SkippedCase(_last_words(process.returncode, complaints))
     measured: dict[str, Any] = json.loads(said)
     if "error" in measured:
@@ -131,15 +134,22 @@ def _end(process: Any) -> None:
     process.wait()
 
 
-def _limit_memory(n_bytes: int) -> None:
-    """Limit the private memory of this process, where the system can."""
-    if n_bytes and sys.platform == "linux":
-        import resource
+def _limit(cpu_seconds: int, n_bytes: int) -> None:
+    """Limit the processor time and the private memory of this process."""
+    if sys.platform != "linux":
+        return
+    import resource
 
+    if cpu_seconds:
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, hard))
+    if n_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
 
 
 def _last_words(status: int, complaints: str) -> str:
+    if status == -signal.SIGXCPU:
+        return "it took more processor time than it may"
     if status < 0:
         return (
             f"its own process was ended by signal {-status}; there may have been too "
@@ -160,7 +170,7 @@ def _anonymous_bytes(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    _limit_memory(int(sys.argv[2]))
+    _limit(int(sys.argv[2]), int(sys.argv[3]))
     # Output printed by libraries is not part of the answer.
     with redirect_stdout(sys.stderr):
         response = answer(sys.argv[1], json.load(sys.stdin))

@@ -110,7 +110,13 @@ class ArrayOps:
         """Return the weighted mean of a vector as a float."""
         if weights is None:
             return float(self.xp.mean(values))
-        return float((values @ weights) / self.xp.sum(weights))
+        # Powers of 2 keep products of large values and weights from overflowing.
+        size, unit = (
+            2.0 ** (math.frexp(self.largest(abs(part)))[1] - 1)
+            for part in (values, weights)
+        )
+        weights = weights / unit
+        return size * float(((values / size) @ weights) / self.xp.sum(weights))
 
     def fill_diagonal(self, values, number):
         """Set the diagonal of a matrix."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,20 +60,23 @@ def fit_margin(
         "cache_size": max(1, 4 * n**2 // _MEGABYTE),
         "max_iter": max_iter * n,
     }
-    tube = 0.0 if epsilon is None else epsilon
+    machine: Any = SVC if epsilon is None else partial(SVR, epsilon=epsilon)
     violation = _FIRST * tol
     while True:
-        if epsilon is None:
-            model = SVC(tol=violation, **options)
-        else:
-            model = SVR(tol=violation, epsilon=epsilon, **options)
-        model.fit(gram, y, limits)
+        model = machine(tol=violation, **options)
+        try:
+            model.fit(gram, y, limits)
+        except ValueError as error:
+            raise ValueError(
+                f"k(x, x) up to {gram.max():.3g} and C times sample_weight up to "
+                f"{limits.max():.3g} overflow; scale the input down, or lower C."
+            ) from error
         dual, intercept = np.zeros(n), float(model.intercept_[0])
         dual[model.support_] = model.dual_coef_[0]
         gap, primal, square = _measured(gram, y, limits, dual, intercept, epsilon)
         # Violations explain a gap of about v Σ|a_i|, rounding errors the rest.
         is_rounded = gap * primal > violation * abs(dual).sum()
-        better = _polished(gram, y, limits, dual, tube)
+        better = _polished(gram, y, limits, dual, epsilon or 0.0)
         if better is not None:
             reached, _, shorter = _measured(
                 gram, y, limits, better[0], better[1], epsilon

@@ -40,7 +40,8 @@ def descend_whitened(
     The function is one of vectors w_1 ... w_k. If its second derivatives in each are
     about LLᵀ, those in u = Lᵀw are about the identity, and few iterations suffice.
     `factor` is the lower triangular L, (D, D), and `start` has shape (k·D,). `report`
-    is called with the vector of each iteration and returns whether to stop.
+    is called with the vector of each iteration and returns whether to stop. If the
+    factor has overflowed, the start is returned.
     """
     ops, D = ops_of(start), len(factor)
     solve = ops.algebra.triangular_solve
@@ -60,7 +61,8 @@ def descend_whitened(
         n_pairs,
         lambda u: report(original(u)),
     )
-    return original(u), n_iter
+    result = original(u)
+    return (result, n_iter) if ops.is_finite(result) else (start, 0)
 
 
 def descend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
-from randkern.models.memory import feature_block_sizes
+from randkern.models.memory import block_rows_within
 from randkern.plan import Plan, evaluate
 
 # Cached rows per compiled call; only between calls can the fit be interrupted.
@@ -90,8 +91,9 @@ class FeatureMatrix:
     `cache_bytes` is the memory for features; with `precise` they are float64, whatever
     the dtype of the rows, and with `compress` those of arrays may be cached in 16 bits.
     Weights of blocks are divided by `weight_unit`. `block_rows` rows are computed at a
-    time. The `width` is the number of components plus padding with zeros, and `like` an
-    array in the dtype and on the device of the features.
+    time; by default, as many as take no more memory than the cache. The `width` is the
+    number of components plus padding with zeros, and `like` an array in the dtype and
+    on the device of the features.
     """
 
     def __init__(
@@ -111,10 +113,8 @@ class FeatureMatrix:
         self.n_components = plan.n_components
         self.width = self._gemm.padded(plan.n_components)
         if block_rows is None:
-            row_bytes = self.width * self.dtype.itemsize
-            sizes = feature_block_sizes(plan.n_components, self.like)
-            held = [size for size in sizes if size * row_bytes <= cache_bytes]
-            block_rows = (held or sizes[-1:] if cache_bytes else sizes)[0]
+            most = cache_bytes or sys.maxsize
+            block_rows = block_rows_within(plan, self.like, most)
         self.block_rows = block_rows
 
     def _place(self, like: Any) -> None:

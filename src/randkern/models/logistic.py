@@ -266,13 +266,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             return is_stopped
 
         def reached(value: float, slope: np.ndarray) -> bool:
-            # The curvature is at least 1, that of the penalty. With an enormous C,
-            # squares of scaled gradients underflow.
-            left = ops.largest(abs(slope))
-            length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
-            share = max(self.tol, ops.precision(loss.features.dtype) ** 0.5)
-            is_small = left <= share * largest / unit
-            return is_small and 0.5 * length**2 <= self.tol * value
+            return scaled.is_near_minimum(value, slope, self.tol, largest)
 
         def is_done(value: float, slope: np.ndarray) -> bool:
             # L-BFGS multiplies squares of gradients, which would underflow.
@@ -285,7 +279,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
         before = np.inf
         while patience and self.n_iter_ < max_iter and not is_stopped:
             value, slope = scaled(flat)
-            if is_done(value, slope) or ops.largest(abs(slope)) > before:
+            # Nor is there progress from a gradient that is not finite.
+            if is_done(value, slope) or not ops.largest(abs(slope)) < before:
                 break
             before = _PROGRESS * ops.largest(abs(slope))
             flat, more = descend_whitened(
@@ -374,6 +369,22 @@ class LogisticLoss:
             # L-BFGS overwrites the vector.
             self._last = ops.copy(flat), (value / self.unit, slope / self.unit)
         return self._last[1]
+
+    def is_near_minimum(
+        self, value: float, slope: np.ndarray, tol: float, largest: float
+    ) -> bool:
+        """Return whether a gradient is small beside the value and the first gradient.
+
+        `largest` is the largest entry of the latter, before division by the unit.
+        """
+        ops, unit = ops_of(slope), self.unit
+        # The curvature is at least 1, that of the penalty. With an enormous C, squares
+        # of scaled gradients underflow.
+        left = ops.largest(abs(slope))
+        length = left * ops.algebra.norm(slope / (left or 1.0)) * unit**0.5
+        share = max(tol, ops.precision(self.features.dtype) ** 0.5)
+        is_small = left <= share * largest / unit
+        return is_small and 0.5 * length**2 <= tol * value
 
     def curvature(self, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies by the second derivative."""

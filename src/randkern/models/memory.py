@@ -65,6 +65,31 @@ def feature_block_rows(plan: Plan, itemsize: int) -> int:
     return block_rows(plan.n_components * itemsize)
 
 
+def computing_bytes(plan: Plan, n_rows: int, itemsize: int) -> int:
+    """Memory beside a block of features while these are computed."""
+    entries = min(n_rows, _COMPUTED_ROWS) * plan.n_components
+    if plan.factor is None:
+        return entries * itemsize
+    # Blocks of float64: products, distances and values at landmarks, and these solved
+    # with the factor.
+    return 6 * 8 * entries
+
+
+def block_rows_within(plan: Plan, like: Any, n_bytes: int) -> int:
+    """Return the rows of features, in the dtype of `like`, to compute at a time.
+
+    They take at most `n_bytes`, unless even the smallest blocks take more.
+    """
+    sizes, itemsize = feature_block_sizes(plan.n_components, like), like.dtype.itemsize
+    row = ops_of(like).skinny_gemm.padded(plan.n_components) * itemsize
+    fitting = (
+        size
+        for size in sizes
+        if size * row + computing_bytes(plan, size, itemsize) <= n_bytes
+    )
+    return next(fitting, sizes[-1])
+
+
 def feature_block_sizes(n_components: int, like: Any) -> list[int]:
     """Return the sizes of row blocks for products with few columns, the best first.
 
@@ -99,13 +124,9 @@ def normal_equations_bytes(
     D = plan.n_components
     rows = min(feature_block_rows(plan, itemsize), n_rows)
     # In addition to a block of features, while it is computed and while it is summed.
-    recomputed = min(rows, _COMPUTED_ROWS) * D * itemsize
-    if plan.factor is not None:
-        # Blocks of float64: products, distances and values at landmarks, and these
-        # solved with the factor.
-        recomputed = 6 * min(rows, _COMPUTED_ROWS) * D * 8
+    computing = computing_bytes(plan, rows, itemsize)
     tiles = 2 * min(D, GRAM_COLUMNS) ** 2 * itemsize
-    beside = max(recomputed, tiles + 8 * min(rows, CROSS_ROWS) * D)
+    beside = max(computing, tiles + 8 * min(rows, CROSS_ROWS) * D)
     targets = 8 * n_targets * (n_rows + 2 * D)
     solving = 8 * D**2 + cholesky_bytes(D, like)
     block = rows * D * itemsize + beside
@@ -231,11 +252,12 @@ def feature_cache_bytes(
     per_feature: int,
     n_squares: int = 3,
 ) -> tuple[int, int]:
-    """Return the memory for cached features, at most half of the limit, and the rest.
+    """Return the memory for cached features, and the rest.
 
-    `per_row` and `per_feature` are the bytes that the solver needs for each; the exact
-    kernel takes `n_squares` matrices of n rows. Raises if there is no room for them, or
-    for a few rows of features at a time.
+    `per_row` and `per_feature` are the bytes that the solver needs for each. Half of
+    what they leave is for cached features, so that a block of features being computed
+    fits in the other half. The exact kernel takes `n_squares` matrices of n rows.
+    Raises if there is no room for them, or for a few rows of features at a time.
     """
     if plan is None:
         check_memory(
@@ -251,8 +273,9 @@ def feature_cache_bytes(
     state = per_row * n + per_feature * width + plan.stored_bytes(8)
     if plan.factor is not None:
         state += 8 * width**2
-    # The block of features being computed, and the rows in use.
-    few = 8 * width * min(n, MIN_BLOCK_ROWS)
+    # A block of features being computed, and the rows in use.
+    n_few = min(n, MIN_BLOCK_ROWS)
+    few = 8 * width * n_few + computing_bytes(plan, n_few, 8)
     check_memory(
         state + 2 * few,
         limit,
@@ -260,7 +283,7 @@ def feature_cache_bytes(
         "time,",
         "Use fewer components or rows",
     )
-    cache = min(limit // 2, limit - state - few)
+    cache = (limit - state) // 2
     return cache, limit - state - cache
 
 
@@ -275,12 +298,13 @@ def curvature_bytes(D: int, row_bytes: int) -> int:
 def tube_bytes(plan: Plan, n: int, like: Any) -> int:
     """Return the memory of coordinate descent on all features, for regression.
 
-    The features are computed in float64, like `like`, in blocks of rows: their phases
-    and values are in memory beside the cached ones.
+    The features are computed in float64, like `like`, in blocks of rows, beside the
+    cached ones.
     """
     D = plan.n_components
     block = min(n, feature_block_sizes(D, like)[0])
-    return 8 * (n + 2 * block) * D + plan.stored_bytes(8) + 240 * n
+    computing = max(8 * block * D, computing_bytes(plan, block, 8))
+    return 8 * (n + block) * D + computing + plan.stored_bytes(8) + 240 * n
 
 
 def newton_bytes(n: int, width: int) -> int:
