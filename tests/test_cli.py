@@ -82,6 +82,7 @@ def test_compare_writes_results_and_figure(app, tmp_path):
         "n_seeds": 2,
         "memory_limit": None,
         "time_limit": 120,
+        "metric": None,
         "data": "breast-cancer",
         "data_dir": None,
         "target": None,
