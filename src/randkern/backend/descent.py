@@ -37,23 +37,12 @@ def _shuffle(order, state):
 
 @njit(nogil=True, cache=True)
 def _descend(
-    Z,
-    rows,
-    squares,
-    signs,
-    targets,
-    upper,
-    alpha,
-    weights,
-    tol,
-    max_epochs,
-    seed,
-    epochs,
+    Z, rows, squares, signs, targets, upper, alpha, weights, tol, max_epochs, seed, used
 ):
     """Run algorithm 3 of Hsieh et al. 2008 for problems that visit rows together.
 
     A row is read from memory once for all problems. Each shrinks its own set of active
-    rows and stops on its own: no problem depends on another.
+    rows and stops on its own, after the epochs `used`: no problem depends on another.
     """
     k, n = signs.shape
     order = np.arange(n)
@@ -101,7 +90,7 @@ def _descend(
             near = largest[t] - smallest[t] <= tol
             if near and n_moving[t] == n:
                 ended[t] = True
-                epochs[t] = epoch + 1
+                used[t] = epoch + 1
             elif near:
                 moving[:, t] = True
                 n_moving[t] = n
