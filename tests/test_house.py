@@ -198,7 +198,6 @@ SMALL_FUNCTIONS = {
     "randkern/onnx/traced.py::_arccos",  # defined after the table that calls it
     # In a comprehension, where its name says what is computed.
     "randkern_lab/papers/optical_convergence.py::_relative_variance",
-    "randkern_lab/papers/optical_hyperparameters.py::_mostly_solved",
     # Their docstrings say why; the second stands beside the like for monotone columns.
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",
