@@ -330,7 +330,7 @@ def test_predict_ignores_the_column_of_groups(folder):
     ("options", "message"),
     [
         (["--groups", "patients"], "did you mean 'patient'"),
-        (["--groups", "patient", "--time", "a"], "both given"),
+        (["--groups", "patient", "--time", "a"], "got both --groups and --time"),
         (["--time", "value"], "no column 'value'"),
     ],
 )

@@ -110,13 +110,13 @@ SCREENFUL = 3_000
 
 
 def longest_prose(text):
-    """Characters of the longest stretch without a figure, code or a table."""
+    """Characters of the longest stretch without figure, code, table or notes."""
     longest = stretch = 0
     fenced = False
     for line in text.splitlines(keepends=True):
         fence = line.lstrip().startswith(("```", ":::"))
         fenced ^= line.lstrip().startswith("```")
-        plain = not (fence or fenced or line.startswith(("|", "![")))
+        plain = not (fence or fenced or line.startswith(("|", "![", "* ")))
         stretch = stretch + len(line) if plain else 0
         longest = max(longest, stretch)
     return longest

@@ -108,7 +108,7 @@ def test_columns_are_shown_as_they_were_read(fitted):
     for name, kind in (("z", "category"), ("day", "date"), ("flag", "boolean")):
         assert [name, kind] in lines
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "2 (&#39;?&#39;, &#39;-&#39;)" in page and "--categorical" in page
+    assert "2 (1.3 %; &#39;?&#39;, &#39;-&#39;)" in page and "--categorical" in page
     assert "<td>date</td>" in page and "2024-01-01 / 2024-03-15 / 2024-05-29" in page
 
 

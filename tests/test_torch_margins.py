@@ -339,7 +339,7 @@ def test_memory_is_checked_first(data):
     X, y, _, _ = data
     with dispatch():
         with pytest.raises(MemoryLimitError, match="Newton's method on 2000"):
-            KernelSVC(n_components=2000, memory_limit="1MB").fit(tensor(X), tensor(y))
+            KernelSVC(n_components=2000, memory_limit="1.5MB").fit(tensor(X), tensor(y))
         with pytest.raises(MemoryLimitError, match="Gram matrix"):
             KernelLogistic(n_components=None, memory_limit="1kB").fit(
                 tensor(X), tensor(y)

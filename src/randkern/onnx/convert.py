@@ -216,8 +216,9 @@ def _input_types(model: Any, X: Any, dtype: str) -> list[tuple[str, Any]]:
         return of(float) if is_time(column) else text  # dates are numbers of days
 
     if X is None:
-        names = getattr(encoder_of(model), "feature_names_in_", None)
-        if names is None:
+        # Those of the model: its encoder may also read columns derived from targets.
+        names = getattr(model, "feature_names_in_", None)
+        if names is None or encoder_of(model) is None:
             return [("X", of(dtype, model.n_features_in_))]
         texts = categories_of(model)
         return [(name, text if name in texts else of(dtype)) for name in names]

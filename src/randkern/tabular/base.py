@@ -233,7 +233,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             self._keep_trials(known)
             return known, is_stopped
         search = learning.search(stage, stream.child("search"), report_trial)
-        self._keep_trials(search.trials)
+        self._keep_trials(search.tried)
         return search.refined, search.stopped
 
     def _keep_trials(self, trials: list[Trial]) -> None:

@@ -174,6 +174,8 @@ class KernelSearch:
         self.report = report
         self.order = stream.generator().permutation(len(Y))
         self.trials: list[Trial] = []
+        # Those of a criterion that was given up, too.
+        self.tried: list[Trial] = []
         self.refined: list[Trial] = []
         self.stopped = False
 
@@ -255,6 +257,7 @@ class KernelSearch:
             turn=turn,
         )
         self.trials.append(trial)
+        self.tried.append(trial)
         self.stopped = self.report(trial) or self.stopped
         return trial
 
