@@ -590,21 +590,16 @@ class TabularModel:
 
     def _score_lines(self) -> Iterator[str]:
         """Yield lines that add the columns of scores to X."""
-        if self.texts is not None or self.scores is not None:
+        encoders = {"texts": self.texts, "scores": self.scores}
+        if any(encoder is not None for encoder in encoders.values()):
             yield "import numpy as np"
-        room = "randkern.tabular"
-        if self.texts is not None:
-            labels = ", classes=True" * self.texts.classes
-            yield f"from {room}.texts import TextEncoder"
-            yield f"texts = TextEncoder({list(self.texts.columns)}{labels})"
-            yield f"X = texts.fit_transform(X, {self._fitted_targets()})"
-            yield "# For predictions: texts.transform(X)"
-        if self.scores is not None:
-            labels = ", classes=True" * self.scores.classes
-            yield f"from {room}.category_scores import CategoryScores"
-            yield f"scores = CategoryScores({list(self.scores.columns)}{labels})"
-            yield f"X = scores.fit_transform(X, {self._fitted_targets()})"
-            yield "# For predictions: scores.transform(X)"
+        for name, encoder in encoders.items():
+            if encoder is not None:
+                kind, labels = type(encoder), ", classes=True" * encoder.classes
+                yield f"from {kind.__module__} import {kind.__name__}"
+                yield f"{name} = {kind.__name__}({list(encoder.columns)}{labels})"
+                yield f"X = {name}.fit_transform(X, {self._fitted_targets()})"
+                yield f"# For predictions: {name}.transform(X)"
 
     def _fitted_targets(self) -> str:
         """Return the code of the targets of members, and of their weights."""

@@ -13,6 +13,7 @@ from randkern.datasets import Dataset, load_dataset
 from randkern.optics import ThresholdBinarizer
 from randkern.study.preparation import prepare
 
+from ..options import DataOptions, option
 from ..scoring import held_out_error
 
 # A pixel is lit above 10 of 255 (Ohana et al. 2020, for Fashion-MNIST): pixels are
@@ -21,6 +22,18 @@ PIXEL_THRESHOLD = 10.5 / 255
 _THRESHOLDS = tuple(np.array([4.5, 10.5, 31.5, 63.5, 95.5, 127.5, 159.5]) / 255)
 _SEARCH_ROWS, _SEARCH_COMPONENTS = 6000, 1000
 _SEARCH_ALPHAS = tuple(10.0 ** np.arange(-6, 3))
+
+
+@dataclass(frozen=True)
+class BinaryImageOptions(DataOptions):
+    """Options of experiments on binarized images (:func:`load_binary_images`)."""
+
+    data: str = option(
+        "auto",
+        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
+        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
+        quick="digits",
+    )
 
 
 @dataclass(frozen=True)

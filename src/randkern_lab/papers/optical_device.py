@@ -31,12 +31,12 @@ import randkern
 from randkern._validation import check_choice
 from randkern.optics import SimulatedOPU, mean_count_per_bit
 
-from ..options import DataOptions, option
+from ..options import option
 from ..panels import DASHED, DOTTED, Panel, Style
 from ..runner import Case, Experiment
 from ..tables import Pivot, of
 from .device_counts import acquired_counts
-from .images import load_binary_images
+from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -83,15 +83,9 @@ _COUNTED_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Options(DataOptions):
+class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-device``."""
 
-    data: str = option(
-        "auto",
-        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
-        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
-        quick="digits",
-    )
     degree: int = option(2, "Degree of the features: 2 or 4 are published.")
     n_components: tuple[int, ...] = option(
         (300, 1000, 3000, 10_000), "Numbers of features.", quick=(30, 100)

@@ -35,10 +35,10 @@ from randkern.study.kernel_choices import parse_kernel
 from randkern.study.tune import at_edge, preference
 
 from ..heatmaps import plot_grids
-from ..options import DataOptions, option
+from ..options import option
 from ..runner import Case, Experiment
 from ..tables import Listing, edge_notes, of, skip_notes
-from .images import load_binary_images
+from .images import BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     class_errors,
     class_targets,
@@ -59,15 +59,9 @@ _HELD_OUT = 5  # one row of so many
 
 
 @dataclass(frozen=True)
-class Options(DataOptions):
+class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-hyperparameters``."""
 
-    data: str = option(
-        "auto",
-        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
-        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
-        quick="digits",
-    )
     n_components: int = option(10_000, "Number of features, as published.", quick=60)
     rows: int = option(
         60_000, "Training rows, a fifth of which is held out.", quick=300

@@ -62,13 +62,13 @@ from randkern.exceptions import MemoryLimitError
 from randkern.optics import SimulatedOPU
 from randkern.solvers import PCG
 
-from ..options import DataOptions, option
+from ..options import option
 from ..panels import Panel
 from ..runner import Case, Experiment
 from ..scoring import ended, fit_and_score, some_rows
 from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
 from .device_counts import DeviceCounts, acquired_counts, device_note
-from .images import PIXEL_THRESHOLD, load_binary_images
+from .images import PIXEL_THRESHOLD, BinaryImageOptions, load_binary_images
 from .nested_ridge import (
     FeaturesOf,
     class_errors,
@@ -99,15 +99,9 @@ _CLOSE_FROM, _CLOSE = 3000, 0.3
 
 
 @dataclass(frozen=True)
-class Options(DataOptions):
+class Options(BinaryImageOptions):
     """Options of ``randkern reproduce optical-ridge``."""
 
-    data: str = option(
-        "auto",
-        "mnist, fashion-mnist, fashion-mnist-sample or digits; auto takes the first "
-        "of fashion-mnist, mnist and fashion-mnist-sample in --data-dir.",
-        quick="digits",
-    )
     threshold: str = option(
         "published", "published (10 of 255), or validated: chosen on held-out rows."
     )
