@@ -96,6 +96,13 @@ def test_which_columns_have_scores():
     )
     assert scored_columns(table, 1) == ["many", "more"]
     assert scored_columns(table, 26) == ["more"]
+    # 40 and 20 rows per level, and then more levels than the encoder has columns for.
+    repeated = pd.concat([table[["many", "more"]]] * 4, ignore_index=True)
+    assert scored_columns(repeated, 1) == ["more"]
+    codes = np.arange(300 * 40) % 300
+    assert scored_columns(
+        pd.DataFrame({"code": codes.astype(str) + np.array("v", object)}), 1
+    )
     assert scored_columns(table, 100) == []
     assert scored_columns(table.assign(**{"more score": 0.0}), 1) == ["many"]
     assert scored_columns(table.rename(columns={"few": 3}), 1) == []

@@ -15,12 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern.data.columns import with_known_types
+from randkern.tabular.encoder import MAX_LEVELS
 from randkern.tabular.folds import Folds
 from randkern.tabular.texts import codes_of_targets, named_scores, with_columns
 
-# Columns of more levels, each in two rows or more, get scores, unless the table has
-# more of these columns than the second number.
-_MAX_PLAIN_LEVELS, _MAX_SCORES = 12, 50
+# Columns of more levels, each in two rows or more, get scores if a level has fewer rows
+# than the second number on average: with more rows, the model learns the effects of
+# levels from their indicators, if the encoder has one for each, and a score beside
+# these is one more lengthscale to learn. The third number limits a table's scores.
+_MAX_PLAIN_LEVELS, _MIN_PLAIN_ROWS, _MAX_SCORES = 12, 30, 50
 # Rows by which the mean of a level is shrunk to that of all; the best is chosen.
 _SHRINKAGES = (0.3, 3.0, 30.0)
 _FOLDS = 10
@@ -42,10 +45,9 @@ def scored_columns(X: Any, n_scores: int) -> list[Any]:
         if not (is_numeric(column) or is_time(column))
         and not any(other.startswith(f"{name} score") for other in X.columns)
     }
+    max_plain = max(_MAX_PLAIN_LEVELS, min(len(X) / _MIN_PLAIN_ROWS, MAX_LEVELS))
     largest = sorted(counts, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
-    return [
-        name for name in columns if name in largest and counts[name] > _MAX_PLAIN_LEVELS
-    ]
+    return [name for name in columns if name in largest and counts[name] > max_plain]
 
 
 class CategoryScores(TransformerMixin, BaseEstimator):

@@ -39,7 +39,7 @@ from randkern.tabular.work import largest
 
 # The most frequent levels of a column of categories get a column each, and the others
 # share one: at most so many of each, and of all columns together.
-_MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
+MAX_LEVELS, _MAX_LEVEL_COLUMNS = 200, 1000
 _MIN_ROWS = 2
 _QUANTILES = 1000
 # Where normal quantiles are clipped, in standard deviations.
@@ -421,7 +421,7 @@ def _max_levels(objects: np.ndarray) -> int:
         lambda most: sum(min(count, most) for count in counts),
         _MAX_LEVEL_COLUMNS,
         least=2,
-        most=_MAX_LEVELS,
+        most=MAX_LEVELS,
     )
 
 
