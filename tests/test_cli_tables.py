@@ -379,6 +379,7 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "3 columns, as they were read" in result.output
     assert "  weight  number" in result.output and "  colour  category" in result.output
     assert "make_pipeline(rk.TabularEncoder()" in result.output
+    assert max(map(len, result.output.splitlines())) < 200
     # As the user said it, not as the command divided it for the refit.
     assert (
         "TabularRegressor(random_state=0, text_columns=[], time_limit=2.0)"

@@ -19,11 +19,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import randkern as rk
 from randkern.datasets.schema import TableSchema
 from randkern.reporting import Judged, baselines, contents, evaluate, panels, render
-from randkern.reporting.code import shortened
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.quality import interval_coverage
 from randkern.reporting.scores import TREES, Evaluation, share_text
 from randkern.reporting.summary import summarise
+from randkern.tabular.code import shortened
 
 
 def rows_and_targets(n=160):

@@ -53,7 +53,9 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
         yield f"{len(fitted.classes_):,} classes: {', '.join(labels)}"
     explain = getattr(getattr(fitted, "model_", None), "explain", None)
     if explain is not None:
-        yield f"\n{explain()}"
+        from ..tabular.code import shortened
+
+        yield f"\n# Shortened: in Python, model.explain() has every digit.\n{shortened(explain())}"
 
 
 def _shares(fitted: Any, compute: bool) -> Any:

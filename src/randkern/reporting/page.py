@@ -19,7 +19,6 @@ from randkern._extras import import_extra
 from randkern._warnings import warn
 from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
-from randkern.reporting.code import shortened
 from randkern.reporting.scores import (
     COVERAGE,
     TREES,
@@ -28,6 +27,7 @@ from randkern.reporting.scores import (
     share_text,
 )
 from randkern.reporting.summary import Summary
+from randkern.tabular.code import shortened
 from randkern.tabular.target_transforms import TRANSFORMS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Code of a model, shortened for a page."""
+"""Code of a model, shortened for a reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tokenize
 
 _WIDTH = 88
 # Longer lists of numbers are abbreviated.
-_MOST_NUMBERS = 40
+_MAX_NUMBERS = 40
 
 
 def shortened(code: str) -> str:
@@ -26,14 +26,14 @@ def shortened(code: str) -> str:
 
 def _abbreviated(match: re.Match[str]) -> str:
     numbers = match[0]
-    if numbers.count(",") < _MOST_NUMBERS:
+    if numbers.count(",") < _MAX_NUMBERS:
         return numbers
     rows = numbers.count("[") - 1
     if rows > 1:  # a matrix
         first = numbers[2 : numbers.index("]")].split(", ")
         return f"[[{', '.join(first[:3])}, ...], ...]"
-    each = numbers[1:-1].split(", ")
-    return f"[{', '.join(each[:3])}, ..., {each[-1]}]"
+    row = numbers[1:-1].split(", ")
+    return f"[{', '.join(row[:3])}, ..., {row[-1]}]"
 
 
 def _wrapped(line: str) -> str:
