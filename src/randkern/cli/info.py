@@ -55,7 +55,8 @@ def _lines(fitted: Any, n_bytes: int) -> Any:
     if explain is not None:
         from ..tabular.code import shortened
 
-        yield f"\n# Shortened: in Python, model.explain() has every digit.\n{shortened(explain())}"
+        yield "\n# Shortened: in Python, model.model_.explain() has every digit."
+        yield shortened(explain())
 
 
 def _shares(fitted: Any, compute: bool) -> Any:
