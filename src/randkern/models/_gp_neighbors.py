@@ -93,7 +93,7 @@ class Conditionals:
         """Condition rows X on known rows with the numbers `neighbors`, (b, k)."""
         distinct, places = np.unique(neighbors, return_inverse=True)
         places = places.reshape(neighbors.shape)
-        b, k = places.shape
+        b, k = len(neighbors), neighbors.shape[1]
         own = len(distinct) + np.arange(b)
         rows = stacked([known.X[distinct], X])
         gram = kernel._gram(rows, None)

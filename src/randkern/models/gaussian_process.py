@@ -656,7 +656,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
         """Return values of draws, the sums of functions, with the posterior mean."""
         X = validate_rows(self, X, reset=False)
-        check_same_device(X, self._posterior.factor)
+        check_same_device(X, self._joint("sample_paths").factor)
         rows = ops_of(X).as_float64(X)
         return self._about_the_mean(X, sum(part(rows) for part in parts))
 
