@@ -110,7 +110,7 @@ def root(tmp_path, monkeypatch):
             "date": "2026-01-02",
             "commit": "0123456789",
             "command": "c",
-            "code_hash": "0",
+            "sources": {"a.py": "0"},
             "clean": True,
         },
         "seconds": 90,
