@@ -431,9 +431,11 @@ def test_first_columns_of_a_draw_are_a_smaller_draw():
 def test_ticks_of_many_values_are_powers_of_ten():
     sizes = optical_curves.PUBLISHED_SIZES
     assert len(sizes) == 27
-    assert shown_ticks(sizes) == [10, 100, 1000, 10_000, 100_000]
-    assert shown_ticks((300, 10, 1000)) == [10, 300, 1000]
-    assert shown_ticks((3, 4, 5, 6, 7, 8, 9, 11)) == [4, 6, 8, 11]
+    assert shown_ticks(sizes, 1.2) == [10, 100, 1000, 10_000, 100_000]
+    assert shown_ticks((300, 10, 1000), 0.6) == [10, 300, 1000]
+    assert shown_ticks((1000, 2000, 4000, 8000, 16_000, 32_000), 0.6) == [
+        *(1000, 2000, 4000, 8000, 16_000, 32_000)
+    ]
 
 
 def test_published_rows_stand_beside_ours():

@@ -207,7 +207,7 @@ class CompositionalStructure(Experiment):
             log="x",
         ),
     )
-    layout: ClassVar = {"size": (4.2, 4.4), "legend": "inside"}
+    layout: ClassVar = {"size": (4.8, 3.8), "columns": 2}
 
     def prepare(self) -> Case:
         options = self.options

@@ -93,13 +93,18 @@ def _formula(axes: Any, results: Mapping[str, Any]) -> None:
         axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
 
 
+def tail(results: Mapping[str, Any]) -> list[Case]:
+    """Return the tails of the figure: those of x = y at the largest D."""
+    return of(results["records"], **_TAIL, pair="equal", n_components=max)
+
+
 def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw the tails below the kernel, and those of a normal law."""
     for degree, style in _STYLES.items():
-        own = [r for r in of(results["shown"], degree=degree) if r["share_below"] > 0]
+        own = [r for r in of(tail(results), degree=degree) if r["share_below"] > 0]
         x, below = columns(own, "deviation", "share_below")
         axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    law = of(results["shown"], degree=1)
+    law = of(tail(results), degree=1)
     law = [r for r in law if r["normal"] > 0.3 / r["draws"]]
     x, normal = columns(law, "deviation", "normal")
     axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
@@ -155,7 +160,7 @@ class OpticalConvergence(Experiment):
             _STYLES,
             "tails at D = {n_components:,}, x = y (dashed: below)",
             ylabel="share of draws beyond",
-            where={**_TAIL, "n_components": max, "pair": "equal"},
+            records=lambda results: [r for r in tail(results) if r["share"] > 0],
             log="",
             extra=_other_tails,
         ),
