@@ -45,7 +45,7 @@ OWN = {
     },
     "optical-hyperparameters": {"best", "published_best", "at_published_best"},
     "optical-device": {"hyperparameters", "losses"},
-    "transfer-learning": {"tried", "device", "device_loss"},
+    "transfer-learning": {"device", "device_loss"},
     "projection-cost": {"energy", "crossings", "published_crossings", "growth"},
     "optical-convergence": {"exponents", "variances", "constants"},
 }
@@ -592,6 +592,25 @@ def test_unit_products_have_the_mean_and_variance_of_theory():
     Z = optical_convergence.optical_features(np.array([[1.0, 0.0]]), 2, 200_000, seed=3)
     squares = Z[0] ** 2  # |u|⁴, of mean 2 and variance 20
     assert abs(squares.mean() - 2) < 5.2 * math.sqrt(20 / 200_000)
+
+
+def test_norms_of_equation_22_are_those_of_an_exponential_law():
+    """At x = y, of an exponential law: E|X| = 2/e, and the supremum is at p = 1."""
+    result = optical_convergence.sub_exponential_norm(0.0)
+    assert abs(result - 2 / math.e) < 5 * math.sqrt((1 - 4 / math.e**2) / 2**20)
+
+
+def test_equation_22_holds_with_its_constant(quick):
+    records = quick("optical-convergence")["records"]
+    tail = [r for r in records if r["measure"] == "tail"]
+    for constant in optical_convergence.bernstein(tail):
+        kept = ("pair", "n_components")
+        own = [r for r in tail if r["degree"] == 1]
+        own = [r for r in own if all(r[key] == constant[key] for key in kept)]
+        for r in own:
+            x = r["t"] / constant["K"]
+            bound = 2 * math.exp(-constant["c"] * min(x**2, x) * r["n_components"])
+            assert r["share"] + r["share_below"] <= bound * (1 + 1e-9)
 
 
 def test_tails_grow_heavier_with_the_degree(quick):
