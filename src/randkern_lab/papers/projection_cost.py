@@ -83,7 +83,7 @@ class Options(CommonOptions):
         20.0, "What would take a method longer for one batch is skipped."
     )
     memory_limit: str = option(
-        "4GB", "What the matrix of a dense projection and its rows may take."
+        "4GB", "What rows and features, and the matrix of a dense projection, may take."
     )
 
 
