@@ -24,6 +24,7 @@ and that of a set which is brought near √(n/2) step by step.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -68,6 +69,16 @@ class Options(CommonOptions):
     )
     draws: int = option(10_000, "Draws of z of a scheme.", quick=1000)
     sets: int = option(300, "Random sets of 4n vectors z.", quick=10)
+
+
+def _beside(
+    results: Mapping[str, Any], measure: str, keys: Mapping[str, str]
+) -> list[Case]:
+    """Return what was measured and its bound as records of a panel."""
+    own = of(results["records"], measure=measure)
+    return [
+        {**r, "kind": kind, "value": r[keys[kind]]} for r, kind in product(own, keys)
+    ]
 
 
 class CompositionalBounds(Experiment):
@@ -116,9 +127,7 @@ class CompositionalBounds(Experiment):
                 },
                 title,
                 ylabel=label,
-                records=lambda results, measure=measure, keys=keys: _beside(
-                    results, measure, keys
-                ),
+                records=partial(_beside, measure=measure, keys=keys),
             )
             for measure, keys, title, label in (
                 (
@@ -189,16 +198,6 @@ class CompositionalBounds(Experiment):
         )
 
 
-def _beside(
-    results: Mapping[str, Any], measure: str, keys: Mapping[str, str]
-) -> list[Case]:
-    """Return what was measured and its bound as records of a panel."""
-    own = of(results["records"], measure=measure)
-    return [
-        {**r, "kind": kind, "value": r[keys[kind]]} for r, kind in product(own, keys)
-    ]
-
-
 def approximation(n: int, size: int, seeds: int, seed: int) -> Iterator[Case]:
     """Yield the errors of entries and of functions on a mean over spheres S^{n−1}.
 
@@ -264,9 +263,10 @@ def drawn(scheme: str, n: int, draws: int, rng: np.random.Generator) -> NDArray[
     """Return draws of z as rows: those of the library, or others."""
     if scheme == "normal":
         return _vectors(draws, n, rng) / np.sqrt(2)
-    if scheme == "plane":  # an orthonormal pair of random direction
+    if scheme == "plane":  # an orthonormal pair, which may be turned either way
         pairs = np.linalg.qr(rng.standard_normal((draws, n, 2)))[0]
-        return np.sqrt(n / 2) * (pairs[:, :, 0] + 1j * pairs[:, :, 1])
+        signs = rng.choice([-1j, 1j], (draws, 1))
+        return np.sqrt(n / 2) * (pairs[:, :, 0] + signs * pairs[:, :, 1])
     skeleton = fully_connected(1, activation="identity", base=sphere(n, scheme))
     kernel = randkern.Compositional(skeleton, deduplicate=False, constant="sampled")
     size = 2 * draws if scheme == "pair" else draws
