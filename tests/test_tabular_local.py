@@ -145,7 +145,8 @@ def test_a_fit_in_cells_is_better_than_landmarks_and_saves(tmp_path, monkeypatch
     X, y = rough(8000)
     fitted, new = slice(0, 6000), slice(6000, 8000)
     model = rk.TabularRegressor(4, random_state=0).fit(X[fitted], y[fitted])
-    assert model.fit_report_["rows_used"] == 4500
+    assert model.fit_report_["rows_used"] == 6000
+    assert model.fit_report_["rows_held_out"] == 0
     assert model.model_.members[0].fit.features == "local"
     errors = []
     for member in (model.model_.members[0], None):

@@ -27,7 +27,8 @@ PENALTIES = (0.25, 1.0, 4.0)
 _MIN_LEARNED, _MAX_LEARNED = 200, 1000
 # Steps of all kernels, of the best one, and cells that evaluate them.
 _TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
-# Share of the time for learning, and the least share of the whole for the fit.
+# Share of the time for learning, or, if rows depend on others, for adapting the kernel
+# to more rows; and the least share of the whole for the fit.
 _LEARNING_SHARE, _MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
 _MIN_ROWS, _MAX_ROWS = 250, 6000
@@ -153,26 +154,34 @@ def fit_in_cells(
     stream: Stream,
     seed: int,
     stage: Stage,
+    are_independent: bool = True,
 ) -> tuple[Trial, Any]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as possible.
 
-    `make` is a ridge model that chooses penalties, `y` its targets or labels.
+    `make` is a ridge model that chooses penalties, `y` its targets or labels. Rows that
+    depend on each other choose neither kernels nor penalties in cells, as their
+    leave-one-out errors are too small.
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
     learn = stage.part(_LEARNING_SHARE * stage.left)
-    trial = learned_in_cells(trials, U, learning, learn, stream)
+    multiples = PENALTIES if are_independent else (1.0,)
+    if are_independent:
+        trial = learned_in_cells(trials, U, learning, learn, stream)
+    else:
+        trial = learning.adapted(trials[0], learn)
     if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
         U = learning.encoded(trial, X, "float32")
     least = _MIN_SHARE * stage.work.limit
     n, n_columns = U.shape
-    rows, seconds = cells_within(n, n_columns, max(stage.left, least))
+    n_penalties = len(multiples)
+    rows, seconds = cells_within(n, n_columns, max(stage.left, least), n_penalties)
     if (allowed := stage.affordable(seconds)) < seconds:
-        rows, seconds = cells_within(n, n_columns, allowed)
+        rows, seconds = cells_within(n, n_columns, allowed, n_penalties)
     stage.work.charge(seconds)
     model = make(
         trial.kernel,
-        [float(multiple * trial.alpha) for multiple in PENALTIES],
+        [float(multiple * trial.alpha) for multiple in multiples],
         rows,
         features="local",
         fit_intercept=True,
