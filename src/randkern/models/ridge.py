@@ -137,7 +137,8 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         Weights of the rows ``X_fit_``, for the exact kernel.
     cells_ : Cells
         The fits of ``features="local"``: for each cell its ``rows``, their weights
-        ``dual``, and its penalty, among ``alphas``.
+        ``dual``, and its penalty, among ``alphas``; and ``left_out``, the predictions
+        (n, k) for each row by fits without it, before ``intercept_`` is added.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
         The result of the linear solve, with its residual and named outcome.

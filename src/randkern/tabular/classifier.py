@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models import KernelRidgeClassifierCV
+from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -159,7 +159,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
     replace it, with a penalty that rows outside the fit choose. Beside this fit stands
     least squares with the exact kernel in overlapping cells (``features="local"`` of
-    :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
+    :class:`~randkern.KernelRidgeClassifier`), for which kernels are learned further
     from the rows of single cells. Rows that are left out of the cells, and held out
     from a fit with fewer landmarks, weight the two and set the temperature. With
     `groups` or `time` there are no cells.
@@ -271,7 +271,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         weight = None if learning.counts is None else table.weight
         seed = int(stream.child("cells of labels").generator().integers(2**31))
-        make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
+        make, best = KernelRidgeClassifier, trials[:MAX_MEMBERS]
         stage = stage.part(_CELLS_SHARE * stage.left)
         trial, cells = fit_in_cells(
             make, best, table.labels, weight, learning, stream, seed, stage

@@ -203,16 +203,15 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
-    weight two fits to all others, and set intervals. One has the exact kernel in
-    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
-    its kernels are learned further, each step from the rows of another cell, which
-    resolve more detail than a sample of the table, and each cell chooses its penalty.
-    The other has the exact kernel in one piece, by conjugate gradients, for up to
-    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
-    Categories are one column per value, so the
-    linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
-    add.
+    165 seconds on. For more rows, or if time is short, there are two fits to all rows,
+    weighted by rows that are left out one at a time; with `groups` or `time`, by some
+    1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
+    (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
+    each step from the rows of another cell, which resolve more detail than a sample of
+    the table. The other has the exact kernel in one piece, by conjugate gradients, for
+    up to 38,000 rows, and else Nyström features, whose penalty is chosen by
+    leave-one-out. Categories are one column per value, so the linear part of a sum of
+    kernels includes what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -644,14 +643,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         where p is the number of lengthscales and penalties, and for p > 0.8n deviations
         from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
-        1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
-        jackknife, with asymptotically correct coverage for stable fits), otherwise
-        residuals of held-out rows (split conformal prediction, approximately: the same
-        rows have chosen between two fits). Quantiles count the weights of rows, of
-        which only ratios matter.
+        leave-one-out residuals (the jackknife, with asymptotically correct coverage for
+        stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
+        20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
+        out (split conformal prediction, approximately: the same rows have weighted two
+        fits). Quantiles count the weights of rows, of which only ratios matter.
 
-        If the learned kernel predicts the sizes of residuals, they are divided by their
-        mean size near the row: intervals are then wider where targets are noisier. Far
+        Residuals are divided by their expected size near the row, so that intervals are
+        wider where targets are noisier: by the mean size of the residuals of similar
+        rows, if the learned kernel predicts these sizes, and for many rows by a
+        regression of the logarithms of the sizes. Far
         from all rows of the fit, where the nearest is less similar than 95 % of these
         rows find one, intervals widen as the standard deviation of a Gaussian process
         does that knows the nearest row.

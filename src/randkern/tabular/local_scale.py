@@ -10,6 +10,7 @@ from randkern.data import row_blocks, rows_within
 from randkern.kernels import Gaussian, Kernel, Sum
 from randkern.models import KernelRidgeRegressorCV
 from randkern.tabular.folds import Folds
+from randkern.tabular.model import fit_quietly
 
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
@@ -76,7 +77,8 @@ def sizes_of_many(
         fit_intercept=True,
         random_state=seed,
     )
-    return model.fit(rows, np.log(np.maximum(sizes, least)), weight)
+    fit_quietly(model, rows, np.log(np.maximum(sizes, least)), weight)
+    return model
 
 
 def novelty(

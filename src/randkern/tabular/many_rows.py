@@ -45,7 +45,8 @@ _AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
 class _Fit:
     """A fit to all rows, and what it leaves of rows that it does not know.
 
-    `residuals`, (m, k), are those of the rows `numbers`, with weights (m,).
+    `residuals`, (m, k), are those of the rows `numbers`, with weights (m,). The first
+    fit has them for all rows.
     """
 
     trial: Trial
@@ -85,7 +86,7 @@ def fit_many(
     seed = int(stream.child("features").generator().integers(2**31))
     part = stage.part(_CELLS_SHARE * stage.left)
     local, cells = fit_in_cells(
-        KernelRidgeRegressorCV,
+        KernelRidgeRegressor,
         trials,
         table.Y,
         weight,
@@ -139,9 +140,9 @@ def _blended(fits: list[_Fit], table: Table, learning: Learning) -> FitOfMany:
     size[size == 0] = 1.0
     first, last = fits[0], fits[-1]
     root = np.sqrt(last.weight)[:, None] / size
-    common = [
-        root * fit.residuals[np.searchsorted(fit.numbers, last.numbers)] for fit in fits
-    ]
+    common = [root * last.residuals]
+    if last is not first:
+        common.insert(0, root * first.residuals[last.numbers])
     order = np.argsort([np.linalg.norm(each) for each in common], kind="stable")
     shares = blend([common[at] for at in order])
     pairs, residuals = [], np.zeros_like(common[0])
