@@ -177,4 +177,4 @@ def test_sizes_of_residuals_follow_columns_that_the_mean_ignores():
     fit = sizes_of_many(kernel, rows[:3000], sizes[:3000], None, seed=0)
     ratio = fit.predict(rows[3000:]) - np.log(scale[3000:])
     # The logarithm of a normal residual's size has deviation 1.1.
-    assert (ratio.std(axis=0) < [0.25, 0.15]).all()
+    assert (ratio.std(axis=0) < [0.35, 0.25]).all()

@@ -25,7 +25,7 @@ _MIN_GAIN = 0.01
 LANDMARKS_OF_SIZES, _ROWS_PER_LANDMARK = 300, 20
 _PENALTIES = np.logspace(-1, 4, 11).tolist()
 # Smaller residuals, in medians, count as such: the logarithm has no bound.
-_LEAST_SIZE = 0.1
+_LEAST_SIZE = 0.01
 
 
 def local_sizes(
