@@ -169,10 +169,37 @@ def write_api_page() -> None:
     (folder / "api.rst").write_text("\n".join(lines), encoding="utf-8")
 
 
+# What authors of kernels define (docs/architecture.md), and users have no need of.
+HOOKS = {
+    "can_center",
+    "doubled_phase",
+    "exact_width",
+    "factors",
+    "inputs",
+    "law",
+    "learnable",
+    "leaves",
+    "n_factors",
+    "nonlinearity",
+    "own_projection",
+    "own_variance",
+    "parts",
+    "positive",
+    "projection",
+    "projection_like",
+    "reads_categories",
+    "signed",
+    "squared_amplitude",
+    "terms",
+}
+
+
 def skip_foreign_members(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what a class inherits from scikit-learn or Python, but its score."""
+    """Leave out hooks, and what a class inherits from elsewhere, but its score."""
+    if what == "class" and name in HOOKS:
+        return True
     if what != "class" or isinstance(member, property) or name == "score":
         return None
     home = getattr(member, "__module__", None) or ""

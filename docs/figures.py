@@ -76,10 +76,34 @@ def dark(path: Path) -> Path:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure for light pages and one for dark pages, both without a ground."""
+    """Save a figure for light pages and one for dark pages, both without a ground.
+
+    Of three panels or more beside each other a thumbnail shows the last alone.
+    """
     figure.savefig(path, transparent=True)
+    panel = last_panel(figure)
+    if panel is not None:
+        figure.savefig(alone(path), transparent=True, bbox_inches=panel)
     darken(figure)
     figure.savefig(dark(path), transparent=True)
+    if panel is not None:
+        figure.savefig(dark(alone(path)), transparent=True, bbox_inches=panel)
+
+
+def alone(path: Path) -> Path:
+    """Return where a panel of the figure is."""
+    return path.with_stem(f"{path.stem}_panel")
+
+
+def last_panel(figure: Figure) -> Any:
+    """Return the box of the last panel in inches, None with less than three beside."""
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    columns = {round(axes.get_position().x0, 2) for axes in panels}
+    if len(columns) < 3:
+        return None
+    figure.draw_without_rendering()
+    box = panels[-1].get_tightbbox()
+    return box.transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
@@ -111,10 +135,13 @@ def draw_records(docs: Path) -> None:
 
 
 def draw_thumbnail(path: Path) -> None:
-    """Draw the thumbnail of an example for dark pages, from its first figure."""
-    first = path.parent.parent / path.name.replace("_thumb", "_001_dark")
-    if first.is_file():
-        scale_image(first, dark(path), *THUMBNAIL)
+    """Draw the thumbnails of an example from its first figure, or from its panel."""
+    first = path.parent.parent / path.name.replace("_thumb", "_001")
+    if alone(first).is_file():
+        first = alone(first)
+        scale_image(first, path, *THUMBNAIL)
+    if dark(first).is_file():
+        scale_image(dark(first), dark(path), *THUMBNAIL)
 
 
 def show_both(app: Any, doctree: nodes.document) -> None:

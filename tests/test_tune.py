@@ -421,6 +421,7 @@ def test_command_writes_results_and_figure(run, tmp_path):
         "n_trials": None,
         "memory_limit": None,
         "random_state": 0,
+        "metric": None,
         "data": "iris",
         "data_dir": None,
         "target": None,
@@ -488,3 +489,34 @@ def test_help_lists_the_options(run):
     text = run("tune", "--help").output
     for option in ("--alphas", "--scales", "--biases", "--validation", "--optuna"):
         assert option in text
+
+
+@pytest.mark.parametrize("name", ["mae", "r2", "rmse", "auc"])
+def test_errors_of_a_metric_are_those_of_leave_one_out(name):
+    from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score
+    from sklearn.metrics import root_mean_squared_error as rmse
+
+    oracle = {
+        "mae": mean_absolute_error,
+        "rmse": rmse,
+        "r2": lambda *y: -r2_score(*y),
+        "auc": lambda *y: -roc_auc_score(*y),
+    }
+    dataset = moons(40) if name == "auc" else wave(40)
+    options = {"n_components": None, "lengthscales": [1.0], "scales": [1.0]}
+    found = tune(dataset, "gaussian", alphas=[0.5], metric=name, **options)
+    (record,) = found["records"]
+    data = prepare(dataset)
+    kind = rk.KernelRidgeClassifier if name == "auc" else rk.KernelRidgeRegressor
+    model = kind(rk.Gaussian(1.0), 0.5, n_components=None, fit_intercept=True)
+    method = "decision_function" if name == "auc" else "predict"
+    left_out = cross_val_predict(
+        model, data.X_train, data.y_train, cv=LeaveOneOut(), method=method
+    )
+    expected = oracle[name](data.y_train.ravel(), left_out.ravel())
+    assert record["validation_error"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_metrics_that_need_probabilities_are_refused(run, tmp_path):
+    result = run("tune", "--data", "iris", "--metric", "auc", "--out", tmp_path)
+    assert result.exit_code == 2 and "for two classes 'auc'" in result.stderr

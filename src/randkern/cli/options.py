@@ -119,7 +119,7 @@ Metric = Annotated[
     typer.Option(
         help="Of error, logloss, auc (classification), nrmse, rmse, mae, r2 "
         "(regression): fit shows it first, though it always minimises log loss or "
-        "squared error; compare shows it and chooses the best by it."
+        "squared error; compare and tune show it and choose the best by it."
     ),
 ]
 Kernels = Annotated[

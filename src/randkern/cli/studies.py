@@ -103,6 +103,7 @@ def _setting(note: Mapping[str, Any]) -> str:
 def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
     """Write the figure; return no path if matplotlib or records are missing."""
     from ..plots.records import plot_compare, plot_tune, save_figure
+    from ..study.metrics import metric_of
 
     records, about = results["records"], results["dataset"]
     if not records:
@@ -116,7 +117,10 @@ def _figure(results: Mapping[str, Any], path: Path) -> list[Path]:
             metric = f"test error ({about['metric']})"
             figure = plot_compare(records, metric=metric, **options)
         else:
-            metric = f"{about['metric']}, {about['validation']}"
+            named = metric_of(results["arguments"].get("metric"), about["task"])
+            sign = "−" * named.larger_is_better  # the curves have their minimum
+            metric = f"{sign}{named.title}, {about['validation']}"
+            options["percent"] = named.scale == 100
             figure = plot_tune(records, best=results["best"], metric=metric, **options)
     except ModuleNotFoundError:
         typer.echo(

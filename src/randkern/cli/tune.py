@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from randkern.study.metrics import Metric, metric_of
+
 from . import options
 from .console import titled_table
 from .studies import Source, named_values, run
@@ -66,6 +68,7 @@ def command(
     trials: Annotated[
         int, typer.Option(min=1, help="Proposals of --optuna for each kernel.")
     ] = 20,
+    metric: options.Metric = None,
     memory_limit: options.MemoryLimit = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the features, the folds and Optuna.")
@@ -97,6 +100,7 @@ def command(
         n_trials=trials if optuna else None,
         memory_limit=options.parse_bytes(memory_limit),
         random_state=seed,
+        metric=metric,
     )
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip
@@ -137,13 +141,14 @@ def _settings_table(results: Mapping[str, Any]) -> Table:
     from ..study.tune import preference
 
     described = results["dataset"]
-    share = described["task"] == "classification"
+    metric = _metric(results)
     table = titled_table(
-        f"{described['name']}: {described['metric']}, "
+        f"{described['name']}: {metric.title}, "
         f"{described['validation']}, {described['n_train']:,} training rows",
     )
     table.add_column("kernel")
-    for heading in ("setting", "scale", "alpha", "validation error", "seconds"):
+    validated = f"validation {metric.heading}"
+    for heading in ("setting", "scale", "alpha", validated, "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     kernel = None
     for setting in results["settings"]:
@@ -168,14 +173,16 @@ def _settings_table(results: Mapping[str, Any]) -> Table:
             named_values(opened),
             f"{named['scale']:.4g}",
             f"{named['alpha']:.4g}",
-            _error(best["validation_error"], share),
+            metric.of_loss(best["validation_error"]),
             f"{setting['seconds']:.3f}",
         )
     return table
 
 
-def _error(value: float, share: bool) -> str:
-    return f"{100 * value:.2f} %" if share else f"{value:.4f}"
+def _metric(results: Mapping[str, Any]) -> Metric:
+    """Return the metric that was asked for, or that of the task."""
+    named = results["arguments"].get("metric")
+    return metric_of(named, results["dataset"]["task"])
 
 
 def _print(console: Console, results: Mapping[str, Any]) -> None:
@@ -203,17 +210,22 @@ def _scores(results: Mapping[str, Any], share: bool) -> Table:
     table.add_column("")
     names = ("log_loss", "auc") if share else ()
     headings = [name.replace("_", " ").replace("auc", "AUC") for name in names]
-    for heading in ("validation error", "test error", *headings):
+    metric = _metric(results)
+    asked = [] if metric.score in ("test_error", *names) else [metric.heading]
+    validated = f"validation {metric.heading}"
+    for heading in (validated, "test error", *headings, *asked):
         table.add_column(heading, justify="right", no_wrap=True)
     scale, unit = (100, "%") if share else (1, "")
     for name, scores in {**results["baselines"], **results["best"]}.items():
-        validated, form = scores.get("validation_error"), ".2f" if share else ".4f"
+        loss, form = scores.get("validation_error"), ".2f" if share else ".4f"
         others = (scores[key] for key in names)
+        own = [metric.text(scores.get(metric.score))] if asked else []
         table.add_row(
             name,
-            "" if validated is None else _error(validated, share),
+            "" if loss is None else metric.of_loss(loss),
             f"{scale * scores['test_error']:{form}} ± "
             f"{scale * scores['standard_error']:{form}} {unit}".rstrip(),
             *("" if value is None else f"{value:.4f}" for value in others),
+            *own,
         )
     return table

@@ -48,7 +48,8 @@ def plot_leaderboard(model: Any, *, n_kernels: int = 10, ax: Any = None) -> Axes
     if hasattr(trials, "to_dict"):  # a list if pandas is not installed
         trials = trials.to_dict("records")
     names = [
-        f"{trial['kernel']}, {trial['numbers']}, {trial['rows']:,} rows"
+        f"{trial['kernel']}, {trial['numbers']}, {trial['metric']}, "
+        f"{trial['rows']:,} rows"
         for trial in trials[:n_kernels]
     ]
     errors = np.array([trial["error"] for trial in trials[:n_kernels]])

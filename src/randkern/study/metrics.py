@@ -11,7 +11,9 @@ class Metric:
     """A score of predictions for rows that a model has not seen.
 
     `score` is its name in records, `title` that above tables, and `heading` that of a
-    column, by default the same; `scale` and `digits` say how values are shown.
+    column, by default the same; `scale` and `digits` say how values are shown;
+    `scorer` is scikit-learn's name of the score of a ridge model without probabilities,
+    of which larger values are better.
     """
 
     score: str
@@ -21,6 +23,7 @@ class Metric:
     scale: float = 1.0
     digits: int = 4
     heading: str = ""
+    scorer: str = ""
 
     def __post_init__(self) -> None:
         if not self.heading:
@@ -36,6 +39,10 @@ class Metric:
             return float("inf")
         return -value if self.larger_is_better else value
 
+    def of_loss(self, loss: float) -> str:
+        """Return the value of a loss, as :meth:`loss` returns it, as text."""
+        return self.text(-loss if self.larger_is_better else loss)
+
 
 METRICS = {
     "error": Metric(
@@ -47,11 +54,17 @@ METRICS = {
         heading="error (%)",
     ),
     "logloss": Metric("log_loss", "log loss", "classification"),
-    "auc": Metric("auc", "AUC", "classification", larger_is_better=True),
+    "auc": Metric(
+        "auc",
+        "AUC",
+        "classification",
+        larger_is_better=True,
+        scorer="roc_auc",
+    ),
     "nrmse": Metric("test_error", "RMSE / std", "regression"),
-    "rmse": Metric("rmse", "RMSE", "regression"),
-    "mae": Metric("mae", "MAE", "regression"),
-    "r2": Metric("r2", "R²", "regression", larger_is_better=True),
+    "rmse": Metric("rmse", "RMSE", "regression", scorer="neg_root_mean_squared_error"),
+    "mae": Metric("mae", "MAE", "regression", scorer="neg_mean_absolute_error"),
+    "r2": Metric("r2", "R²", "regression", larger_is_better=True, scorer="r2"),
 }
 
 

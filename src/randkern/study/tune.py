@@ -21,6 +21,7 @@ from .._extras import import_extra
 from .._validation import check_count, check_positive
 from .fits import Fits, Progress, test_error
 from .kernel_choices import KernelChoice, parse_kernels
+from .metrics import metric_of
 
 # Relative to the mean of the kernel's diagonal, rounded to a power of ten.
 _PENALTY_EXPONENTS = np.arange(-6, 3)
@@ -45,6 +46,7 @@ def tune(
     n_trials: int | None = None,
     memory_limit: int | str | None = None,
     random_state: int = 0,
+    metric: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score a grid of hyperparameters on held-out training rows.
@@ -61,8 +63,11 @@ def tune(
     what ``lengthscale="scale"`` resolves to; and biases 0, 1/16, ¼, 1, 4 and 16 times
     the mean squared norm of the rows. With `n_trials`, Optuna proposes so many values
     per kernel between the ends of the grid of lengthscales or biases, which they
-    replace (log-uniform; without a bias of 0). Fits that would exceed `memory_limit`
-    are recorded as skipped.
+    replace (log-uniform; without a bias of 0). `metric`, a name of
+    :data:`.metrics.METRICS`, defines the validation error, by default the test error;
+    where larger values are better it is minus the value. Leave-one-out has no
+    probabilities: the log loss, and the AUC of more than two classes, are refused. Fits
+    that would exceed `memory_limit` are recorded as skipped.
 
     The results, which are JSON-compatible, have ``records`` (``kernel``,
     ``hyperparameters``, ``validation_error``), ``settings`` (one per decomposition:
@@ -86,6 +91,7 @@ def tune(
         "n_trials": n_trials,
         "memory_limit": memory_limit,
         "random_state": random_state,
+        "metric": metric,
     }
     search = _Search(dataset, grid, options, progress)
     settings = [(choice, search.settings_of(choice)) for choice in choices]
@@ -172,6 +178,15 @@ class _Search(Fits):
         super().__init__(dataset, options["memory_limit"], progress)
         self.grid = grid
         self.options = options
+        self.metric = metric_of(options["metric"], self.data.task)
+        n_classes = len(np.unique(self.data.y_train))
+        has_area = self.metric.score != "auc" or n_classes == 2
+        if not (has_area and (self.metric.scorer or self.metric.score == "test_error")):
+            raise ValueError(
+                f"tune has no {self.metric.title} for {n_classes} classes: rows left "
+                "out have no probabilities; pass metric='error', for two classes "
+                "'auc', or use compare"
+            )
         self.splits, self.described = self._splits()
         self.settings: list[dict[str, Any]] = []
         self.best: dict[str, dict[str, Any]] = {}
@@ -245,9 +260,8 @@ class _Search(Fits):
         model.set_params(
             alphas=distinct,
             cv=self.splits,
-            scoring=make_scorer(
-                test_error, greater_is_better=False, task=self.data.task
-            ),
+            scoring=self.metric.scorer
+            or make_scorer(test_error, greater_is_better=False, task=self.data.task),
         )
         seconds = self._fitted(model, choice, named)
         self.least_error = None if seconds is None else -model.best_score_
