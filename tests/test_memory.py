@@ -408,10 +408,10 @@ def test_features_being_computed_count(model, features, rng):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_for_probabilities_count(rng):
     """Those to folds start when the features of the first are released."""
-    X, limit = rng.normal(size=(6000, 5)), 20 * MB
+    X, limit = rng.normal(size=(2000, 5)), 6 * MB
     y = (X[:, 0] > 0) + 2 * (X[:, 1] > 0)
     model = rk.KernelSVC(
-        n_components=500,
+        n_components=250,
         features="nystrom",
         max_iter=1,
         probability=True,
