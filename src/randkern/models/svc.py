@@ -326,14 +326,15 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         # Beside what this fit keeps, and a copy of the rows of a fold.
         kept = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
         limit = max(1, self._memory_for(rows) - kept)
-        part = clone(self).set_params(probability=False, memory_limit=limit)
-        forget(part, "_skl_callbacks")  # callbacks receive only the folds
+        fold = clone(self).set_params(probability=False, memory_limit=limit)
+        forget(fold, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
         folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
         for number, (fitted, held) in enumerate(folds, start=1):
             weight = None
             if sample_weight is not None:
                 weight = safe_indexing(sample_weight, fitted)
+            part = clone(fold)  # a second fit would keep the features of the first
             part.fit(safe_indexing(X, fitted), safe_indexing(y, fitted), weight)
             values = part.decision_function(safe_indexing(X, held))
             decisions[held] = values.reshape(len(held), -1)
