@@ -21,8 +21,8 @@ __all__ = ["ColumnEffects"]
 # and the fewest rows that wide tables are fitted to.
 _HALVINGS = 7
 _MAX_CHANGED, _MIN_CHANGED, _MIN_ROWS = 200, 20, 100
-# Most kernel values that are computed for all changes, some ten seconds' work.
-_VALUES = 4e8
+# Most kernel values that are computed for all changes, some five seconds' work.
+_VALUES = 1e8
 
 # The weight of a kernel, and the kernel.
 Part = tuple[float, Trial]
