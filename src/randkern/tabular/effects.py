@@ -21,8 +21,8 @@ __all__ = ["ColumnEffects"]
 # and the fewest rows that wide tables are fitted to.
 _HALVINGS = 7
 _MAX_CHANGED, _MIN_CHANGED, _MIN_ROWS = 200, 20, 100
-# Most kernel values that are computed for all changes, some five seconds' work. A change
-# takes as long as this many, however few rows there are.
+# Most kernel values that are computed for all changes, some five seconds' work. Each
+# change takes as long as this many, however few rows there are.
 _VALUES, _VALUES_OF_A_CHANGE = 4e8, 20_000
 
 # The weight of a kernel, and the kernel.
