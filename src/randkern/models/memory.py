@@ -341,7 +341,9 @@ def check_process_memory(
             # addition features, their gradients, and derivatives in phases.
             needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
             needed += 3 * 8 * D * min(learned, block)
-        what = f"the {D} x {D} posterior of n_components={D}"
+        what = (
+            f"a process on n_components={D} ({D} x {D} matrices and features of rows)"
+        )
         advice = "Use fewer components"
     check_memory(needed, limit, what, advice)
 
@@ -374,7 +376,7 @@ def check_laplace_memory(
         needed += 8 * learned * (2 * D + 6 * learned)
         if not rows.in_one_place:  # sums of shards are added in groups of four
             needed += 8 * 4 * (k if joined else 1) * D**2
-        what = f"the {k} posteriors of n_components={D}"
+        what = f"the {k} posteriors of n_components={D}, with blocks of features,"
         advice = "Use fewer components"
     if joined:
         needed += 8 * 3 * k * learned**2
