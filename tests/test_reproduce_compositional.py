@@ -430,10 +430,9 @@ def test_few_rows_suffice():
     assert results["records"] and not results["skipped"]
 
 
-def test_no_matrix_of_features_is_too_large(monkeypatch):
-    monkeypatch.setattr(compositional_structure, "_ENTRIES", 120 * 60)
+def test_no_matrix_of_features_is_too_large():
     created = compositional_structure.CompositionalStructure(
-        compositional_structure.Options(quick=True)
+        compositional_structure.Options(quick=True, entries=120 * 60)
     )
     created.prepare()
     growth = [c for c in created.cases() if c["measure"] == "growth"]
