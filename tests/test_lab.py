@@ -290,6 +290,13 @@ def test_curves_are_means_and_records_without_x_are_levels():
     assert axes.get_xscale() == "log"
 
 
+def test_panels_without_values_are_left_out():
+    pytest.importorskip("matplotlib")
+    styles = {"a": Style("a")}
+    panels = [Panel("n_components", key, "kernel", styles) for key in ("e", "joules")]
+    assert len(draw({"records": RECORDS}, panels).axes) == 1
+
+
 def test_curves_may_be_of_several_keys():
     pytest.importorskip("matplotlib")
     error = Quantity("e", label="error of {n}", log=False, scale=10)
