@@ -152,7 +152,7 @@ def test_bad_options_are_named(option, value):
 def test_legends_name_the_curves(machines, processes):
     figure = fourier_svm.FourierSVM.figure(machines)
     names = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {"scikit-learn's SVC", "Gaussian, pair", "Cauchy, offset"} <= names
+    assert {"scikit-learn's SVC", "Gaussian", "Cauchy, offset"} <= names
     figure = kitchen_sinks_gp.KitchenSinks.figure(processes)
     labels = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
     assert {"300 columns", "exact", "exact ± 2 sd", "rows"} == labels
