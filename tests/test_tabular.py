@@ -47,7 +47,6 @@ from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.evidence import Evidence
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import inverse, leave_one_out
-from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend
 from randkern.tabular.work import Work
@@ -484,7 +483,7 @@ def test_many_rows(monkeypatch, how):
     monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
     monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    assert len(fit._residuals) == 30
+    assert len(fit._intervals.sizes) == 30
     fits = [member.fit for member in fit.model_.members]
     cells = next(each for each in fits if each.features == "local")
     assert cells.cells_.tree.n_cells >= 3
@@ -850,13 +849,18 @@ def test_intervals_are_those_of_cv_plus(monkeypatch):
     for member in fit.model_.members:
         U, V = (member.encoder.transform(rows) for rows in (X, new))
         for fold in range(20):
-            held = fit._folds == fold
+            held = fit._intervals.folds == fold
             without = krr(member.kernel, member.fit.alpha).fit(U[~held], y[~held])
             share = member.weight
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
     sizes = abs(sizes) * 1.25
-    width = sizes / fit._local[:, 0] * fit._sizes_near(new)
+    widths = fit._intervals.widths_at(
+        fit.model_.members[0].rows_of(new), fit.predict(new)[:, None]
+    )
+    # Sizes are relative to those of other rows with the same noise.
+    assert np.array_equal(widths, np.full_like(widths, sizes.mean()))
+    width = sizes / sizes.mean() * widths
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
         low = np.sort(values - width, axis=1)[:, 200 - rank]
@@ -891,52 +895,6 @@ def test_intervals_of_many_rows_cover(monkeypatch):
     low, high = fit.predict_interval(X[700:]).T
     covered = ((low <= y[700:]) & (y[700:] <= high)).mean()
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900 + 0.09 / 250)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
-    if many:
-        monkeypatch.setattr(model, "MAX_FOLDED", 100)
-        monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-2, 2, size=(1600, 2))
-    noise = 0.2 * np.exp(X[:, 0])
-    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
-    fit = regressor(time_limit=3).fit(X[:600], y[:600])
-    assert fit._power > 0
-    covered, widths = [], []
-    for alike in (False, True):
-        if alike:
-            fit._power = 0.0
-            fit._local[:] = abs(fit._residuals).mean()
-        low, high = fit.predict_interval(X[600:]).T
-        covered.append((low <= y[600:]) & (y[600:] <= high))
-        widths.append(high - low)
-        # 1,000 rows: 5 standard errors, and those of the quantile.
-        bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
-        assert abs(covered[-1].mean() - 0.9) < bound
-    assert np.corrcoef(np.log(widths[0]), X[600:, 0])[0, 1] > 0.7
-    assert widths[0].mean() < 0.9 * widths[1].mean()
-    noisy = X[600:, 0] > 1
-    local, alike = (abs(part[noisy].mean() - 0.9) for part in covered)
-    assert local < 0.5 * alike
-
-
-def test_sizes_near_a_row_are_weighted_means():
-    X, sizes = RNG.normal(size=(50, 2)), RNG.random((50, 2))
-    kernel, new = 3.0 * rk.Gaussian(1.3), RNG.normal(size=(4, 2))
-    found = local_sizes(kernel, 4.0, new, X, sizes)
-    for row, made in zip(new, found, strict=True):
-        weight = (kernel(row[None], X)[0] / 3) ** 4
-        mean = weight @ sizes + 2 * sizes.mean(axis=0)
-        np.testing.assert_allclose(made, mean / (weight.sum() + 2))
-    # Of its own mean a row is left out.
-    alone = local_sizes(kernel, 4.0, X, X, np.eye(50)[:, :1], own=True)
-    others = ((kernel(X) / 3) ** 4)[0].sum() - 1
-    assert alone[0, 0] == pytest.approx(2 / 50 / (2 + others))
-    assert np.array_equal(
-        local_sizes(kernel, 0.0, new, X, sizes)[0], sizes.mean(axis=0)
-    )
 
 
 # -- weights, several targets, seconds -----------------------------------------------

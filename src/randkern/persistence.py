@@ -86,6 +86,7 @@ from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
+from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, Words
@@ -164,6 +165,8 @@ _PARTS = (
     TabularModel,
     Trial,
     Folds,
+    Intervals,
+    Spread,
     TableFormat,
     TableSchema,
     CategoryScores,

@@ -309,7 +309,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if self._importances is None:
             source = np.arange(self.n_features_in_)
             if self._texts is not None:
-                source = self._texts.sources(list(self.feature_names_in_))
+                source = self._texts.sources()
             if self._scores is not None:
                 source = source[self._scores.sources()]
             shares = self._effects.shares(len(source))
