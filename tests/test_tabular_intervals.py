@@ -1,4 +1,4 @@
-"""Intervals of tables: as wide as targets are noisy, also where predictions are large."""
+"""Intervals of tables: as wide as targets are noisy, also at large predictions."""
 
 from functools import partial
 
@@ -24,8 +24,7 @@ def covered(low_and_high, y):
 
 def spread_of(rows, predictions, sizes, folds=None, work=1e9):
     weight = np.ones(len(rows))
-    stage = Work(work).stage("widths", work)
-    return Spread.learned(rows, predictions, sizes, weight, folds, stage)
+    return Spread.learned(rows, predictions, sizes, weight, folds, Work(work))
 
 
 def multiplied(n, rng):
@@ -53,7 +52,7 @@ def test_dear_things_are_covered_as_well():
 
 @pytest.mark.parametrize("many", [False, True])
 def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
-    """The deviation of noise is a function of a column, and predictions tell nothing."""
+    """The noise depends on a column, of which predictions tell nothing."""
     if many:
         monkeypatch.setattr(model, "MAX_FOLDED", 100)
         monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
@@ -137,12 +136,16 @@ def test_sizes_do_not_know_their_own_group():
     assert grouped.dual is None or own.std() < 0.2
 
 
-def test_without_work_widths_are_equal():
+def test_few_rows_tell_sizes_if_there_is_little_work():
+    """And those of the other rows are what these predict."""
     rng = np.random.default_rng(4)
-    rows = rng.normal(size=(200, 2))
-    sizes = np.exp(2 * rows[:, :1])
-    assert spread_of(rows, rows[:, :1], sizes)[0].dual is not None
-    assert spread_of(rows, rows[:, :1], sizes, work=1e-9)[0].dual is None
+    rows = rng.normal(size=(500, 2))
+    sizes = np.exp(2 * rows[:, :1]) * abs(rng.normal(size=(500, 1)))
+    spread, own = spread_of(rows, rows[:, 1:], sizes, work=1e-9)
+    assert len(spread.rows) == 200 and spread.dual is not None
+    expected = spread.at(rows[200:], rows[200:, 1:])
+    np.testing.assert_allclose(own[200:], expected)
+    assert len(spread_of(rows, rows[:, 1:], sizes)[0].rows) == 500
 
 
 def test_targets_without_noise_have_narrow_intervals():
@@ -156,7 +159,7 @@ def test_targets_without_noise_have_narrow_intervals():
         residuals,
         np.ones(80),
         None,
-        Work(1e9).stage("widths", 1e9),
+        Work(1e9),
         kernel=rk.Gaussian(1.0),
         alpha=0.1,
         weighted=False,
@@ -164,6 +167,21 @@ def test_targets_without_noise_have_narrow_intervals():
     ends = found.around(rows[:3], rows[:3], 0.9)
     assert (ends[:, 0, 1] - ends[:, 0, 0] > 1).all()
     np.testing.assert_allclose(ends[:, 1, 1], ends[:, 1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_targets_whose_squares_are_no_numbers_are_refused(unit):
+    X, y = multiplied(30, np.random.default_rng(8))
+    with pytest.raises(ValueError, match=r"y holds numbers of up to .*another unit"):
+        regressor().fit(X, unit * y)
+
+
+@pytest.mark.parametrize("unit", [2.0**400, 2.0**-400])
+def test_units_of_targets_do_not_matter(unit):
+    X, y = multiplied(60, np.random.default_rng(8))
+    fits = [regressor(time_limit=1).fit(X, s * y) for s in (1.0, unit)]
+    ends = [fits[0].predict_interval(X), fits[1].predict_interval(X) / unit]
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)
 
 
 def test_saved_intervals(tmp_path):

@@ -188,9 +188,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        one_of_two = is_classifier and n_targets == 2
-        categories = scored_columns(X, 1 if one_of_two else n_targets)
-        work.charge(encoding_seconds(len(X), len(categories), 0))
+        categories = scored_columns(X, y, is_classifier, weight, folds, work)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)

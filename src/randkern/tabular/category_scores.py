@@ -8,28 +8,66 @@ from typing import Any
 
 import numpy as np
 
+from randkern._sklearn import safe_indexing
 from randkern._tables import is_numeric, is_table, is_time, objects_of
+from randkern._warnings import ignoring
 from randkern.data.columns import with_known_types
-from randkern.tabular.encoder import MAX_LEVELS
-from randkern.tabular.target_encoding import Splits, TargetEncoding
+from randkern.kernels import Matern
+from randkern.tabular.encoder import MAX_LEVELS, encoder_to_arrays
+from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.leave_one_out import left_out
+from randkern.tabular.target_encoding import (
+    Splits,
+    TargetEncoding,
+    codes_of_targets,
+)
+from randkern.tabular.work import (
+    Work,
+    encoding_seconds,
+    evaluation_seconds,
+    gram_seconds,
+    largest,
+)
 
-# Columns of more levels, each in two rows or more, get scores if a level has fewer rows
-# than the second number on average: with more rows, the model learns the effects of
-# levels from their indicators, if the encoder has one for each, and a score beside
-# these is one more lengthscale to learn. The third number limits a table's scores.
-_MAX_PLAIN_LEVELS, _MIN_PLAIN_ROWS, _MAX_SCORES = 12, 30, 50
+# Columns of more levels, each in two rows or more, may get scores, at most so many in a
+# table.
+_MAX_PLAIN_LEVELS, _MAX_SCORES = 12, 50
+# Scores are compared on so many rows, as they fit in this share of the budget, with a
+# kernel of this lengthscale, relative to the deviation of whole rows, and the better of
+# two penalties.
+_MIN_ROWS, _MAX_ROWS, _SHARE = 300, 1500, 0.2
+_SPREAD, _PENALTIES = 3.0, (1.0, 0.1)
 # Rows by which the mean of a level is shrunk to that of all; the best is chosen.
 _SHRINKAGES = (0.3, 3.0, 30.0)
 
 
-def scored_columns(X: Any, n_scores: int) -> list[Any]:
+def scored_columns(
+    X: Any, y: Any, classes: bool, weight: Any, folds: Folds | None, work: Work
+) -> list[Any]:
     """Return the names of the columns of a table whose categories are to get scores.
 
-    The columns with the most levels come first if `n_scores` per column are too many.
+    Columns of more levels than the encoder has indicators for get them; others if that
+    reduces the squared error of rows left out, for the same kernels.
+    """
+    Y = codes_of_targets(y, classes, len(X))
+    counts = _candidates(X, Y.shape[1])
+    work.charge(encoding_seconds(len(X), len(counts), 0))
+    many = [name for name, count in counts.items() if count > MAX_LEVELS]
+    if len(many) == len(counts) or not _scores_help(
+        X, y, counts, classes, weight, folds, work
+    ):
+        return many
+    return list(counts)
+
+
+def _candidates(X: Any, n_scores: int) -> dict[Any, int]:
+    """Return how many levels the columns have that may get scores.
+
+    Those with the most levels, if `n_scores` per column are too many.
     """
     # scikit-learn refuses names of several types.
     if not is_table(X) or not all(isinstance(name, str) for name in X.columns):
-        return []
+        return {}
     X = with_known_types(X)
     columns = {name: X[name] for name in X.columns}
     counts = {
@@ -38,9 +76,71 @@ def scored_columns(X: Any, n_scores: int) -> list[Any]:
         if not (is_numeric(column) or is_time(column))
         and not any(other.startswith(f"{name} score") for other in X.columns)
     }
-    max_plain = max(_MAX_PLAIN_LEVELS, min(len(X) / _MIN_PLAIN_ROWS, MAX_LEVELS))
-    largest = sorted(counts, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
-    return [name for name in columns if name in largest and counts[name] > max_plain]
+    most = sorted(counts, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
+    return {
+        name: count
+        for name, count in counts.items()
+        if name in most and count > _MAX_PLAIN_LEVELS
+    }
+
+
+def _scores_help(
+    X: Any,
+    y: Any,
+    counts: dict[Any, int],
+    classes: bool,
+    weight: Any,
+    folds: Folds | None,
+    work: Work,
+) -> bool:
+    """Return whether scores reduce the error of rows left out by a standard error.
+
+    They are learned from the compared rows alone, as the kernels are. Indicators tell
+    more the more rows a level has: of more rows, the gain is taken to be smaller in
+    inverse proportion.
+    """
+    n_targets = codes_of_targets(y, classes, len(X)).shape[1]
+    n_columns = sum(counts.values())
+
+    def seconds(n: int) -> float:
+        fits = len(_PENALTIES) * evaluation_seconds(n, 0, n_targets)
+        return 2 * (fits + 2 * gram_seconds(n, n_columns))
+
+    n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
+    rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    share = min(n / len(rows), 1.0)
+    rows = np.random.default_rng(0).permutation(rows)[:n]
+    work.charge(seconds(len(rows)))
+    some, y = safe_indexing(X, rows), np.asarray(y)[rows]
+    weight = np.ones(len(rows)) if weight is None else weight[rows]
+    folds = None if folds is None else folds.take(rows)
+    encoder = CategoryScores(list(counts), classes=classes)
+    scored = encoder.fit_transform(some, y, weight, folds)
+    Y = codes_of_targets(y, classes, len(rows))
+    Y = Y / np.where(Y.std(axis=0) > 0, Y.std(axis=0), 1.0)
+    plain, with_scores = (
+        _squares_left_out(table, Y, weight / weight.mean(), folds)
+        for table in (some, scored)
+    )
+    gains = plain - with_scores
+    return bool(share * gains.mean() > gains.std() / np.sqrt(len(gains)))
+
+
+def _squares_left_out(
+    X: Any, Y: np.ndarray, weight: np.ndarray, folds: Folds | None
+) -> np.ndarray:
+    """Return the squared errors of rows left out, with the better penalty."""
+    with ignoring(UserWarning):  # a later fit warns
+        U = encoder_to_arrays("standard").fit_transform(X)
+    deviation = np.sqrt(float(U.var(axis=0).sum()) or 1.0)
+    out = predicted_rows(folds, len(Y))
+    tried = [weight[out] * (Y[out] ** 2).sum(axis=1)]
+    gram = np.array(Matern(1.5, _SPREAD * deviation)._gram(U, None))
+    for penalty in _PENALTIES:
+        rows_out = left_out(gram, penalty / weight, Y, folds)
+        if rows_out is not None:
+            tried.append(weight[out] * (rows_out.residuals**2).sum(axis=1))
+    return min(tried, key=np.mean)
 
 
 class CategoryScores(TargetEncoding):

@@ -64,6 +64,8 @@ _MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold, and the fewest
 # rows that they use.
 _FOLDED_FITS, _MIN_FITTED = 4, 200
+# Sums of squares of larger targets may overflow, and those of smaller ones vanish.
+_LARGEST_TARGET = 1e140
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
 
@@ -333,6 +335,13 @@ class TabularRegressor(RegressorMixin, Tabular):
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
+        size = np.abs(y).max(initial=0.0)
+        if size and not 1 / _LARGEST_TARGET <= size <= _LARGEST_TARGET:
+            raise ValueError(
+                f"y holds numbers of up to {size:.3g}, whose squares are beyond double "
+                f"precision, expected between {1 / _LARGEST_TARGET:g} and "
+                f"{_LARGEST_TARGET:g}; pass y in another unit, such as y / {size:.3g}."
+            )
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
@@ -533,7 +542,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             factor * residuals,
             weight,
             folds,
-            learning.work.stage("the widths of intervals", learning.work.limit),
+            learning.work,
             kernel=first.kernel,
             alpha=first.alpha,
             weighted=split.rows.weighted,

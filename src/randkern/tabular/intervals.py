@@ -21,12 +21,13 @@ from randkern.models.calibration import conformal_quantile
 from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
 from randkern.tabular.folds import Folds, predicted_rows
 from randkern.tabular.leave_one_out import left_out
-from randkern.tabular.work import Stage, evaluation_seconds
+from randkern.tabular.work import Work, evaluation_seconds, largest
 
 _BLOCK_BYTES = 64 * 10**6
-# The size of residuals is learned from at most so many rows, by ridge regression with
-# one of these penalties.
-_MAX_ROWS, _PENALTIES = 1500, (0.1, 1.0, 10.0, 100.0)
+# The size of residuals is learned from so many rows, as they fit in this share of the
+# budget, by ridge regression with one of these penalties.
+_MIN_ROWS, _MAX_ROWS, _SHARE = 200, 1500, 0.05
+_PENALTIES = (0.1, 1.0, 10.0, 100.0)
 # Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
 # to the deviation of whole rows.
 _WIDTH, _REACH = 0.5, 2.0
@@ -77,34 +78,38 @@ class Spread:
         sizes: np.ndarray,
         weight: np.ndarray,
         folds: Folds | None,
-        stage: Stage,
+        work: Work,
     ) -> tuple[Spread, np.ndarray]:
         """Return the spread, and the size of each residual as learned without it.
 
         The penalty maximises the likelihood of residuals that are left out, under
         Laplace laws of these mean sizes. All sizes are equal if no penalty is better
-        than that by a standard error of the mean logarithm of the likelihood, or there
-        is no work left in the stage.
+        than that by a standard error of the mean logarithm of the likelihood.
         """
         with ignoring(UserWarning):
             encoder = encoder_to_arrays("quantile").fit(predictions)
-        some = slice(0, _MAX_ROWS)
+        d, k = rows.shape[1], sizes.shape[1]
+
+        def seconds(n: int) -> float:
+            return len(_PENALTIES) * evaluation_seconds(n, d, k)
+
+        n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
+        n = min(n, len(sizes))
+        work.charge(seconds(n))
+        some = slice(0, n)
         known, X = sizes[some], np.asarray(rows[some], dtype=np.float64)
         reach = _REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
         mean = np.log(np.average(known, axis=0, weights=weight[some]).clip(1e-300))
         codes = encoder.transform(predictions[some])
         alike = cls(X, codes, encoder, None, mean, reach)
         targets = np.log(known + _SMALLEST * np.exp(mean))
-        part = None if folds is None else folds.take(np.arange(len(known)))
-        out = predicted_rows(part, len(known))
+        part = None if folds is None else folds.take(np.arange(n))
+        out = predicted_rows(part, n)
         own = np.tile(np.exp(mean), (len(sizes), 1))
         gram, losses = alike._gram(X, codes), _losses(known[out], own[out])
-        best, gain, n = alike, 0.0, len(known)
-        seconds = evaluation_seconds(n, X.shape[1], targets.shape[1])
-        for penalty in _PENALTIES:
-            if not stage.fits(seconds) or not known.any(axis=0).all():
-                break
-            stage.work.charge(seconds)
+        best, gain = alike, 0.0
+        penalties = _PENALTIES if known.any(axis=0).all() else ()
+        for penalty in penalties:
             found = left_out(gram, penalty / weight[some], targets, part)
             if found is None:
                 continue
@@ -133,7 +138,7 @@ class Spread:
         return out
 
     def _gram(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Return the kernel of rows and encoded predictions with those that are known."""
+        """Return the kernel of rows and predictions with those that are known."""
         width = _WIDTH * np.sqrt(codes.shape[1])
         near = Gaussian(width)._gram(codes, self.codes)
         return near + Matern(1.5, self.reach)._gram(rows, self.rows)
@@ -218,7 +223,7 @@ class Intervals:
         residuals: np.ndarray,
         weight: np.ndarray,
         dependent: Folds | None,
-        stage: Stage,
+        work: Work,
         *,
         kernel: Kernel,
         alpha: float,
@@ -232,7 +237,7 @@ class Intervals:
         """
         sizes, relative = np.abs(residuals), weight / weight.mean()
         spread, own = Spread.learned(
-            rows, predictions, sizes, relative, dependent, stage
+            rows, predictions, sizes, relative, dependent, work
         )
 
         def is_hidden(part: slice) -> np.ndarray:
@@ -254,7 +259,7 @@ class Intervals:
         )
 
     def widths_at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return the size of residuals at encoded rows, (n, k), more if they are far."""
+        """Return the size of residuals at rows, (n, k), larger if they are far."""
         far = novelty(self.kernel, self.alpha, rows, self.near) / self.usual_novelty
         return self.spread.at(rows, predictions) * np.maximum(far, 1.0)[:, None]
 
@@ -269,7 +274,7 @@ class Intervals:
     def around_folds(
         self, rows: np.ndarray, centres: np.ndarray, coverage: float
     ) -> np.ndarray:
-        """Return CV+ intervals from predictions of fits without each fold, (n, 20, k)."""
+        """Return CV+ intervals from predictions of fits without folds, (n, 20, k)."""
         assert self.folds is not None
         widths = self.widths_at(rows, centres.mean(axis=1))
         out = np.empty((len(centres), self.sizes.shape[1], 2))

@@ -46,6 +46,15 @@ _ENCODED_ROWS = 65_536
 
 
 @dataclass(frozen=True)
+class SearchResult:
+    """The best trials of a search, `refined` ones first; and all that were `tried`."""
+
+    refined: list[Trial]
+    tried: list[Trial]
+    stopped: bool
+
+
+@dataclass(frozen=True)
 class Learning:
     """The rows and encoders of a fit, from which kernels are learned.
 
@@ -148,8 +157,8 @@ class Learning:
 
     def search(
         self, stage: Stage, stream: Stream, report: Callable[[Trial], bool]
-    ) -> KernelSearch:
-        """Return a search that has run."""
+    ) -> SearchResult:
+        """Return the best trials of a search, and all."""
         blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         search = KernelSearch(
@@ -163,8 +172,8 @@ class Learning:
             self.loss,
             self.searched_folds,
         )
-        search.run()
-        return search
+        refined = search.run()
+        return SearchResult(refined, search.log.trials, search.log.stopped)
 
     def relearned(
         self, trial: Trial, positions: np.ndarray, stage: Stage

@@ -75,7 +75,7 @@ class TargetEncoding(TransformerMixin, BaseEstimator):
         """
         check_consistent_length(X, y)
         self._check_names(X)
-        Y = _codes_of_targets(y, self.classes, len(X))
+        Y = codes_of_targets(y, self.classes, len(X))
         weight = np.ones(len(X))
         if sample_weight is not None:
             weight = np.asarray(sample_weight, dtype=float)
@@ -142,7 +142,7 @@ class TargetEncoding(TransformerMixin, BaseEstimator):
         return X.with_columns(columns).drop(replaced)
 
 
-def _codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
+def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
     """Return targets of n rows, or indicators ±1 of the classes of labels, (n, k).
 
     Two classes have one indicator.
