@@ -691,8 +691,8 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     known = learning_of(RNG.normal(size=(90, 8)), Y, loss=objectives.log_loss)
     monkeypatch.setattr(Learning, "adapted", lambda self, trial, *_: trial)
     monkeypatch.setattr(learning, "leave_one_out", lambda *_: Y / 2)
-    judged = known.judged(trials, endless(), 1.0)
-    assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
+    compared = known.compared(trials, endless(), 1.0)
+    assert [trial.metric for trial, _ in compared] == ["none", "diagonal"]
 
 
 def streaming(monkeypatch, n=600):

@@ -99,10 +99,10 @@ class Rows:
         U = encoder.transform(self.X)
         if self.folds is not None:
             U = np.column_stack([U, self.folds.codes])
-        found = different_rows(U, self.y, self.weight)
-        if found is None or (len(found[0]) == len(self) and not self.weighted):
+        different = different_rows(U, self.y, self.weight)
+        if different is None or (len(different[0]) == len(self) and not self.weighted):
             return self
-        rows, weight = found
+        rows, weight = different
         return replace(self.take(rows), weight=weight)
 
     def normalised(self) -> Rows:
@@ -317,7 +317,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
+        trials = sorted(
+            self._trials, key=lambda trial: (-trial["rows"], trial["error"])
+        )
         try:
             import pandas as pd
         except ImportError:

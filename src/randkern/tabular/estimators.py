@@ -401,20 +401,20 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         refits = refits_of(trials, learning, stage) if refitted else []
         if not refits:
-            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
-            return self._blended(judged), refits
+            compared = learning.compared(trials, stage, _ADAPTING_SHARE * work.limit)
+            return self._blended(compared), refits
         roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
         pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
         return self._blended(pairs), refits
 
     def _blended(
-        self, judged: list[tuple[Trial, np.ndarray]]
+        self, compared: list[tuple[Trial, np.ndarray]]
     ) -> list[tuple[float, Trial]]:
         """Return the trials of the final model, with their weights."""
-        weights = blend([residuals for _, residuals in judged])
+        weights = blend([residuals for _, residuals in compared])
         pairs = [
             (float(weight), trial)
-            for weight, (trial, _) in zip(weights, judged, strict=True)
+            for weight, (trial, _) in zip(weights, compared, strict=True)
             if weight > 0
         ]
         return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
@@ -556,7 +556,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         if not refits:
             members = self.model_.members
             return np.sum(
-                [each.weight * each.fit.residuals for each in members], axis=0
+                [member.weight * member.fit.residuals for member in members], axis=0
             )
         unknown = {id(refit.trial): refit.residuals for refit in refits}
         own = [weight * unknown[id(trial)] for weight, trial in parts]
@@ -571,9 +571,9 @@ class TabularRegressor(RegressorMixin, Tabular):
             With the columns of the fit.
         """
         X = self._rows_of(X)
-        return self._as_given(self.model_.predict(X))
+        return self._in_unit_of_targets(self.model_.predict(X))
 
-    def _as_given(self, values: np.ndarray) -> np.ndarray:
+    def _in_unit_of_targets(self, values: np.ndarray) -> np.ndarray:
         """Return values (n, k, ...) in the unit and shape of the targets of `fit`."""
         if self.target_transform is not None:
             values = TRANSFORMS[self.target_transform].inverse(values)
@@ -621,7 +621,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         parts = [
             self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
         ]
-        return self._as_given(np.concatenate(parts))
+        return self._in_unit_of_targets(np.concatenate(parts))
 
     def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""

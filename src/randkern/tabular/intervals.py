@@ -110,10 +110,10 @@ class Spread:
         best, gain = alike, 0.0
         penalties = _PENALTIES if known.any(axis=0).all() else ()
         for penalty in penalties:
-            found = left_out(gram, penalty / weight[some], targets, part)
-            if found is None:
+            rows_out = left_out(gram, penalty / weight[some], targets, part)
+            if rows_out is None:
                 continue
-            guessed = np.exp(targets[out] - found.residuals)
+            guessed = np.exp(targets[out] - rows_out.residuals)
             unit = (known[out] / guessed).mean(axis=0)
             better = losses - _losses(known[out], unit * guessed)
             least = better.mean() - better.std() / np.sqrt(len(out))
@@ -245,7 +245,7 @@ class Intervals:
                 return dependent.is_hidden(part)
             return np.arange(part.start, part.stop)[:, None] == np.arange(len(rows))
 
-        found = novelty(kernel, alpha, rows[:_MAX_NOVEL], rows, is_hidden)
+        own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], rows, is_hidden)
         out = predicted_rows(dependent, len(rows))
         return cls(
             sizes / np.where(own > 0, own, 1.0),
@@ -255,7 +255,9 @@ class Intervals:
             rows,
             kernel,
             alpha,
-            float(np.quantile(found[out[out < len(found)]], _USUAL_NOVELTY)),
+            float(
+                np.quantile(own_novelty[out[out < len(own_novelty)]], _USUAL_NOVELTY)
+            ),
         )
 
     def widths_at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:

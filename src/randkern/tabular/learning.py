@@ -103,7 +103,7 @@ class Learning:
                     table.X, sample_weight=counts
                 )
         sample = safe_indexing(table.X, searched)
-        codes = {name: each.transform(sample) for name, each in encoders.items()}
+        codes = {name: e.transform(sample) for name, e in encoders.items()}
         learning = cls(table, order, searched, encoders, codes, counts, loss, work)
         for encoder in encoders.values():
             learning._charge_encoding(encoder, len(table))
@@ -209,7 +209,7 @@ class Learning:
         kernel, alpha = adapted(trial.kernel, trial.alpha, some, stage, self.loss)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
-    def judged(
+    def compared(
         self, trials: Sequence[Trial], stage: Stage, adapting: float
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with their leave-one-out residuals, best first.
@@ -229,9 +229,9 @@ class Learning:
         Y, w = self.table.Y[rows], self.table.weight[rows]
         folds = None if self.table.folds is None else self.table.folds.take(rows)
         out = predicted_rows(folds, len(rows))
-        judged: list[tuple[float, Trial, np.ndarray]] = []
+        results: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
-            if judged and stage.over:
+            if results and stage.over:
                 break
             if at < MAX_MEMBERS:
                 trial = self.adapted(trial, stage.part(adapting), len(rows))
@@ -244,9 +244,9 @@ class Learning:
             loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
             if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
                 loss += 2 * trial.optimism(n_independent(folds, len(rows)))
-            judged.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
-        judged.sort(key=itemgetter(0))
-        return [(trial, residuals) for _, trial, residuals in judged]
+            results.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
+        results.sort(key=itemgetter(0))
+        return [(trial, residuals) for _, trial, residuals in results]
 
 
 # Fewer rows than this teach no kernel.
@@ -282,8 +282,8 @@ def relearned(
         loss,
         folds,
     )
-    found = search.again(trial, positions)
-    return None if stage.over else found
+    learned = search.again(trial, positions)
+    return None if stage.over else learned
 
 
 def descended(

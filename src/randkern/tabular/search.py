@@ -395,12 +395,12 @@ class KernelSearch:
         began, (rows, _) = working_seconds(), self._training_and_validation(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
-        found = directions_of(
+        result = directions_of(
             start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
         )
-        if found is None:
+        if result is None:
             return None
-        directions, relevance = found
+        directions, relevance = result
         if not is_noisy(self.loss):
             rows = self.order[:n]
         turn = directions if start.turn is None else start.turn @ directions
@@ -433,10 +433,10 @@ class KernelSearch:
             base = form.partition(" + ")[0]
             form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
         start = self.isotropic(form, like.numbers, n)
-        found = self.descend(start, n, _RELEARNING_STEPS)
+        learned = self.descend(start, n, _RELEARNING_STEPS)
         if like.turn is None:
-            return found
-        return self.turn(found, n, _RELEARNING_STEPS) or found
+            return learned
+        return self.turn(learned, n, _RELEARNING_STEPS) or learned
 
     # -- the search -------------------------------------------------------------------
 
@@ -575,7 +575,9 @@ class KernelSearch:
         sets of rows, and those of full metrics the smallest over one set.
         """
         rows, none = self.order[-n:], self.order[:0]
-        losses = [self._validation_loss(each, none, rows, self.loss) for each in trials]
+        losses = [
+            self._validation_loss(trial, none, rows, self.loss) for trial in trials
+        ]
         return [trials[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
@@ -633,8 +635,8 @@ class KernelSearch:
         """Return whether a trial is better on rows unknown to its directions."""
         learners, validation = self._training_and_validation(n)
         new, old = (
-            self._validation_loss(each, learners, validation, log_squares)
-            for each in (trial, other)
+            self._validation_loss(compared, learners, validation, log_squares)
+            for compared in (trial, other)
         )
         return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
@@ -647,14 +649,14 @@ class KernelSearch:
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         folds = None if self.folds is None else self.folds.take(rows)
-        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
-        if found is None:
+        residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
+        if residuals is None:
             return math.inf
         known = predicted_rows(folds, len(rows))
         is_validation = known >= len(others)
         validation = known[is_validation]
         return loss(
-            Y[validation] - found[is_validation], Y[validation], weight[validation]
+            Y[validation] - residuals[is_validation], Y[validation], weight[validation]
         )[0]
 
     @staticmethod
