@@ -101,7 +101,7 @@ class KernelRidge(IterativeRidge):
         left = statistics.left_out(
             self._plan, sample.rows, solution, intercept, sample.copies
         )
-        self._keep_left_out(sample.rows.Y, left, sample.weight)
+        self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
@@ -136,7 +136,8 @@ class KernelRidge(IterativeRidge):
             self.fit_intercept,
             left_out,
         )
-        self._keep_left_out(sample.rows.Y, left, sample.weight)
+        numbers = chosen if merged is None else merged.first[chosen]
+        self._keep_left_out(numbers, sample.rows.Y, left, sample.weight)
         if order is not None:
             value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)

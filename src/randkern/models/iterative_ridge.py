@@ -183,7 +183,8 @@ class IterativeRidge(RidgeModel):
             fitted = self._predicted(weights, sample.rows.X) + intercept
             probes = operator.fitted_probes(probed, solution.companions)
             left = probed.left_out(fitted, probes)
-            self._keep_left_out(rescaled(sample.rows.Y), rescaled(left), sample.weight)
+            Y, left = rescaled(sample.rows.Y), rescaled(left)
+            self._keep_left_out(probed.sample.numbers, Y, left, sample.weight)
         weights = rescaled(weights)
         solution = replace(solution, value=weights, companions=None)
         return solution, rescaled(intercept)

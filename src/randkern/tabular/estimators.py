@@ -21,7 +21,7 @@ from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
-from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
+from randkern.tabular.many_rows import fit_again, fit_many
 from randkern.tabular.model import (
     MAX_FACTORISED,
     VALIDATION_ROWS,
@@ -29,7 +29,6 @@ from randkern.tabular.model import (
     Table,
     TabularModel,
     fit_ridge,
-    most_rows,
     normalised,
     plan_of,
 )
@@ -51,8 +50,6 @@ from randkern.tabular.work import (
 _SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
 # The same if rows are fitted in cells, where kernels are learned further.
 _MANY_SHARE = 0.35
-# Share of the time of the last fit for adapting the kernel, if rows depend on others.
-_ADAPTING_MANY_SHARE = 0.4
 _FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -66,17 +63,21 @@ _MIN_FIT_SHARE = 0.3
 _FOLDED_FITS, _MIN_FITTED = 4, 200
 # Sums of squares of larger targets may overflow, and those of smaller ones vanish.
 _LARGEST_TARGET = 1e140
+# At most so many of many rows set the widths of intervals, their quantiles to .2 %.
+_MAX_SIZED = 20_000
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows to fit, how, and those held out to evaluate the fit.
+    """The rows to fit, how, and those that evaluate the fit.
 
-    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
-    out, their number, and how many of the others are fitted. In time, the last rows
-    evaluate a fit to the others, with `residuals`, before the `whole` is fitted.
+    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
+    not fitted, their number, and how many of the others are. Rows that depend on each
+    other are evaluated by rows `apart`. In time, these are the last ones, and the
+    `whole` is fitted in the end. `residuals` are those of rows that many rows' fits do
+    not know: of `apart`, or of all rows.
     """
 
     rows: Rows
@@ -91,7 +92,12 @@ class _Split:
     @property
     def in_cells(self) -> bool:
         """Whether the rows are fitted in cells."""
-        return self.apart is not None and self.rows.folds is None
+        return self.how != "factorise"
+
+    @property
+    def evaluating(self) -> Rows:
+        """The rows that `residuals` belong to."""
+        return self.rows if self.apart is None else self.apart
 
     @property
     def n_held(self) -> int:
@@ -185,16 +191,15 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
-    weight two fits to all others, and set intervals. One has the exact kernel in
-    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
-    its kernels are learned further, each step from the rows of another cell, which
-    resolve more detail than a sample of the table, and each cell chooses its penalty.
-    The other has the exact kernel in one piece, by conjugate gradients, for up to
-    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
-    Categories are one column per value, so the
-    linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
-    add.
+    165 seconds on. For more rows, or if time is short, there are two fits to all rows,
+    weighted by rows that are left out one at a time; with `groups` or `time`, by some
+    1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
+    (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
+    each step from the rows of another cell, which resolve more detail than a sample of
+    the table. The other has the exact kernel in one piece, by conjugate gradients, for
+    up to 38,000 rows, and else Nyström features, whose penalty is chosen by
+    leave-one-out. Categories are one column per value, so the linear part of a sum of
+    kernels includes what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -294,10 +299,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         refitted = refitted and not is_stopped and trials[0].error >= NOISELESS
         chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
-        if split.apart is None:
-            pairs, split = self._fit_members(chosen, learning, split, stage)
-        else:
+        if split.in_cells:
             pairs, split = self._fit_many(chosen, learning, split, stream, stage)
+        else:
+            pairs, split = self._fit_members(chosen, learning, split, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -359,29 +364,30 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        most_fitted = most_in_cells if rows.folds is None else most_rows
-        n_apart = max(VALIDATION_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
-        fitted, apart = train_test_split(
-            np.arange(n), test_size=n_apart, random_state=seed
-        )
-        whole, folds = None, rows.folds
-        if folds is not None:
-            order, most = np.random.default_rng(seed).permutation(n), n
-            if n_apart > VALIDATION_ROWS:  # rows are too many
-                most = n - n_apart
-                if folds.is_forward:
-                    _, order = divided(order, folds, max(most, n // 2))
-            fitted, apart = divided(order, folds, VALIDATION_ROWS)
-            fitted = fitted[:most]
-            if folds.is_forward:
-                whole = rows.take(np.append(fitted, apart)).normalised()
+        most = most_in_cells(_MIN_FIT_SHARE * work.limit)
+        apart = whole = None
+        if rows.folds is None:
+            fitted = np.arange(n)
+            if n > most:
+                fitted, _ = train_test_split(
+                    fitted, test_size=n - most, random_state=seed
+                )
+        else:
+            order = np.random.default_rng(seed).permutation(n)
+            if n - VALIDATION_ROWS > most and rows.folds.is_forward:
+                _, order = divided(order, rows.folds, max(most, n // 2))
+            fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
+            fitted, apart = fitted[:most], rows.take(held[:VALIDATION_ROWS])
+            if rows.folds.is_forward:
+                whole = rows.take(np.append(fitted, held)).normalised()
+        n_left = n - len(fitted)
         return _Split(
-            rows.take(fitted).normalised(),
+            rows.take(fitted).normalised() if n_left else rows.normalised(),
             how,
             last,
             len(fitted),
-            held_out=(seed, n - len(fitted), len(fitted)),
-            apart=rows.take(apart[:VALIDATION_ROWS]),
+            held_out=(seed, n_left, len(fitted)) if n_left else None,
+            apart=apart,
             whole=whole,
         )
 
@@ -466,28 +472,20 @@ class TabularRegressor(RegressorMixin, Tabular):
         stream: Stream,
         stage: Stage,
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
-        """Fit the rows of the split, and evaluate fits on those that are held out."""
-        assert split.apart is not None and split.held_out is not None
+        """Fit the rows of the split, and evaluate fits on rows unknown to them."""
         trials = [trial for _, trial in chosen]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
-        apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        if table.folds is None:
-            pairs = fit_blend(trials, table, apart, learning, weighted, stream, stage)
-            return pairs, split
-        seed = int(stream.child("features").generator().integers(2**31))
-        part = stage.part(_ADAPTING_MANY_SHARE * stage.left)
-        trial = learning.adapted(trials[0], part)
-        if split.whole is None:
-            member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-            held_out = (split.held_out[0], split.held_out[1], n)
-            return [(member, trial)], replace(split, n_fitted=n, held_out=held_out)
-        part = stage.part(stage.left / 2)
-        member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
-        residuals = apart.Y - member.predict(apart.X)
-        rows = Table(split.whole.X, split.whole.y, split.whole.weight)
-        member, n = fit_again(member, trial, rows, learning, weighted)
-        split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
-        return [(member, trial)], split
+        apart = None
+        if split.apart is not None:
+            apart = Table(split.apart.X, split.apart.y, split.apart.weight)
+        part = stage if split.whole is None else stage.part(stage.left / 2)
+        found = fit_many(trials, table, apart, learning, weighted, stream, part)
+        pairs, split = found.pairs, replace(split, residuals=found.residuals)
+        if split.whole is not None:
+            rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+            pairs = fit_again(pairs, rows, learning, weighted)
+            split = replace(split, n_fitted=len(rows), held_out=None)
+        return pairs, split
 
     @staticmethod
     def _learning_factor(trial: Trial, learning: Learning) -> float:
@@ -519,12 +517,15 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         first = self.model_.members[0]
         factor, codes = 1.0, None
-        if split.apart is not None:
-            rows, y = first.rows_of(split.apart.X), split.apart.y
-            residuals = split.residuals
-            if residuals is None:
-                residuals = y - self.model_.predict(split.apart.X)
-            weight, folds = split.apart.weight, None
+        if split.in_cells:
+            assert split.residuals is not None
+            known = split.evaluating
+            some = np.arange(len(known))
+            if split.apart is None:
+                some = learning.order[:_MAX_SIZED]
+            known, residuals = known.take(some), split.residuals[some]
+            rows, y = first.rows_of(known.X), known.y
+            weight, folds = known.weight, None
         else:
             rows = first.fit.X[first.fit.judged]
             places = learning.order[first.fit.judged]
@@ -591,11 +592,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         where p is the number of lengthscales and penalties, and for p > 0.8n deviations
         from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
-        1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
-        jackknife, with asymptotically correct coverage for stable fits), otherwise
-        residuals of held-out rows (split conformal prediction, approximately: the same
-        rows have chosen between two fits). Quantiles count the weights of rows, of
-        which only ratios matter.
+        leave-one-out residuals (the jackknife, with asymptotically correct coverage for
+        stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
+        20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
+        out (split conformal prediction, approximately: the same rows have weighted two
+        fits). Quantiles count the weights of rows, of which only ratios matter.
 
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size

@@ -33,9 +33,9 @@ _PENALTIES = (0.1, 1.0, 10.0, 100.0)
 _WIDTH, _REACH = 0.5, 2.0
 # What is added to sizes before their logarithms are taken, relative to their mean.
 _SMALLEST = 0.05
-# Intervals are wider at rows that are farther from others than this share of at most so
-# many rows.
-_USUAL_NOVELTY, _MAX_NOVEL = 0.95, 500
+# Intervals are wider at rows that are farther from at most so many than this share of
+# at most so many.
+_MAX_NEAR, _USUAL_NOVELTY, _MAX_NOVEL = 3000, 0.95, 500
 
 
 @dataclass(frozen=True)
@@ -240,19 +240,21 @@ class Intervals:
             rows, predictions, sizes, relative, dependent, work
         )
 
+        near = rows[:_MAX_NEAR]
+
         def is_hidden(part: slice) -> np.ndarray:
             if dependent is not None:
-                return dependent.is_hidden(part)
-            return np.arange(part.start, part.stop)[:, None] == np.arange(len(rows))
+                return dependent.is_hidden(part)[:, : len(near)]
+            return np.arange(part.start, part.stop)[:, None] == np.arange(len(near))
 
-        own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], rows, is_hidden)
+        own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
         out = predicted_rows(dependent, len(rows))
         return cls(
             sizes / np.where(own > 0, own, 1.0),
             weight if weighted else None,
             folds,
             spread,
-            rows,
+            near,
             kernel,
             alpha,
             float(
