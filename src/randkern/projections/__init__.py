@@ -85,7 +85,7 @@ def make_projection(
         name = "dense" if n_bytes <= _STORED_BYTES else "streamed"
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
-            f"projection={name!r} needs rows whose law is invariant under "
+            f"projection={name!r} needs rows whose distribution is invariant under "
             f"rotations, but those of {owner} have independent {law.name} "
             "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )

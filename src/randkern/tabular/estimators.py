@@ -21,7 +21,7 @@ from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
-from randkern.tabular.many_rows import fit_again, fit_many
+from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.model import (
     MAX_FACTORISED,
     VALIDATION_ROWS,
@@ -63,8 +63,6 @@ _MIN_FIT_SHARE = 0.3
 _FOLDED_FITS, _MIN_FITTED = 4, 200
 # Sums of squares of larger targets may overflow, and those of smaller ones vanish.
 _LARGEST_TARGET = 1e140
-# At most so many of many rows set the widths of intervals, their quantiles to .2 %.
-_MAX_SIZED = 20_000
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
 
@@ -76,8 +74,8 @@ class _Split:
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
     not fitted, their number, and how many of the others are. Rows that depend on each
     other are evaluated by rows `apart`. In time, these are the last ones, and the
-    `whole` is fitted in the end. `residuals` are those of rows that many rows' fits do
-    not know: of `apart`, or of all rows.
+    `whole` is fitted in the end. `evaluation` has the residuals of rows that fits of
+    many rows do not know.
     """
 
     rows: Rows
@@ -87,7 +85,7 @@ class _Split:
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
     whole: Rows | None = None
-    residuals: np.ndarray | None = None
+    evaluation: FitOfMany | None = None
 
     @property
     def in_cells(self) -> bool:
@@ -96,7 +94,7 @@ class _Split:
 
     @property
     def evaluating(self) -> Rows:
-        """The rows that `residuals` belong to."""
+        """The rows of the `evaluation`."""
         return self.rows if self.apart is None else self.apart
 
     @property
@@ -480,7 +478,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         part = stage if split.whole is None else stage.part(stage.left / 2)
         found = fit_many(trials, table, apart, learning, weighted, stream, part)
-        pairs, split = found.pairs, replace(split, residuals=found.residuals)
+        pairs, split = found.pairs, replace(split, evaluation=found)
         if split.whole is not None:
             rows = Table(split.whole.X, split.whole.y, split.whole.weight)
             pairs = fit_again(pairs, rows, learning, weighted)
@@ -518,12 +516,9 @@ class TabularRegressor(RegressorMixin, Tabular):
         first = self.model_.members[0]
         factor, codes = 1.0, None
         if split.in_cells:
-            assert split.residuals is not None
-            known = split.evaluating
-            some = np.arange(len(known))
-            if split.apart is None:
-                some = learning.order[:_MAX_SIZED]
-            known, residuals = known.take(some), split.residuals[some]
+            assert split.evaluation is not None
+            known = split.evaluating.take(split.evaluation.numbers)
+            residuals = split.evaluation.residuals
             rows, y = first.rows_of(known.X), known.y
             weight, folds = known.weight, None
         else:
