@@ -547,7 +547,7 @@ def test_a_file_is_damaged_only_if_its_content_is(
 @pytest.mark.parametrize("content", [b"", b"text", b"\x80\x04N.", bytes(1000)])
 def test_other_files(content, path):
     path.write_bytes(content)
-    with pytest.raises(ModelFileError, match="no file of randkern.save"):
+    with pytest.raises(ModelFileError, match="was not written by randkern.save"):
         rk.load(path)
 
 

@@ -109,13 +109,13 @@ def report(
 def _check(model: Any, X: Any, X_test: Any, y_test: Any) -> None:
     if not hasattr(model, "time_limit"):
         raise TypeError(
-            "report takes a TabularRegressor or TabularClassifier, got "
+            "report expects a TabularRegressor or TabularClassifier, got "
             f"{type(model).__name__}; scikit-learn's displays draw other models."
         )
     for rows in (X, X_test):
         if rows is not None and not hasattr(rows, "iloc"):
             raise TypeError(
-                f"report takes a pandas DataFrame, got {type(rows).__name__}; pass "
+                f"report expects a pandas DataFrame, got {type(rows).__name__}; pass "
                 "pandas.DataFrame(X)."
             )
     if (X_test is None) != (y_test is None):
