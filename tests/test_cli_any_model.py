@@ -121,7 +121,7 @@ def test_several_targets_are_numbered(kind, rows, tmp_path):
         np.testing.assert_allclose(found["high 1"], bounds[:, 0, 1])
 
 
-def test_what_suits_no_model_of_an_array_is_said(rows, tmp_path):
+def test_what_suits_no_model_of_an_array_is_reported(rows, tmp_path):
     X, y, _ = data()
     path = tmp_path / "model.skops"
     model = rk.KernelRidgeRegressor(n_components=20, random_state=0)

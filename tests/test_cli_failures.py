@@ -115,7 +115,7 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
             assert before == {each.name: each.read_bytes() for each in out.iterdir()}
 
 
-def test_an_interrupted_refit_leaves_the_judged_model(fit, tmp_path, monkeypatch):
+def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypatch):
     usual, calls = rk.TabularRegressor.fit, []
 
     def once(model, X, y, **dependence):

@@ -691,7 +691,7 @@ def test_links_stay(path):
     assert link.is_symlink() and rk.load(path).lengthscale == 3.0
 
 
-def test_places_that_are_no_file(tmp_path):
+def test_paths_that_are_not_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="folder .*none does not exist"):
         rk.save(rk.Gaussian(), tmp_path / "none" / "model.skops")
     with pytest.raises(IsADirectoryError, match="is a folder"):

@@ -245,7 +245,7 @@ def test_several_targets_are_refused(rng):
         rk.KernelQuantileRegressor().fit(X, np.stack([y, y], axis=1))
 
 
-def test_a_gap_above_the_tolerance_is_said(rng):
+def test_a_gap_above_the_tolerance_warns(rng):
     X, y = data(rng)
     model = rk.KernelQuantileRegressor(
         n_components=30, alpha=1e-6, tol=1e-30, random_state=0

@@ -173,7 +173,7 @@ def test_coverage_by_size_of_the_prediction():
     assert interval_coverage(evaluation, y[:30], "y") is None
 
 
-def test_what_more_rows_bring_is_said_where_the_curve_supports_it():
+def test_the_gain_of_more_rows_is_reported_where_the_curve_supports_it():
     sizes = [100, 200, 400]
     assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 30_000)
     assert "the curve ends at 400 of 30,000" in gain_of_rows(
