@@ -31,7 +31,6 @@ N_FOLDS = 5
 # Losses up to this multiple of the smallest are treated as equal to it.
 TOLERANCE = 1.02
 
-_LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
 _MAX_EXPONENT = 6.0
 _BIAS_MULTIPLES = (0.0, 0.25, 1.0, 4.0)
 # Relative to the mean of the kernel's diagonal.
@@ -211,7 +210,7 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
         lengthscale = smallest(reference * 2.0**exponent)
         return float(np.log(max(lengthscale, np.finfo(float).tiny)))
 
-    exponents = list(_LENGTHSCALE_EXPONENTS)
+    exponents = [-1.0, 0.0, 1.0]
     best = min(exponents, key=loss)
     while best in (exponents[0], exponents[-1]) and abs(best) < _MAX_EXPONENT:
         if best == exponents[0]:
