@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.reporting import Judged, evaluate, page, panels
+from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.page import learning_curve
 from randkern.tabular.model import Member, TabularModel
 
@@ -195,12 +195,12 @@ def test_two_classes_in_few_rows_have_a_whole_report(n):
     labels = np.where(y > np.median(y), "u", "v")
     model = rk.TabularClassifier(time_limit=1, random_state=0).fit(rows[2:], labels[2:])
     test = rows[:2], np.array(["u", "v"])
-    judged = Judged(
+    evaluated = EvaluatedModel(
         model, (rows[2:], labels[2:]), test, evaluate(model, *test), {}, 0.0, 0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert all(panel.svg for panel in panels(judged, "y"))
+        assert all(panel.svg for panel in panels(evaluated, "y"))
 
 
 def test_scores_of_huge_targets_are_those_of_small_ones():

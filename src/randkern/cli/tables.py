@@ -53,10 +53,10 @@ def described(table: Any, task: str | None) -> str:
     n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        said = f"{table.description}, because it holds {kind}"
+        text = f"{table.description}, because it holds {kind}"
         if n > len(y) / 2:
-            said += f": {n:,} different ones in {len(y):,} rows are too many to learn"
-        return said
+            text += f": {n:,} different ones in {len(y):,} rows are too many to learn"
+        return text
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""

@@ -47,7 +47,7 @@ class Selection:
     `value` is the lengthscale or bias, None if the kernel has neither. The loss is the
     mean squared error on the held-out rows, with targets ±1 in classification;
     `n_training_rows` are those of a split, `n_validation_rows` all that were averaged
-    over. `judged_by` says how settings were evaluated: by the exact kernel, or a number
+    over. `evaluator` says how settings were evaluated: by the exact kernel, or a number
     of features. `tried` has the ``value`` of every setting, its best ``alpha`` and the
     ``validation_loss`` there.
     """
@@ -57,7 +57,7 @@ class Selection:
     validation_loss: float
     n_training_rows: int
     n_validation_rows: int
-    judged_by: str
+    evaluator: str
     tried: list[dict[str, float | None]]
 
 
@@ -127,7 +127,7 @@ def select_hyperparameters(
         validation_loss=float(losses[penalty]),
         n_training_rows=len(evaluator.splits[0][0]),
         n_validation_rows=evaluator.n_validation_rows,
-        judged_by=evaluator.name,
+        evaluator=evaluator.name,
         tried=[
             {
                 "value": setting,
