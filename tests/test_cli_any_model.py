@@ -81,7 +81,7 @@ def test_models_of_arrays_predict_tables(name, model, rows, tmp_path):
     if not hasattr(model, "predict"):
         refused = run("predict", path, rows)
         assert refused.exit_code == 2
-        assert f"the file holds a {name}, which makes no predictions" in refused.output
+        assert f"the file holds a {name}, which cannot predict" in refused.output
         return
     options = ["--probabilities"] * hasattr(model, "predict_proba")
     options += ["--interval", 0.8] * hasattr(model, "predict_interval")

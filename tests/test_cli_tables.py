@@ -285,7 +285,7 @@ def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkey
     ("out", "message"),
     [
         ("p.txt", "takes a .csv or .parquet file"),
-        ("nowhere/p.csv", "there is no folder"),
+        ("nowhere/p.csv", "the folder of --out"),
         ("folder.csv", "is a folder"),
     ],
 )
@@ -370,7 +370,7 @@ def test_models_are_fitted_to_standard_input(kind, tmp_path):
 def test_standard_input_is_read_once(tmp_path):
     result = run("fit", "-", "--target", "price", "--test", "-", input="")
     assert result.exit_code == 2
-    assert "standard input is read once" in result.output
+    assert "standard input can be read only once" in result.output
 
 
 def test_info_prints_the_code_that_builds_the_model(fitted):

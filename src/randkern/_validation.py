@@ -160,8 +160,8 @@ def check_weights(
         total = float(weights.sum())
     if not math.isfinite(total):
         raise ValueError(
-            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
-            "the largest float; divide the weights by a number, and alpha as well (or "
+            f"the sum of sample_weight, of up to {float(weights.max()):.3g}, overflows "
+            "float64; divide the weights by a number, and alpha as well (or "
             "multiply C by it)."
         )
     if not (weights != 0).any():

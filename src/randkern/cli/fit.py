@@ -165,13 +165,13 @@ def _log_transform(table: Any) -> str:
     """Return the logarithm that suits a target; raise if none does."""
     if table.task != "regression":
         raise ValueError(
-            "--log-target is for quantities, but the target is a class; leave it out, "
-            "or say --task regression"
+            "--log-target needs a numeric target, but the target is a class; omit it, "
+            "or pass --task regression"
         )
     least = float(table.y_train.min())
     if least < 0:
         raise ValueError(
-            f"--log-target takes targets of 0 or more, got {least:g}; leave it out"
+            f"--log-target needs targets of at least 0, got {least:g}; omit it"
         )
     return "log" if least > 0 else "log1p"
 

@@ -30,7 +30,7 @@ def load(
     from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
-        raise ValueError("standard input is read once: name a file for --test")
+        raise ValueError("standard input can be read only once; pass a file for --test")
     with naming(data), _file_of(data) as path:
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
