@@ -66,7 +66,12 @@ from randkern.backend.namespace import empty_on, ops_of
 from randkern.datasets.schema import TableFormat, TableSchema
 from randkern.exceptions import MemoryLimitError, ModelFileError, ModelVersionWarning
 from randkern.models._gp_evidence import FeaturePosterior, RowPosterior
-from randkern.models._gp_inference import Conjugate, Laplace, LaplaceOfClasses
+from randkern.models._gp_inference import (
+    Conjugate,
+    Laplace,
+    LaplaceOfClasses,
+    Nearest,
+)
 from randkern.models._gp_laplace import (
     Bernoulli,
     LaplacePosterior,
@@ -74,6 +79,7 @@ from randkern.models._gp_laplace import (
     StudentT,
 )
 from randkern.models._gp_model import Reach
+from randkern.models._gp_neighbors import NearestPosterior
 from randkern.models.cells import Cells, CellTree
 from randkern.models.iterative_ridge import StreamingFit
 from randkern.models.normal_equations import NormalEquations
@@ -141,6 +147,8 @@ _PARTS = (
     LaplaceOfClasses,
     LaplacePosterior,
     Mixing,
+    Nearest,
+    NearestPosterior,
     NormalEquations,
     Plan,
     Poisson,

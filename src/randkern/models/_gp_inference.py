@@ -36,9 +36,14 @@ from randkern.models._gp_laplace import (
     likelihood_of,
     softmax_posteriors,
 )
-from randkern.models._gp_rows import most_learning_rows
+from randkern.models._gp_neighbors import NearestEvidence, NearestPosterior
+from randkern.models._gp_rows import FIRST_ROWS, most_learning_rows
 from randkern.models.feature_matrix import FeatureMatrix, GramFactor
-from randkern.models.memory import check_laplace_memory, check_process_memory
+from randkern.models.memory import (
+    check_laplace_memory,
+    check_neighbor_memory,
+    check_process_memory,
+)
 from randkern.plan import Plan
 
 # Rows whose exact likelihood is maximised in fits on landmarks.
@@ -172,6 +177,46 @@ class Conjugate(Inference):
         return self.precisions or self.is_fitc
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nearest(Conjugate):
+    """Normal noise; every row depends on its nearest rows only."""
+
+    n_neighbors: int
+    stream: Stream
+
+    def max_learning_rows(self, process: Any, rows: TrainingData, limit: int) -> int:
+        check_neighbor_memory(rows, self.n_neighbors, limit)
+        return 0
+
+    def evidence(
+        self,
+        rows: ArrayRows,
+        hyper: Hyperparameters,
+        plan: Plan | None,
+        stream: Stream | None = None,
+    ) -> LikelihoodOfRows:
+        if rows.n_rows <= FIRST_ROWS:
+            return super().evidence(rows, hyper, plan, stream)
+        return NearestEvidence(
+            rows, hyper, self.precisions, self.n_neighbors, self.stream
+        )
+
+    def posteriors(
+        self, process: Any, rows: TrainingData, sample: ArrayRows, limit: int
+    ) -> Posteriors:
+        posterior = NearestPosterior(
+            process.kernel_,
+            sample.X,
+            sample.Y,
+            sample.weight,
+            self.noise,
+            self.precisions,
+            self.n_neighbors,
+            self.stream,
+        )
+        return Posteriors([posterior])
+
+
 @dataclass(frozen=True)
 class Laplace(Inference):
     """Laplace's approximation, of every column of targets by itself."""
@@ -272,12 +317,23 @@ def _of_features(
     return Posteriors(of_functions)
 
 
-def regression_inference(model: Any, rows: TrainingData, unit: float) -> Inference:
+def regression_inference(
+    model: Any, rows: TrainingData, unit: float, stream: Stream
+) -> Inference:
     """Return the inference of a regressor, for rows in units of the fit.
 
     `unit` is that of their weights.
     """
     noise, counted = float(model.noise), model.weights == "counts"
+    if model.n_neighbors is not None:
+        return Nearest(
+            noise,
+            unit,
+            not counted,
+            is_fitc=False,
+            n_neighbors=int(model.n_neighbors),
+            stream=stream.child("neighbors"),
+        )
     if model.likelihood == "gaussian":
         return Conjugate(noise, unit, not counted, model.correction == "fitc")
     likelihood = likelihood_of(

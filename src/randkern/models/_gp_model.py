@@ -40,6 +40,7 @@ from randkern.models._feature_model import (
 from randkern.models._gp_evidence import LikelihoodOfRows, RowPosterior
 from randkern.models._gp_inference import Inference
 from randkern.models._gp_learning import Stage, maximise
+from randkern.models._gp_neighbors import NearestPosterior
 from randkern.models._gp_rows import learning_rows, rows_of_stages
 from randkern.models._gp_starts import (
     Units,
@@ -430,6 +431,9 @@ class GaussianProcess(FeatureModel):
         The latter have one column per posterior.
         """
         posteriors = self._posteriors
+        if isinstance(posteriors[0], NearestPosterior):
+            means, variance = posteriors[0].moments(ops_of(X).as_float64(X))
+            return means, variance[:, None]
         factor, mean = posteriors[0].factor, posteriors[0].mean
         check_same_device(X, factor)
         ops, k = ops_of(X), len(posteriors)

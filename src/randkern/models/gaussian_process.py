@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ from randkern.models._gp_model import (
     units_of,
     with_mean,
 )
+from randkern.models._gp_neighbors import NearestPosterior, check_neighbors
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import with_callbacks
 from randkern.models.memory import SUMMED_ROWS
@@ -127,6 +128,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ``"student-t"``: f plus σ times Student's t with 4 degrees of freedom, for
         outliers; ``"poisson"``: counts with the rate c·exp(f), c their mean. The latter
         two use Laplace's approximation, for a single target (see Notes).
+    n_neighbors : int or None, default=None
+        k: every prediction is that of the exact process given the k nearest rows of the
+        fit, by O(k³) operations (Vecchia's approximation, see Notes); with
+        ``n_components=None``. For many rows of few columns whose values vary too
+        quickly for features; 16 to 64 are usual. None: given all rows.
     memory_limit : int, str or None, default=None
         Bytes, or text like ``"4GB"``: a fit that needs more raises
         :class:`~randkern.exceptions.MemoryLimitError`. None: 2 GB.
@@ -146,7 +152,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     theta_ : ndarray
         θ at the end of learning: a NumPy array on the host, also for fits to tensors.
     log_marginal_likelihood_value_ : float
-        The log marginal likelihood of all rows at `theta_`.
+        The log marginal likelihood of all rows at `theta_`; with `n_neighbors`,
+        computed when it is read.
     coef_ : ndarray of shape (D,) or (n_targets, D)
         Posterior mean of the weights of features.
     precision_factor_ : ndarray of shape (D, D)
@@ -197,6 +204,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     approximation). `predict` returns E[y | f] averaged over the posterior, and its
     standard deviation.
 
+    With `n_neighbors` k, let C = K + σ²W⁻¹ be the covariance of the targets of the k
+    rows nearest to x, and c the kernel values of x with them:
+
+        mean cᵀC⁻¹y,   Var f(x) = k(x, x) − cᵀC⁻¹c.
+
+    Distances are those of columns over their learned lengthscales. The log marginal
+    likelihood is Σ log p(y_i | targets of k rows that precede row i in a random order,
+    near it), exact for k ≥ n − 1 (Vecchia 1988; Datta et al. 2016); hyperparameters are
+    learned from 2,000 of its terms, with neighbours by the given lengthscales, in place
+    of the second and third likelihood above. Joint distributions of new rows
+    (`return_cov`, `sample_y`, `sample_paths`) need ``n_neighbors=None``.
+
     A mean function h(x)·β with β ~ N(0, vI) is a term v h(x)·h(y) of the covariance
     (Rasmussen & Williams 2006, section 2.7): `kernel_` is ``kernel + v * Linear(1.0)``,
     on no columns for a constant. v is not learned: it is 10⁴ times the mean square of
@@ -220,10 +239,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     Rasmussen & Williams 2006, "Gaussian processes for machine learning", eqs. 2.11 and
     5.9; Lázaro-Gredilla et al. 2010, "Sparse spectrum Gaussian process regression";
     Quiñonero-Candela & Rasmussen 2005, "A unifying view of sparse approximate Gaussian
-    process regression", sections 4 to 6; Snelson & Ghahramani 2006, "Sparse Gaussian
-    processes using pseudo-inputs"; Hartmann & Vanhatalo 2019, "Laplace approximation
-    and natural gradient for Gaussian process regression with heteroscedastic Student-t
-    model".
+    process regression", sections 4 to 6; Vecchia 1988, "Estimation and model
+    identification for continuous spatial processes"; Datta et al. 2016, "Hierarchical
+    nearest-neighbor Gaussian process models for large geostatistical datasets";
+    Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs"; Hartmann
+    & Vanhatalo 2019, "Laplace approximation and natural gradient for Gaussian process
+    regression with heteroscedastic Student-t model".
 
     Examples
     --------
@@ -253,6 +274,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         "weights": [StrOptions({"counts", "precision"})],
         "correction": [StrOptions({"dtc", "fitc"})],
         "likelihood": [StrOptions({"gaussian", "student-t", "poisson"})],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
@@ -274,6 +296,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         correction: str = "dtc",
         far_variance: str = "features",
         likelihood: str = "gaussian",
+        n_neighbors: int | None = None,
         memory_limit: Any = None,
         random_state: Any = None,
     ):
@@ -293,6 +316,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         self.correction = correction
         self.far_variance = far_variance
         self.likelihood = likelihood
+        self.n_neighbors = n_neighbors
         self.memory_limit = memory_limit
         self.random_state = random_state
 
@@ -318,6 +342,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         """
         self._validate_params()
         check_correction(self, X, sample_weight)
+        check_neighbors(self, X)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)
@@ -332,7 +357,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         kernel = with_mean(self._kernel_or_default, self.mean, rows, drawn_from[0])
         self._draw(*drawn_from, stream, kernel)
         self.intercept_ = 0.0
-        self._inference = regression_inference(self, rows, unit)
+        self._inference = regression_inference(self, rows, unit, stream)
         self._infer(rows, drawn_from, stream, limit, report)
         if "noise" in self.hyperparameters_:
             self.noise_ = math.exp(self.theta_[-1])
@@ -342,6 +367,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _set_coefficients(self) -> None:
         """Set the attributes with the mean of the posterior."""
+        if isinstance(self._posterior, NearestPosterior):
+            return
         mean = self._posterior.mean
         if self.plan_ is not None:
             self.coef_ = mean if mean.ndim == 1 else self._transposed(mean)
@@ -352,7 +379,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             self.dual_coef_ = solve(self._triangle, mean, transposed=True)
 
     @property
-    def _posterior(self) -> FeaturePosterior | RowPosterior | LaplacePosterior:
+    def _posterior(
+        self,
+    ) -> FeaturePosterior | RowPosterior | LaplacePosterior | NearestPosterior:
         (posterior,) = self._posteriors
         return posterior
 
@@ -408,14 +437,18 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             likelihood = self._inference.likelihood
             either = partial(self._expected, likelihood, return_std, include_noise)
             return self._mapped(self.predict, X, either, None, self._model_weights)
+        if return_cov:
+            self._joint("return_cov")
         if not return_std and not return_cov:
             return self._values(X)
         noise = new_noise(self, include_noise, X)
 
         def moments(rows: Rows) -> tuple[Any, Any]:
-            _, variances = self._moments(rows)
+            means, variances = self._moments(rows)
             deviation = (variances[:, 0].clip(0.0) + noise) ** 0.5
-            return self._values_of(rows), self._with_units(deviation, 1)
+            is_nearest = isinstance(self._posterior, NearestPosterior)
+            values = self._in_units(means) if is_nearest else self._values_of(rows)
+            return values, self._with_units(deviation, 1)
 
         if not return_cov:
             return mapped_rows(self.predict, X, moments, None)
@@ -444,7 +477,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         numbers = list(range(2 * k))
         return column_of(both, numbers[:k]), column_of(both, numbers[k:])
 
-    def _gaussian(self, what: str) -> FeaturePosterior | RowPosterior:
+    def _gaussian(
+        self, what: str
+    ) -> FeaturePosterior | RowPosterior | NearestPosterior:
         """Return the posterior of a Gaussian likelihood; raise for any other."""
         check_is_fitted(self)
         if isinstance(self._posterior, LaplacePosterior):
@@ -471,7 +506,25 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         scaled = spread[..., None] * scale**power
         return scaled if self._n_outputs is not None else scaled[..., 0]
 
+    def _joint(self, what: str) -> FeaturePosterior | RowPosterior:
+        """Return the posterior of f at several rows; raise if there is none."""
+        posterior = self._gaussian(what)
+        if isinstance(posterior, NearestPosterior):
+            raise ValueError(
+                f"{what} needs the joint distribution of several rows, but "
+                f"n_neighbors={self.n_neighbors} has that of single rows; use "
+                "n_neighbors=None, with n_components for many rows."
+            )
+        return posterior
+
+    def _in_units(self, means: np.ndarray) -> np.ndarray:
+        """Return means (n, n_targets) of f in units of the targets."""
+        values = means * self._target_scale + self._target_mean
+        return values if self._n_outputs is not None else values[:, 0]
+
     def _values_of(self, X: Rows, moved: bool = False) -> np.ndarray:
+        if isinstance(self._posterior, NearestPosterior):
+            return self._in_units(self._moments(X)[0])
         ops = ops_of(X)
         shape = (X.shape[0], len(self._target_mean))
         out = ops.float64_zeros(shape[:1] if self._n_outputs is None else shape, X)
@@ -482,10 +535,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
 
     def _covariance(self, X: Rows) -> np.ndarray:
         """Return the covariance of f at all rows, in units of the fit."""
-        check_same_device(X, self._posterior.factor)
+        posterior = self._joint("the covariance")
+        check_same_device(X, posterior.factor)
         X = ops_of(X).as_float64(X)
         Z = self._features_of(X)
-        half = self._posterior.half(Z)
+        half = posterior.half(Z)
         covariance = half.T @ half
         if self.plan_ is None:
             return self.kernel_._gram(X, None) - covariance
@@ -521,7 +575,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         ndarray of shape (n, n_samples) or (n, n_targets, n_samples)
         """
         check_count("n_samples", n_samples)
-        self._gaussian("sample_y")
+        self._joint("sample_y")
         if self.plan_ is not None:
             return self.sample_paths(n_samples, random_state)(X)
         X = validate_rows(self, X, reset=False)
@@ -574,7 +628,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         (2, 1)
         """
         check_count("n_paths", n_paths)
-        posterior = self._gaussian("sample_paths")
+        posterior = self._joint("sample_paths")
         generator = root_stream(random_state).child("sample_y").generator()
         columns = len(self._target_mean) * n_paths
         if isinstance(posterior, RowPosterior):
@@ -605,7 +659,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     def _path_values(self, parts: list[Any], X: Any) -> np.ndarray:
         """Return values of draws, the sums of functions, with the posterior mean."""
         X = validate_rows(self, X, reset=False)
-        check_same_device(X, self._posterior.factor)
+        check_same_device(X, self._joint("sample_paths").factor)
         rows = ops_of(X).as_float64(X)
         return self._about_the_mean(X, sum(part(rows) for part in parts))
 
@@ -652,8 +706,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         True
         """
         posterior = self._gaussian("condition_on")
+        if isinstance(posterior, NearestPosterior):
+            check_neighbors(self, X)
         X = validate_rows(self, X, reset=False)
-        check_same_device(X, posterior.factor)
         Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
@@ -663,8 +718,10 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         assert isinstance(self._inference, Conjugate)
         precisions = self._inference.has_precisions
         out = copy(self)
-        more: FeaturePosterior | RowPosterior
-        if isinstance(posterior, FeaturePosterior):
+        more: FeaturePosterior | RowPosterior | NearestPosterior
+        if isinstance(posterior, NearestPosterior):
+            more = posterior.updated(rows)
+        elif isinstance(posterior, FeaturePosterior):
             Z = evaluate(self._plan, rows.X)
             more = posterior.updated(Z, Y, weight, self.noise_, precisions)
             if self._reach is not None:

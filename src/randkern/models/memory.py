@@ -346,6 +346,16 @@ def check_process_memory(
     check_memory(needed, limit, what, advice)
 
 
+def check_neighbor_memory(rows: TrainingData, n_neighbors: int, limit: int) -> None:
+    """Raise if a process of nearest rows takes more than the limit."""
+    n, d = rows.n_rows, rows.like.shape[1]
+    # Copies of the rows in random order and over their lengthscales, a tree of them,
+    # and the neighbours of all rows with their distances.
+    needed = 8 * n * (4 * d + 2 * n_neighbors)
+    what = f"the process of {n} rows with n_neighbors={n_neighbors}"
+    check_memory(needed, limit, what, "Use fewer neighbors")
+
+
 def check_laplace_memory(
     plan: Plan | None, rows: TrainingData, learned: int, limit: int, joined: bool
 ) -> None:

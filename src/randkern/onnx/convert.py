@@ -424,6 +424,11 @@ def _process_values(
     model: GaussianProcessRegressor, X: Traced, has_std: bool
 ) -> tuple[Any, Any]:
     """Return the predictions of a Gaussian process, and standard deviations or None."""
+    if model.n_neighbors is not None:
+        raise ValueError(
+            "a search for nearest rows (n_neighbors) has no ONNX operators; use "
+            "n_neighbors=None, with n_components for many rows."
+        )
     is_gaussian = model.likelihood == "gaussian"
     if is_gaussian and not has_std:
         return _values(model, X), None

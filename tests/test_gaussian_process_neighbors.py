@@ -1,0 +1,237 @@
+"""Gaussian processes of nearest rows: equal to the exact one where k allows it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import randkern as rk
+from randkern._random import Stream
+from randkern.data.training_data import ArrayRows
+from randkern.kernels.hyperparameters import Hyperparameters
+from randkern.models._gp_evidence import Evidence
+from randkern.models._gp_neighbors import NearestEvidence
+
+N = 120
+KERNEL = 2.0 * rk.Matern(1.5, np.array([1.0, 2.0])) + 0.5 * rk.Linear()
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (N, 2))
+    Y = np.column_stack([np.sin(X[:, 0]) * X[:, 1], X[:, 0]])
+    Y += 0.1 * rng.normal(size=(N, 2))
+    return X, Y, rng.uniform(0.5, 3.0, N), rng.uniform(-4, 4, (40, 2))
+
+
+def process(n_neighbors=None, kernel=KERNEL, **settings):
+    settings = {"noise": 0.05, "optimizer": None, "random_state": 0} | settings
+    return rk.GaussianProcessRegressor(
+        kernel, n_components=None, n_neighbors=n_neighbors, **settings
+    )
+
+
+@pytest.mark.parametrize("weights", ["counts", "precision"])
+@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
+def test_all_rows_as_neighbors_are_the_exact_process(mean, weights, data):
+    X, Y, w, new = data
+    settings = {"mean": mean, "weights": weights, "normalize_y": True}
+    exact = process(**settings).fit(X, Y, w)
+    nearest = process(N, **settings).fit(X, Y, w)
+    for include_noise in (False, True):
+        expected = exact.predict(new, return_std=True, include_noise=include_noise)
+        got = nearest.predict(new, return_std=True, include_noise=include_noise)
+        # Covariances of a vague mean, 10⁴, leave 12 of 16 digits.
+        np.testing.assert_allclose(got, expected, atol=1e-8 * abs(Y).max())
+    np.testing.assert_array_equal(nearest.predict(new), got[0])
+    # The density of the last row, given N − 1 others, is the first that needs all.
+    nearest = process(N - 1, **settings).fit(X, Y, w)
+    expected = exact.log_marginal_likelihood_value_
+    assert nearest.log_marginal_likelihood_value_ == pytest.approx(expected, abs=1e-5)
+
+
+def test_each_row_is_the_exact_process_of_its_neighbors(data):
+    X, Y, w, new = data
+    kernel = rk.Matern(2.5, np.array([0.5, 2.0]))
+    mean, std = process(7, kernel).fit(X, Y, w).predict(new, return_std=True)
+    for row, x in enumerate(new):
+        near = np.argsort((((X - x) / [0.5, 2.0]) ** 2).sum(axis=1))[:7]
+        exact = process(None, kernel).fit(X[near], Y[near], w[near])
+        expected = exact.predict([x], return_std=True)
+        np.testing.assert_allclose(mean[row], expected[0][0], atol=1e-10)
+        np.testing.assert_allclose(std[row], expected[1][0], atol=1e-10)
+
+
+@pytest.mark.parametrize("precisions", [False, True], ids=["counts", "precisions"])
+@pytest.mark.parametrize("k", [1, 5, 33, N - 1])
+def test_the_likelihood_is_a_product_with_its_gradient(k, precisions, data):
+    X, Y, w, _ = data
+    rows, hyper = ArrayRows(X, Y, w), Hyperparameters(KERNEL)
+    theta = np.append(hyper.theta, np.log(0.05))
+    nearest = NearestEvidence(rows, hyper, precisions, k, Stream(0))
+    value, gradient = nearest(theta)
+    exact = Evidence(rows, hyper, None, precisions)(theta)[0]
+    if k == N - 1:
+        assert value == pytest.approx(exact, abs=1e-9)
+    else:  # fewer neighbours tell less of these rows
+        assert value < exact
+    step = 1e-5
+    numeric = [
+        (nearest(theta + step * e, False)[0] - nearest(theta - step * e, False)[0])
+        / (2 * step)
+        for e in np.eye(len(theta))
+    ]
+    # Values of about 10² with 16 digits, over a step of 10⁻⁵, and its square.
+    np.testing.assert_allclose(gradient, numeric, atol=1e-6)
+
+
+def test_a_sample_of_the_conditionals_is_unbiased(data):
+    X, Y, w, _ = data
+    rows, hyper = ArrayRows(X, Y, w), Hyperparameters(KERNEL)
+    theta = np.append(hyper.theta, np.log(0.05))
+    # The order, and so the total, depends on the stream.
+    errors = [
+        NearestEvidence(rows, hyper, False, 5, Stream(seed), most=30)(theta, False)[0]
+        - NearestEvidence(rows, hyper, False, 5, Stream(seed))(theta, False)[0]
+        for seed in range(50)
+    ]
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / 50**0.5
+
+
+def test_learning_ends_where_the_exact_process_does():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (600, 2))
+    y = np.sin(X[:, 0]) * np.cos(2 * X[:, 1]) + 0.1 * rng.normal(size=600)
+    kernel = 1.0 * rk.Matern(1.5, np.ones(2))
+    exact = process(None, kernel, optimizer="l-bfgs-b").fit(X, y)
+    nearest = process(30, kernel, optimizer="l-bfgs-b").fit(X, y)
+    # σ² has the relative standard error (2/n)^½ = .058, from residuals alone.
+    assert abs(nearest.theta_[-1] - exact.theta_[-1]) < 2 * (2 / 600) ** 0.5
+    # Twice the loss by other estimates of four numbers has a χ² distribution with four
+    # degrees of freedom, if they are efficient: below 18.5 with probability .999.
+    at_nearest = exact.log_marginal_likelihood(nearest.theta_)
+    assert 0 <= exact.log_marginal_likelihood_value_ - at_nearest < 18.5 / 2
+
+
+@pytest.mark.filterwarnings("ignore::randkern.exceptions.FeatureErrorWarning")
+def test_its_density_is_higher_than_on_few_features():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (3000, 2))
+    y = np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1]) + 0.05 * rng.normal(size=3000)
+    kernel = 1.0 * rk.Matern(1.5, np.ones(2))
+    losses = []
+    for model in (
+        process(16, kernel, optimizer="l-bfgs-b"),
+        rk.GaussianProcessRegressor(kernel, n_components=100, random_state=0),
+    ):
+        model.fit(X[:2000], y[:2000])
+        mean, std = model.predict(X[2000:], return_std=True, include_noise=True)
+        z = (y[2000:] - mean) / std
+        losses.append(np.mean(np.log(std) + 0.5 * z**2))
+        # Fields of sines have no rough spots: intervals of a Matérn process are wide.
+        assert np.mean(abs(z) < 1.96) > 0.92
+    assert losses[0] < losses[1] - 0.5
+
+
+def test_one_irrelevant_column_hardly_matters():
+    """Rows are near by learned lengthscales."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (2000, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=2000)
+    kernel = 1.0 * rk.Gaussian(np.ones(2))
+    model = process(16, kernel, optimizer="l-bfgs-b").fit(X, y)
+    first, second = model.kernel_.kernel.lengthscale
+    assert second > 5 * first
+    new = rng.uniform(0, 10, (500, 2))
+    # Of a mean of 16 rows alone: .025.
+    assert np.std(model.predict(new) - np.sin(new[:, 0])) < 0.05
+
+
+def test_inputs_of_every_kind(data, tmp_path):
+    X, Y, w, new = data
+    expected = process(9).fit(X, Y[:, 0], w).predict(new, return_std=True)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = process(9).fit(frame, Y[:, 0], w)
+    named = model.predict(pd.DataFrame(new, columns=["a", "b"]), return_std=True)
+    np.testing.assert_array_equal(named, expected)
+    sparse = process(9).fit(sp.csr_array(X), Y[:, 0], w)
+    np.testing.assert_allclose(
+        sparse.predict(sp.csr_array(new), return_std=True), expected, atol=1e-10
+    )
+    rk.save(model, tmp_path / "model")
+    again = rk.load(tmp_path / "model")
+    np.testing.assert_array_equal(
+        again.predict(pd.DataFrame(new, columns=["a", "b"]), return_std=True), expected
+    )
+    blocks = rk.RowBlocks([new[:7], new[7:]])
+    model = process(9).fit(X, Y[:, 0], w)
+    np.testing.assert_allclose(
+        model.predict(blocks, return_std=True), expected, atol=1e-10
+    )
+    single = process(9).fit(X.astype(np.float32), Y[:, 0], w)
+    np.testing.assert_allclose(
+        single.predict(new.astype(np.float32)), expected[0], atol=1e-3
+    )
+
+
+def test_rows_of_weight_zero_do_not_count(data):
+    X, Y, _, new = data
+    weight = np.repeat([1.0, 0.0], N // 2)
+    got = process(9).fit(X, Y, weight).predict(new, return_std=True)
+    expected = process(9).fit(X[: N // 2], Y[: N // 2]).predict(new, return_std=True)
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_more_rows_are_added(data):
+    X, Y, w, new = data
+    both = process(9).fit(X[:80], Y[:80], w[:80]).condition_on(X[80:], Y[80:], w[80:])
+    got, expected = (m.predict(new, True) for m in (both, process(9).fit(X, Y, w)))
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_kernels_without_lengthscales_have_nearest_rows(data):
+    X, Y, _, new = data
+    kernel = rk.ArcCosine(1) + rk.Linear()
+    expected = process(None, kernel).fit(X, Y).predict(new, return_std=True)
+    got = process(N, kernel).fit(X, Y).predict(new, return_std=True)
+    np.testing.assert_allclose(got, expected, atol=1e-8)
+    assert np.isfinite(process(9, kernel).fit(X, Y).predict(new)).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_rows(n, data):
+    X, Y, _, new = data
+    model = process(2).fit(X[:n], Y[:n, 0])
+    assert np.isfinite(model.predict(new, return_std=True)).all()
+
+
+def test_equal_rows_and_a_tiny_noise(data):
+    X, Y, _, _ = data
+    X, Y = np.repeat(X[:20], 6, axis=0), np.repeat(Y[:20], 6, axis=0)
+    model = process(12, rk.Gaussian(1.0), noise=1e-30).fit(X, Y)
+    np.testing.assert_allclose(model.predict(X), Y, atol=1e-3)
+
+
+def test_settings_and_questions_it_does_not_answer(data):
+    X, Y, _, new = data
+    y = Y[:, 0]
+    for settings, message in (
+        ({"n_components": 100}, "n_components=None"),
+        ({"likelihood": "poisson"}, "likelihood='gaussian'"),
+        ({"n_neighbors": 0}, "n_neighbors"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            process(5).set_params(**settings).fit(X, abs(y))
+    with pytest.raises(ValueError, match="in memory"):
+        process(5).fit(rk.RowBlocks([(X, y)]))
+    with pytest.raises(rk.exceptions.MemoryLimitError, match="n_neighbors"):
+        process(5, memory_limit=100).fit(X, y)
+    model = process(5).fit(X, y)
+    with pytest.raises(ValueError, match=r"return_cov needs .* n_neighbors=5"):
+        model.predict(new, return_cov=True)
+    for question in (model.sample_y, model.sample_paths):
+        arguments = [new] if question == model.sample_y else []
+        with pytest.raises(ValueError, match="n_neighbors=5"):
+            question(*arguments)
+    assert not hasattr(model, "precision_factor_")
