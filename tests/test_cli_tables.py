@@ -678,6 +678,23 @@ def test_rows_that_are_hard_to_draw_and_sorted_files(tmp_path):
     assert "What more rows would bring" in page
 
 
+def test_with_test_rows_the_saved_model_is_the_one_that_was_scored(tmp_path):
+    """A second fit to the same rows, in less time, would be another model."""
+    frame = table(200)
+    frame.head(150).to_csv(tmp_path / "train.csv", index=False)
+    frame.tail(50).to_csv(tmp_path / "test.csv", index=False)
+    options = ("--test", tmp_path / "test.csv", *QUICK, "--out", tmp_path)
+    result = run("fit", tmp_path / "train.csv", "--target", "price", *options)
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["arguments"]["refit"] is False
+    test = pd.read_csv(tmp_path / "test.csv")
+    rows = test.drop(columns="price")
+    predictions = rk.load(tmp_path / "model.skops").predict(rows)
+    rmse = np.sqrt(np.mean((test["price"] - predictions) ** 2))
+    assert results["scores"]["rmse"] == pytest.approx(rmse)
+
+
 def test_a_warning_is_raised_once(capsys):
     with console.user_messages():
         warnings.simplefilter("always")

@@ -63,7 +63,11 @@ def command(
     metric: options.Metric = None,
     time_limit: TimeLimit = 60,
     refit: Annotated[
-        bool, typer.Option(help="Fit all rows once the model has been evaluated.")
+        bool,
+        typer.Option(
+            help="Once the model has been scored, fit held-out rows too; not with "
+            "--test, whose rows are never fitted."
+        ),
     ] = True,
     seed: Annotated[int, typer.Option(help="Of the split and of random features.")] = 0,
     out: Annotated[
@@ -82,6 +86,8 @@ def command(
     from ..study.metrics import metric_of
     from ..study.splitting import Splitting
 
+    # With --test, all of the data train the model that is scored.
+    refit = refit and test is None
     console, clock = output(), Clock(time_limit)
     form = options.table_format(
         categorical, numeric, drop, decimal, thousands, dayfirst, strip, text

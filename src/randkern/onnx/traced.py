@@ -12,12 +12,14 @@ such as zeros to add to, have one row too, which broadcasts.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import scipy.linalg
 import scipy.special
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -44,47 +46,55 @@ class NoOperatorError(ValueError):
 
 
 class Graph:
-    """Adds operators and constants to the container of skl2onnx converters."""
+    """Adds operators and constants to the container of skl2onnx converters.
+
+    skl2onnx compares the name of each new operator and value with all earlier ones,
+    which takes minutes for the tens of thousands of operators of a model of cells. The
+    names of a graph are a prefix that skl2onnx has made unique, and a number.
+    """
 
     def __init__(self, scope: Any, container: Any):
-        self._scope, self._container = scope, container
+        self._container = container
+        self._prefix = scope.get_unique_variable_name("randkern")
+        self._numbers = itertools.count()
+
+    def _new_name(self, kind: str) -> str:
+        return f"{self._prefix}_{kind}_{next(self._numbers)}"
+
+    def _add_node(
+        self, operator: str, inputs: list[str], output: str, **attributes: Any
+    ) -> None:
+        """Add an operator of the standard domain to the nodes of the container."""
+        newest = self._container.target_opset_any_domain("")
+        version = onnx.defs.get_schema(operator, newest).since_version
+        self._container.node_domain_version_pair_sets.add(("", version))
+        name = self._new_name(operator)
+        node = onnx.helper.make_node(operator, inputs, [output], name, **attributes)
+        self._container.nodes.append(node)
 
     def _name(self, values: Any) -> str:
         """Return the name of an operand, adding it to the graph if it is a constant."""
         values = values if isinstance(values, Traced) else Traced(self, None, values)
         if values.name is None:
-            values.name = self._scope.get_unique_variable_name("constant")
             example = np.asarray(values.example)
-            content: Any = example.ravel()
             if example.dtype.kind in "OU":
-                content = [str(value).encode() for value in content]
-            self._container.add_initializer(
-                values.name, _onnx_type(example.dtype), list(example.shape), content
-            )
+                example = example.astype(str).astype(object)
+            values.name = self._new_name("constant")
+            tensor = onnx.numpy_helper.from_array(example, values.name)
+            self._container.initializers.append(tensor)
         return values.name
 
     def apply(
         self, operator: str, example: np.ndarray, *inputs: Any, **attributes: Any
     ) -> Traced:
         """Add an operator and return its result, with the example `example`."""
-        name = self._scope.get_unique_variable_name(operator.lower())
-        self._container.add_node(
-            operator,
-            [self._name(x) for x in inputs],
-            [name],
-            name=self._scope.get_unique_operator_name(operator),
-            **attributes,
-        )
+        name = self._new_name(operator.lower())
+        self._add_node(operator, [self._name(x) for x in inputs], name, **attributes)
         return Traced(self, name, np.asarray(example))
 
     def output(self, values: Traced, name: str) -> None:
         """Name values as an output of the graph."""
-        self._container.add_node(
-            "Identity",
-            [self._name(values)],
-            [name],
-            name=self._scope.get_unique_operator_name("Output"),
-        )
+        self._add_node("Identity", [self._name(values)], name)
 
 
 def _onnx_type(dtype: np.dtype) -> int:
