@@ -106,18 +106,24 @@ def test_leave_one_out_predictions_are_those_of_fits_without_the_row():
     """The score of the only penalty is the mean over cells of their own errors."""
     model = local(80).fit(X[:120], Y[:120])
     scores, sizes = [], []
-    for rows in model.cells_.rows:
+    weights = weights_of(model.cells_.tree, scaled_rows(KERNEL, X[:120], Stream(0)))
+    blended = np.zeros(120)
+    for cell, rows in enumerate(model.cells_.rows):
         errors = []
         for row in range(len(rows)):
             others = np.delete(rows, row)
             exact = rk.KernelRidgeRegressor(KERNEL, 1e-2, None, fit_intercept=True)
             exact.fit(X[others], Y[others])
-            errors.append(Y[rows[row]] - exact.predict(X[rows[row : row + 1]])[0])
+            predicted = exact.predict(X[rows[row : row + 1]])[0]
+            blended[rows[row]] += weights[rows[row], cell] * predicted
+            errors.append(Y[rows[row]] - predicted)
         scores.append(np.mean(np.square(errors)))
         sizes.append(len(rows))
     assert model.cells_.best_score == pytest.approx(
         -np.average(scores, weights=sizes), rel=1e-6
     )
+    left_out = model.cells_.left_out[:, 0] + model.intercept_
+    np.testing.assert_allclose(left_out, blended, atol=1e-6)
 
 
 def test_more_rows_than_one_cell_help():

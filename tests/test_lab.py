@@ -23,7 +23,7 @@ from randkern_lab.cli import command_of_all, rich_table
 from randkern_lab.options import CommonOptions, DataOptions, option
 from randkern_lab.panels import Panel, Style, draw
 from randkern_lab.process import in_fresh_process
-from randkern_lab.provenance import SOURCES, code_hash
+from randkern_lab.provenance import SOURCES, code_hash, imported_sources, source_hash
 from randkern_lab.records import main, read_records
 from randkern_lab.runner import Experiment, Journal, SkippedCase, grid
 from randkern_lab.tables import (
@@ -305,13 +305,22 @@ def test_curves_may_be_of_several_keys():
 # -- provenance ---------------------------------------------------------------------
 
 
-def test_a_hash_follows_all_code(tmp_path, monkeypatch):
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A folder of sources in place of this one's."""
     monkeypatch.setattr("randkern_lab.provenance.SOURCES", tmp_path)
+    source_hash.cache_clear()
     (tmp_path / "randkern").mkdir()
+    yield tmp_path
+    source_hash.cache_clear()
+
+
+def test_a_hash_follows_all_code(sources):
     hashes = []
     for name, code in (("a.py", "1"), ("a.py", "2"), ("b.py", ""), ("c.txt", "")):
-        (tmp_path / "randkern" / name).write_text(code)
-        hashes.append(code_hash.__wrapped__())
+        (sources / "randkern" / name).write_text(code)
+        source_hash.cache_clear()
+        hashes.append(code_hash())
     assert len(set(hashes)) == 3
     assert hashes[2] == hashes[3]
 
@@ -326,6 +335,7 @@ def test_work_of_a_new_process_is_answered_and_measured(monkeypatch):
     found = in_fresh_process(_double, {"x": 21})
     assert found["double"] == 42
     assert found["peak_memory_bytes"] > 10e6
+    assert "modules" not in found
     with pytest.raises(ValueError, match="no x"):
         in_fresh_process(_double, {})
 
@@ -359,7 +369,7 @@ def record(folder, **changed):
         "commit": "abc",
         "clean": True,
         "date": "2026-02-01",
-        "code_hash": code_hash(),
+        "sources": imported_sources(),
     }
     results = {"seconds": 12.0, "provenance": origin | changed}
     (folder / "curve" / "results.json").write_text(json.dumps(results))
@@ -374,7 +384,15 @@ def test_records_of_this_code_are_fresh(folder):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"code_hash": "0"}, "the code has changed since abc"),
+        (
+            {"sources": {"randkern/_random.py": ""}},
+            "randkern/_random.py changed since abc",
+        ),
+        (
+            {"sources": dict.fromkeys("abcde", "1")},
+            "a, b, c and 2 more changed since abc",
+        ),
+        ({"sources": None}, "the code has changed since abc, which names no files"),
         ({"clean": False}, "the sources were not those of its commit"),
     ],
 )
@@ -382,18 +400,28 @@ def test_stale_records_say_why(folder, changed, reason):
     assert record(folder, **changed).why_stale() == [reason]
 
 
+def test_only_files_that_a_record_ran_make_it_stale(folder):
+    ran = imported_sources()
+    assert "randkern_lab/runner.py" in ran
+    assert not any(
+        name.startswith(("randkern/cli", "randkern_lab/render")) for name in ran
+    )
+    del ran["randkern_lab/runner.py"]
+    assert record(folder, sources=ran).why_stale() == []
+
+
 def test_stale_records_are_listed_with_their_cost(folder, capsys):
-    record(folder, code_hash="0")
+    record(folder, sources={"a.py": "0"})
     main(folder)
     printed = capsys.readouterr().out
-    assert "curve: took 12 s\n  the code has changed since abc" in printed
+    assert "curve: took 12 s\n  a.py changed since abc" in printed
     assert "never: took unknown\n  it was never made" in printed
     assert printed.endswith("in all 12 s of what is recorded\n")
 
 
 @pytest.mark.slow
 def test_stale_records_are_renewed(folder):
-    record(folder, code_hash="0")
+    record(folder, sources={"a.py": "0"})
     main(folder, ["curve"], rerun=True)
     results = json.loads((folder / "curve" / "results.json").read_text())
     assert results["records"] and results["provenance"]["date"] > "2026-02-01"

@@ -478,7 +478,7 @@ def test_what_cannot_be_loaded_is_not_saved(path):
         return X
 
     for function in (lambda X: X, inner):
-        with pytest.raises(TypeError, match="define it at the top of a module"):
+        with pytest.raises(TypeError, match="define it at the top level of a module"):
             rk.save(make_pipeline(FunctionTransformer(function)), path)
         assert not list(path.parent.iterdir())
 
@@ -492,7 +492,7 @@ def saved(path):
 def test_truncated_files(saved, path):
     for length in range(len(saved)):
         path.write_bytes(saved[:length])
-        with pytest.raises(ModelFileError, match="damaged, truncated"):
+        with pytest.raises(ModelFileError, match="damaged or truncated"):
             rk.load(path)
 
 

@@ -228,7 +228,7 @@ def test_constant_targets_and_single_rows(rng):
         ({"quantiles": (0.9, 0.1)}, "increasing order"),
         ({"quantiles": ()}, "between 0 and 1"),
         ({"quantiles": (0.0, 0.5)}, "between 0 and 1"),
-        ({"quantiles": (0.001, 0.5), "conformal": True}, "too few to shift"),
+        ({"quantiles": (0.001, 0.5), "conformal": True}, "too few for"),
         ({"validation_fraction": 0.999, "conformal": True}, "or all of them"),
         ({"n_components": 2000, "memory_limit": "1MB"}, "Use fewer components"),
     ],

@@ -110,13 +110,32 @@ def root(tmp_path, monkeypatch):
             "date": "2026-01-02",
             "commit": "0123456789",
             "command": "c",
-            "code_hash": "0",
+            "sources": {"a.py": "0"},
             "clean": True,
         },
         "seconds": 90,
     }
     (folder / "results.json").write_text(json.dumps(results))
     return tmp_path
+
+
+def test_records_that_were_never_made_say_so(root):
+    listed = root / "benchmarks" / "records.toml"
+    listed.write_text(listed.read_text() + '[never]\ncommand = "reproduce printed"\n')
+    records = quoted(root / "benchmarks")
+    page = "It is <!-- never: error as .1f -->0<!-- end -->."
+    assert rendered(page, records) == page.replace("-->0<", "-->not recorded<")
+    for asked in (
+        "table never: Errors",
+        "notes never: first",
+        "figure never: a.png, b",
+    ):
+        result = rendered(f"<!-- {asked} -->\n<!-- end -->", records)
+        assert "the record never was never made" in result
+    figure = rendered("<!-- figure some: a.png, A text -->\n<!-- end -->", records)
+    assert "![A text](generated/records/some/a.png)" in figure
+    index = rendered("<!-- index of records -->\n<!-- end -->", records)
+    assert "1 of the 1 records" in index
 
 
 @pytest.mark.parametrize(

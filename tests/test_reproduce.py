@@ -33,7 +33,7 @@ from randkern_lab.papers.images import load_binary_images
 from randkern_lab.papers.optical_settings import KernelSetting, optical_settings
 from randkern_lab.papers.published import published_rows
 from randkern_lab.papers.transfer_learning import standardised
-from randkern_lab.provenance import code_hash, thread_counts
+from randkern_lab.provenance import imported_sources, thread_counts
 from randkern_lab.runner import SMOKE
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ OWN = {
     },
     "optical-hyperparameters": {"best", "published_best", "at_published_best"},
     "optical-device": {"hyperparameters", "losses"},
-    "transfer-learning": {"tried", "device", "device_loss"},
+    "transfer-learning": {"device", "device_loss"},
     "projection-cost": {"energy", "crossings", "published_crossings", "growth"},
     "optical-convergence": {"exponents", "variances", "constants"},
 }
@@ -120,7 +120,10 @@ def test_options_are_documented(name):
 def test_results_say_where_they_come_from(name, quick):
     results = quick(name)
     origin = results["provenance"]
-    assert origin["code_hash"] == code_hash()
+    sources = origin["sources"]
+    assert sources.items() <= imported_sources().items()
+    module = load(name).__module__.replace(".", "/")
+    assert {f"{module}.py", "randkern_lab/runner.py"} <= sources.keys()
     assert origin["command"].startswith(f"randkern {load(name).command} {name} --quick")
     assert results["machine"]["threads"] == thread_counts()
     assert json.loads(json.dumps(results, allow_nan=False)) == results
@@ -428,9 +431,11 @@ def test_first_columns_of_a_draw_are_a_smaller_draw():
 def test_ticks_of_many_values_are_powers_of_ten():
     sizes = optical_curves.PUBLISHED_SIZES
     assert len(sizes) == 27
-    assert shown_ticks(sizes) == [10, 100, 1000, 10_000, 100_000]
-    assert shown_ticks((300, 10, 1000)) == [10, 300, 1000]
-    assert shown_ticks((3, 4, 5, 6, 7, 8, 9, 11)) == [4, 6, 8, 11]
+    assert shown_ticks(sizes, 1.2) == [10, 100, 1000, 10_000, 100_000]
+    assert shown_ticks((300, 10, 1000), 0.6) == [10, 300, 1000]
+    doubled = (1000, 2000, 4000, 8000, 16_000, 32_000)
+    assert shown_ticks(doubled, 0.1) == list(doubled)
+    assert shown_ticks(doubled, 0.6) == [1000, 8000, 32_000]
 
 
 def test_published_rows_stand_beside_ours():
@@ -589,6 +594,25 @@ def test_unit_products_have_the_mean_and_variance_of_theory():
     assert abs(squares.mean() - 2) < 5.2 * math.sqrt(20 / 200_000)
 
 
+def test_norms_of_equation_22_are_those_of_an_exponential_law():
+    """At x = y, of an exponential law: E|X| = 2/e, and the supremum is at p = 1."""
+    result = optical_convergence.sub_exponential_norm(0.0)
+    assert abs(result - 2 / math.e) < 5 * math.sqrt((1 - 4 / math.e**2) / 2**20)
+
+
+def test_equation_22_holds_with_its_constant(quick):
+    records = quick("optical-convergence")["records"]
+    tail = [r for r in records if r["measure"] == "tail"]
+    for constant in optical_convergence.bernstein(tail):
+        kept = ("pair", "n_components")
+        own = [r for r in tail if r["degree"] == 1]
+        own = [r for r in own if all(r[key] == constant[key] for key in kept)]
+        for r in own:
+            x = r["t"] / constant["K"]
+            bound = 2 * math.exp(-constant["c"] * min(x**2, x) * r["n_components"])
+            assert r["share"] + r["share_below"] <= bound * (1 + 1e-9)
+
+
 def test_tails_grow_heavier_with_the_degree(quick):
     shares = {
         r["degree"]: r["share"]
@@ -625,7 +649,7 @@ def test_crossings_are_interpolated(ratios, expected):
 
 def test_too_large_and_too_slow_are_skipped():
     options = projection_cost.Options(
-        quick=True, n_components=(64, 500, 5000), max_seconds=1e-5, memory_limit="1MB"
+        quick=True, n_components=(64, 500, 5000), max_seconds=1e-5, memory_limit="9MB"
     )
     results = projection_cost.ProjectionCost.run(options)
     reasons = {s["method"]: s["reason"] for s in results["skipped"]}

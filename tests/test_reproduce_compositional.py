@@ -13,6 +13,7 @@ from randkern.datasets import Dataset
 from randkern_lab.catalogue import load
 from randkern_lab.papers import (
     compositional_accuracy,
+    compositional_bounds,
     compositional_cost,
     compositional_structure,
     compositional_tables,
@@ -25,7 +26,8 @@ GAINS = compositional_accuracy.GAINS
 
 COMMON = EVERY | {"experiment"}
 OWN = {
-    "compositional-accuracy": {"medians", "gains", "slopes", "complexity", "bounds"},
+    "compositional-accuracy": {"medians", "gains", "slopes", "complexity"},
+    "compositional-bounds": set(),
     "compositional-structure": {
         "lengthscales",
         "order",
@@ -40,6 +42,7 @@ RECORDS = {
         *("kernel", "method", "n_components", "seed", "mean_error", "rms_error"),
         *("max_error", "correlation", "function_error", "seconds"),
     },
+    "compositional-bounds": {"measure", "n", "bound"},
     "compositional-structure": {
         *("measure", "data", "curve", "n_components", "n_train", "seed", "alpha"),
         *("validation_error", "test_error", "fit_seconds", "predict_seconds"),
@@ -53,6 +56,7 @@ RECORDS = {
 }
 SMALL = {
     "compositional-accuracy": {"n_components": (64, 256), "gain_seeds": 4},
+    "compositional-bounds": {},
     "compositional-structure": {"n_components": (40, 120)},
     "compositional-cost": {"n_components": (100, 400)},
     "compositional-tables": {},
@@ -218,12 +222,56 @@ def test_functions_err_as_their_gram_matrix_does():
 
 
 def test_bounds_hold_and_grow_with_c(small):
-    bounds = small("compositional-accuracy")["bounds"]
-    assert sorted({round(b["C"] ** 2, 9) for b in bounds}) == [1.5, 2.0, 4.0]
-    for b in bounds:
-        assert 0 < b["quantile"] < b["bound"]
-        expected = b["C"] ** 2 * np.sqrt(2 * np.log(40) / b["draws"])
-        assert b["bound"] == pytest.approx(expected)
+    records = small("compositional-bounds")["records"]
+    entries = [r for r in records if r["measure"] == "entry"]
+    assert sorted({r["C2"] for r in entries}) == [1.5, 2.0, 4.0]
+    for r in entries:
+        assert 0 < r["quantile"] < r["bound"]
+        expected = r["C2"] * np.sqrt(2 * np.log(40) / r["draws"])
+        assert r["bound"] == pytest.approx(expected)
+
+
+def test_functions_have_the_variance_of_their_terms():
+    """Of nodes chosen at random: that of 4 f_j(x) about f(x), divided by the draws."""
+    records = list(compositional_bounds.approximation(3, 400, 60, 0))
+    r = next(r for r in records if r["measure"] == "function")
+    assert r["bound"] == 1.5 / 200
+    assert 0 < r["mean_square"] <= r["largest"] <= r["bound"]
+    twice = list(compositional_bounds.approximation(3, 800, 60, 0))
+    assert twice[1]["mean_square"] == pytest.approx(r["mean_square"] / 2, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["pair", "coordinate", "direction", "normal", "plane"]
+)
+def test_schemes_of_the_sphere_have_its_inner_products(scheme, rng):
+    """The mean of z z* is I, within five standard errors of each entry."""
+    n, draws = 5, 20_000
+    Z = compositional_bounds.drawn(scheme, n, draws, rng)
+    products = Z[:, :, None] * Z[:, None].conj()
+    deviation = np.abs(products.mean(axis=0) - np.eye(n))
+    assert np.all(deviation <= 5 * products.std(axis=0) / draws**0.5 + 1e-12)
+
+
+def test_no_scheme_is_bounded_by_less_than_the_theorem_says(small, rng):
+    norms = [
+        r for r in small("compositional-bounds")["records"] if r["measure"] == "norm"
+    ]
+    assert {r["scheme"] for r in norms} == set(compositional_bounds.SCHEMES)
+    assert all(r["ratio"] >= 1 - 1e-6 for r in norms)
+    exact = {"pair": 1, "plane": 1, "coordinate": 2**0.5, "direction": 2**0.5}
+    for r in norms:
+        if r["scheme"] in exact:
+            assert r["ratio"] == pytest.approx(exact[r["scheme"]], rel=1e-5)
+    Z = compositional_bounds.balanced_set(rng.standard_normal((12, 3)) + 0j)
+    np.testing.assert_allclose((Z.T @ Z.conj()).real / 12, np.eye(3), atol=1e-8)
+
+
+def test_norms_are_the_greatest_products(rng):
+    Z = rng.standard_normal((3, 2)) + 1j * rng.standard_normal((3, 2))
+    angles = np.linspace(0, np.pi, 20_001)
+    largest = np.abs(Z @ np.array([np.cos(angles), np.sin(angles)])).max(axis=1)
+    np.testing.assert_allclose(compositional_bounds.norms(Z), largest, rtol=1e-6)
 
 
 def test_more_features_err_less(small):

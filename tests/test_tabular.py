@@ -16,11 +16,12 @@ import pytest
 import scipy.optimize
 import sklearn
 from numba.core import event
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit, train_test_split
+from sklearn.model_selection import PredefinedSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -482,9 +483,8 @@ def test_many_rows(monkeypatch, how):
         monkeypatch.setattr(many_rows, "_fit_whole", lambda *_: None)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
     monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
-    monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    assert len(fit._residuals) == 30
+    assert len(fit._residuals) == N
     fits = [member.fit for member in fit.model_.members]
     cells = next(each for each in fits if each.features == "local")
     assert cells.cells_.tree.n_cells >= 3
@@ -495,7 +495,8 @@ def test_many_rows(monkeypatch, how):
         if how == "features":  # the penalty of all rows is chosen by leave-one-out
             assert len(found.alphas) > 1
             assert np.isin(found.alpha_, found.alphas)
-    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N - 30
+    assert fit.fit_report_["rows"] == N and fit.fit_report_["rows_used"] == N
+    assert fit.fit_report_["rows_held_out"] == 0 and fit.model_.held_out is None
     again = run(fit.model_.explain(), TABLE, TARGET)
     expected = fit.predict(TABLE)
     np.testing.assert_allclose(again.predict(TABLE), expected, rtol=1e-3, atol=1e-3)
@@ -1139,10 +1140,17 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows_of_labels(monkeypatch):
-    """Held-out rows weight and calibrate the fits that are returned."""
+    """Rows that fits do not know weight and calibrate fits to all rows."""
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    blended = []
+    blended, seen = [], []
+    with_cells = rk.TabularClassifier._with_cells
+
+    def spied(self, *arguments):
+        seen.append(arguments)
+        return with_cells(self, *arguments)
+
+    monkeypatch.setattr(rk.TabularClassifier, "_with_cells", spied)
 
     def equal_weights(P, _, labels, weight):
         blended.append((P, labels))
@@ -1150,20 +1158,23 @@ def test_many_rows_of_labels(monkeypatch):
 
     monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
     fit = classifier(time_limit=10).fit(TABLE, LABELS)
-    assert fit.fit_report_["rows_held_out"] == N // 8
-    assert fit.fit_report_["rows_used"] == N - N // 8
+    assert fit.fit_report_["rows_held_out"] == 0
+    assert fit.fit_report_["rows_used"] == N and fit.model_.held_out is None
     members = fit.model_.members
     assert [member.fit.features for member in members] == ["local", "nystrom"]
     assert fit.temperature_ == 1.3
-    seed, n_apart, _ = fit.model_.held_out
-    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
     ((P, labels),) = blended
-    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
-    for member, found in zip(members, P, strict=True):
-        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
+    ((_, _, part, table),) = seen
+    np.testing.assert_array_equal(labels, table.labels[part.rows])
+    np.testing.assert_array_equal(P[1], part.P)
+    cells = members[0].fit
+    values = cells.cells_.left_out[part.rows, 0]
+    values = values / cells.temperature_ + cells.calibration_offset_
+    np.testing.assert_allclose(P[0][:, 1], expit(values), rtol=1e-12)
+    assert np.abs(P[0] - members[0].predict(TABLE.iloc[part.rows])).max() > 1e-3
     names = {"X": TABLE, "y": LABELS}
     exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(names["X"])  # without rows that are held out
+    expected = fit.predict_proba(TABLE)
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 

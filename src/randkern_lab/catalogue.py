@@ -13,6 +13,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "projection-cost": "papers.projection_cost:ProjectionCost",
     "optical-convergence": "papers.optical_convergence:OpticalConvergence",
     "compositional-accuracy": "papers.compositional_accuracy:CompositionalAccuracy",
+    "compositional-bounds": "papers.compositional_bounds:CompositionalBounds",
     "compositional-structure": "papers.compositional_structure:CompositionalStructure",
     "compositional-cost": "papers.compositional_cost:CompositionalCost",
     "compositional-tables": "papers.compositional_tables:CompositionalTables",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,10 @@ PALETTE = {
 DASHED, LONG, DOTTED = (0, (4, 2)), (0, (6, 2)), ":"
 # An error of zero has no logarithm.
 _LEAST = 1e-4
-_MAX_TICKS = 7
+# Of axes beside their labels, of a character of a tick's label, and between labels.
+_MARGIN_INCHES, _CHARACTER_INCHES, _GAP_INCHES = 0.9, 0.085, 0.12
+_MANY_TICKS = 7
+_MANY_DECADES = 4  # of a y axis, from which only powers of ten have ticks
 # Of a column of a legend.
 _LEGEND_INCHES = 2.2
 
@@ -203,28 +206,67 @@ def _draw_curves(
         logarithmic(axes, "y")
 
 
-def shown_ticks(values: Sequence[float]) -> list[float]:
-    """Return at most seven of some values, their powers of ten if there are more."""
-    values = sorted(values)
-    if len(values) <= _MAX_TICKS:
-        return values
-    decades = [value for value in values if math.log10(value).is_integer()]
-    if 2 < len(decades) <= _MAX_TICKS:
-        return decades
-    step = -(-len(values) // _MAX_TICKS)
-    return values[::-1][::step][::-1]
+def plain_number(value: float) -> str:
+    """Return a number of an axis, without an exponent."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def shown_ticks(values: Iterable[float], decades_per_inch: float) -> list[float]:
+    """Return those of some values whose labels fit side by side on a logarithmic axis.
+
+    Of many values only powers of ten are shown; of few, these come first, then the
+    others, from the greatest down.
+    """
+    shown: list[float] = []
+    ordered = sorted(set(values), reverse=True)
+    powers = [value for value in ordered if math.log10(value).is_integer()]
+    if len(ordered) > _MANY_TICKS and len(powers) > 2:
+        ordered = powers
+    ordered.sort(key=lambda value: value not in powers)
+    for value in ordered:
+        fits = True
+        for other in shown:
+            n_characters = len(plain_number(value)) + len(plain_number(other))
+            needed = _CHARACTER_INCHES * n_characters / 2 + _GAP_INCHES
+            inches = abs(math.log10(value / other)) / decades_per_inch
+            fits = fits and inches >= needed
+        if fits:
+            shown.append(value)
+    return sorted(shown)
 
 
 def logarithmic(axes: Axes, which: str, ticks: Sequence[float] = ()) -> None:
-    """Make an axis logarithmic, with plain numbers at some ticks, or at 1, 2 and 5."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    """Make an axis logarithmic, with plain numbers at ticks.
+
+    Those of an x axis are labelled where the labels fit. The default are 1, 2 and 5
+    times powers of ten, on a long y axis only the powers, on a short one round numbers.
+    """
+    from matplotlib.ticker import (
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullLocator,
+    )
 
     axes.set(**{f"{which}scale": "log"})
     axis = getattr(axes, f"{which}axis")
-    axis.set_major_locator(
-        FixedLocator(shown_ticks(ticks)) if ticks else LogLocator(subs=(1.0, 2.0, 5.0))
-    )
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(
-        FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:.3g}")
-    )
+    low, high = getattr(axes, f"get_{which}lim")()
+    decades = math.log10(high / low)
+    major: Any = FixedLocator(ticks)
+    minor: Any = NullLocator()
+    if ticks and which == "x":
+        columns = axes.get_subplotspec().get_gridspec().ncols
+        width = axes.figure.get_figwidth() / columns - _MARGIN_INCHES
+        major = FixedLocator(shown_ticks(ticks, decades / width))
+        minor = FixedLocator(ticks)
+    elif not ticks and which == "y" and decades > _MANY_DECADES:
+        major = LogLocator()
+    elif not ticks and which == "y" and decades < 1:
+        major = MaxNLocator(6, steps=[1, 2, 5, 10])
+    elif not ticks:
+        major = LogLocator(subs=(1.0, 2.0, 5.0))
+    axis.set_major_locator(major)
+    axis.set_minor_locator(minor)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    axis.set_minor_formatter("")

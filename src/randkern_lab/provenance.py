@@ -1,4 +1,9 @@
-"""The provenance of a record: commit, command, machine, and a hash of the code."""
+"""The provenance of a record: commit, command, machine, and the code that it ran.
+
+A record is older than the code once a file that it ran has changed. These are the
+modules of this library and of the lab that its processes had imported when it ended,
+without those that only print and draw (:data:`PRESENTATION`), each with a hash.
+"""
 
 import hashlib
 import subprocess
@@ -15,6 +20,12 @@ from threadpoolctl import threadpool_info
 from randkern.study.records import describe_machine
 
 SOURCES = Path(__file__).resolve().parents[1]
+#: What only reads options, prints and draws: no number depends on it.
+PRESENTATION = (
+    *("randkern.cli", "randkern.plots", "randkern.reporting"),
+    *("randkern_lab.catalogue", "randkern_lab.cli", "randkern_lab.heatmaps"),
+    *("randkern_lab.panels", "randkern_lab.records", "randkern_lab.render"),
+)
 
 
 def provenance(command: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -22,7 +33,7 @@ def provenance(command: str, records: Sequence[Mapping[str, Any]]) -> dict[str, 
 
     These are ``commit`` (None outside a checkout), ``clean`` (whether the sources were
     those of the commit), ``command``, ``date``, ``seeds`` of the records, ``threads``
-    and ``code_hash`` (:func:`code_hash`).
+    and ``sources`` (:func:`imported_sources`).
     """
     return {
         "commit": _git("rev-parse", "HEAD"),
@@ -31,19 +42,43 @@ def provenance(command: str, records: Sequence[Mapping[str, Any]]) -> dict[str, 
         "date": datetime.now(UTC).date().isoformat(),
         "seeds": sorted({r["seed"] for r in records if r.get("seed") is not None}),
         "threads": thread_counts(),
-        "code_hash": code_hash(),
+        "sources": imported_sources(),
     }
 
 
+def imported_modules() -> list[str]:
+    """Return the modules of the library and of the lab that this process runs."""
+    return sorted(
+        name
+        for name in tuple(sys.modules)
+        if name.partition(".")[0] in ("randkern", "randkern_lab")
+        and not name.startswith(PRESENTATION)
+    )
+
+
+def imported_sources() -> dict[str, str]:
+    """Return the files of :func:`imported_modules`, and a hash of each."""
+    files = (
+        getattr(sys.modules[name], "__file__", None) for name in imported_modules()
+    )
+    paths = (Path(file).resolve() for file in files if file)
+    names = sorted(p.relative_to(SOURCES).as_posix() for p in paths)
+    return {name: source_hash(name) for name in names}
+
+
 @cache
+def source_hash(name: str) -> str:
+    """Return a hash of a file of the sources, "" if there is no such file."""
+    path = SOURCES / name
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
+
+
 def code_hash() -> str:
     """Return a hash of all Python files of the library and of the lab."""
-    total = hashlib.sha256()
-    for package in ("randkern", "randkern_lab"):
-        for path in sorted((SOURCES / package).rglob("*.py")):
-            total.update(f"{path.relative_to(SOURCES).as_posix()}\n".encode())
-            total.update(path.read_bytes())
-    return total.hexdigest()[:16]
+    paths = (p for p in SOURCES.glob("randkern*/**/*.py"))
+    names = sorted(p.relative_to(SOURCES).as_posix() for p in paths)
+    lines = (f"{name} {source_hash(name)}\n" for name in names)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def peak_memory_bytes() -> int | None:

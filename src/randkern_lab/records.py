@@ -23,7 +23,7 @@ from randkern.cli.console import user_messages
 
 from .catalogue import load
 from .cli import built, command_of
-from .provenance import code_hash
+from .provenance import source_hash
 from .runner import Experiment
 from .tables import written
 
@@ -51,14 +51,25 @@ class Record:
         return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
     def why_stale(self) -> list[str]:
-        """Return the reasons to rerun it."""
+        """Return the reasons to rerun it.
+
+        A file that it ran has changed (:mod:`.provenance`), or the sources were not
+        those of its commit. Records that do not name these files were made before
+        records did, by code that has changed since.
+        """
         results = self.results
         if results is None:
             return ["it was never made"]
         origin = results["provenance"]
         reasons = []
-        if origin["code_hash"] != code_hash():
-            reasons.append(f"the code has changed since {str(origin['commit'])[:9]}")
+        since = f"since {str(origin['commit'])[:9]}"
+        sources = origin.get("sources")
+        if sources is None:
+            reasons.append(f"the code has changed {since}, which names no files")
+        changed = [n for n, value in (sources or {}).items() if source_hash(n) != value]
+        if changed:
+            others = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            reasons.append(f"{', '.join(changed[:3])}{others} changed {since}")
         if not origin["clean"]:
             reasons.append("the sources were not those of its commit")
         return reasons

@@ -21,11 +21,13 @@ A marker at the beginning of a line is one of these, and fills lines of its own:
     columns: heading, heading
     -->
     <!-- notes NAME: regular expression -->
+    <!-- figure NAME: file.png, alternative text -->
     <!-- index of records -->
     <!-- end -->
 
 A table is one that the experiment prints, and names commit, date and machine; notes are
-the sentences below it. The index lists all records, with commands and costs.
+the sentences below it. The index lists all records, with commands and costs. In place
+of what a record would show that is listed, but was never made, pages say so.
 """
 
 import re
@@ -58,14 +60,23 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
+class NeverMadeError(ValueError):
+    """Raised if a record that is listed has no results yet."""
+
+
 class Quoted:
     """What a record has to quote."""
 
     def __init__(self, record: Record) -> None:
-        results = record.results
+        self.record = record
+
+    @cached_property
+    def results(self) -> Mapping[str, Any]:
+        """The results; raises NeverMadeError if there are none."""
+        results = self.record.results
         if results is None:
-            raise ValueError(f"{record.name} was never made")
-        self.record, self.results = record, results
+            raise NeverMadeError(f"{self.record.name} was never made")
+        return results
 
     @cached_property
     def tables(self) -> list[TextTable]:
@@ -103,11 +114,7 @@ class Quoted:
 
 def quoted(folder: Path) -> dict[str, Quoted]:
     """Return the records of a folder by their names."""
-    return {
-        record.name: Quoted(record)
-        for record in read_records(folder)
-        if record.results is not None
-    }
+    return {record.name: Quoted(record) for record in read_records(folder)}
 
 
 def rendered(text: str, records: Mapping[str, Quoted]) -> str:
@@ -135,9 +142,16 @@ def _filled(mark: re.Match[str], records: Mapping[str, Quoted]) -> str:
             )
         if kind in _BLOCKS:
             close = "\n-->" if "\n" in asked else " -->"
-            block = _BLOCKS[kind](rest, records)
+            try:
+                block = _BLOCKS[kind](rest, records)
+            except NeverMadeError as reason:
+                block = f"*There is nothing to show yet: the record {reason}.*"
             return f"<!-- {asked}{close}\n\n{block}\n\n<!-- end -->"
-        return f"<!-- {asked} -->{_number(asked, records)}<!-- end -->"
+        try:
+            number = _number(asked, records)
+        except NeverMadeError:
+            number = "not recorded"
+        return f"<!-- {asked} -->{number}<!-- end -->"
     except (KeyError, ValueError, NameError) as error:
         raise ValueError(f"<!-- {asked} -->: {error}") from error
 
@@ -214,13 +228,23 @@ def _notes(asked: str, records: Mapping[str, Quoted]) -> str:
     return "\n".join(f"* {_cell(note)}" for note in notes)
 
 
+def _figure(asked: str, records: Mapping[str, Quoted]) -> str:
+    """Return an image of a record, as the documentation draws it."""
+    name, _, rest = asked.partition(": ")
+    file, _, text = rest.partition(", ")
+    if not records[name].results["records"]:
+        raise ValueError(f"{name} has no figures")
+    return f"![{text}](generated/records/{name}/{file})"
+
+
 def _index(asked: str, records: Mapping[str, Quoted]) -> str:
     """Return a sentence on the age of the records, and a table of all of them."""
     import pandas as pd
 
-    stale = sum(bool(source.record.why_stale()) for source in records.values())
+    known = [item for item in records.values() if item.record.results is not None]
+    stale = sum(bool(source.record.why_stale()) for source in known)
     rows = []
-    for source in records.values():
+    for source in known:
         results, origin = source.results, source.results["provenance"]
         rows.append(
             {
@@ -240,7 +264,7 @@ def _index(asked: str, records: Mapping[str, Quoted]) -> str:
     )
 
 
-_BLOCKS = {"table": _table, "notes": _notes, "index": _index}
+_BLOCKS = {"table": _table, "notes": _notes, "figure": _figure, "index": _index}
 
 
 def _markdown(table: "pd.DataFrame") -> str:

@@ -22,7 +22,13 @@ from randkern.study.records import installed_versions, write_results
 from .options import CommonOptions
 from .panels import Panel, draw
 from .process import SkippedCase
-from .provenance import code_hash, machine, peak_memory_bytes, provenance
+from .provenance import (
+    code_hash,
+    imported_sources,
+    machine,
+    peak_memory_bytes,
+    provenance,
+)
 from .tables import Fitted, Listing, Pivot, TextTable, render, skip_notes
 
 Case = dict[str, Any]
@@ -159,6 +165,7 @@ class Experiment:
         """
         start = time.perf_counter()
         results, command = cls._begin(options), cls.command_line(options)
+        sources: dict[str, str] = {}  # also those of the run that is continued
         experiment, report = cls(options), progress or (lambda *_: None)
         experiment.say = lambda doing: report(0, 1, doing)
         with experiment.resources:
@@ -176,9 +183,12 @@ class Experiment:
                     start -= entry["seconds"]
                 results["records"] += entry["records"]
                 results["skipped"] += entry["skipped"]
+                sources |= entry["sources"]
             results |= experiment.conclude(results)
         report(max(1, len(cases)), max(1, len(cases)), "done")
-        results["provenance"] = provenance(command, results["records"])
+        origin = provenance(command, results["records"])
+        origin["sources"] = sources | origin["sources"]
+        results["provenance"] = origin
         results["seconds"] = time.perf_counter() - start
         results["peak_memory_bytes"] = peak_memory_bytes()
         notes = list(cls.notes(results))
@@ -245,7 +255,8 @@ class Experiment:
                 entry[kind].append(case | dict(record))
         except (SkippedCase, MemoryLimitError) as error:
             entry["skipped"].append(case | {"reason": str(error)})
-        return entry | {"seconds": time.perf_counter() - start}
+        seconds = time.perf_counter() - start
+        return entry | {"seconds": seconds, "sources": imported_sources()}
 
 
 def _described(case: Case) -> str:

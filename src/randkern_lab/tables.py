@@ -252,7 +252,6 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "percent": percent,
     "milliseconds": lambda value: f"{1000 * value:,.0f}",
     "complement": lambda value: f"{1 - value:.2e}",
-    "squared": lambda value: f"{value**2:g}",
     "words": lambda name: name.replace("_", " "),
 }
 #: Quantities of several experiments, which their keys stand for.

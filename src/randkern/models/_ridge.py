@@ -118,7 +118,7 @@ class KernelRidge(RidgeModel):
         left = statistics.left_out(
             self._plan, sample.rows, solution, intercept, sample.copies
         )
-        self._keep_left_out(sample.rows.Y, left, sample.weight)
+        self._keep_left_out(sample.numbers, sample.rows.Y, left, sample.weight)
 
     def _fit_dual(self, rows: ArrayRows, limit: int) -> None:
         """Solve the system of the exact kernel, or of more features than rows."""
@@ -153,7 +153,8 @@ class KernelRidge(RidgeModel):
             self.fit_intercept,
             left_out,
         )
-        self._keep_left_out(sample.rows.Y, left, sample.weight)
+        numbers = chosen if merged is None else merged.first[chosen]
+        self._keep_left_out(numbers, sample.rows.Y, left, sample.weight)
         if order is not None:
             value = ops.take(solution.value, ops.xp.argsort(order))
             solution = replace(solution, value=value)
@@ -214,7 +215,8 @@ class KernelRidge(RidgeModel):
         left = system.left_out(solution)
         if left is not None:
             sample = system.probed.sample
-            self._keep_left_out(rescaled(sample.rows.Y), rescaled(left), sample.weight)
+            Y, left = rescaled(sample.rows.Y), rescaled(left)
+            self._keep_left_out(sample.numbers, Y, left, sample.weight)
         weights, intercept = weights_of(solution.value)
         solution = replace(solution, value=weights, companions=None)
         self._store(solution, weights, intercept)

@@ -53,10 +53,12 @@ class RidgeModel(FeatureModel):
         """Solve for the weights of checked rows."""
 
     @abstractmethod
-    def _keep_left_out(self, Y: Array, residuals: Array, weight: Array) -> None:
+    def _keep_left_out(
+        self, numbers: np.ndarray, Y: Array, residuals: Array, weight: Array
+    ) -> None:
         """Store results of the leave-one-out residuals of some rows.
 
-        Targets and residuals are (m, k), weights of the rows (m,).
+        Numbers and weights of the rows are (m,), targets and residuals (m, k).
         """
 
     # -- fitting --------------------------------------------------------------
@@ -116,7 +118,7 @@ class RidgeModel(FeatureModel):
         if rows.weight is not None:
             weight = ops_of(rows.Y).to_host(rows.weight)
             rows = rows.take(np.flatnonzero(weight > 0))
-        self.cells_, left = fit_cells(
+        self.cells_ = fit_cells(
             self.kernel_,
             rows,
             alphas,
@@ -131,7 +133,8 @@ class RidgeModel(FeatureModel):
         self.solution_ = self.cells_.solution
         sample = self._sample_left_out(rows)
         Y = sample.rows.Y
-        self._keep_left_out(Y, Y - left[sample.numbers], sample.weight)
+        left = Y - self.cells_.left_out[sample.numbers]
+        self._keep_left_out(sample.numbers, Y, left, sample.weight)
         return self.cells_
 
     def _is_dual(self, rows: TrainingData) -> bool:
@@ -209,6 +212,7 @@ class RidgeModel(FeatureModel):
             "solution_",
             "temperature_",
             "calibration_offset_",
+            "_left_out_rows",
             "_left_out_sizes",
             "_left_out_weight",
         )

@@ -73,7 +73,10 @@ class LogitsOfDecisions:
 
     def _logits(self, X: Any) -> Any:
         """Return logits, (n,) for two classes, else (n, n_classes)."""
-        values = self.decision_function(X)
+        return self._logits_of(self.decision_function(X))
+
+    def _logits_of(self, values: Any) -> Any:
+        """Return the logits of decision values."""
         if self._temperature is None:
             raise NotFittedError(self._uncalibrated)
         return values / self._temperature + ops_of(values).float64_like(
@@ -91,11 +94,14 @@ class LogitsOfDecisions:
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
-        values = self._logits(X)
-        ops = ops_of(values)
-        if values.ndim == 1:
-            return ops.special.expit(_of_both(values))
-        return ops.special.softmax(values, 1)
+        return self._probabilities_of(self._logits(X))
+
+    @staticmethod
+    def _probabilities_of(logits: Any) -> Any:
+        ops = ops_of(logits)
+        if logits.ndim == 1:
+            return ops.special.expit(_of_both(logits))
+        return ops.special.softmax(logits, 1)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -339,7 +345,9 @@ class LeaveOneOutIntervals:
     """A regressor that stores absolute residuals of rows left out of the fit."""
 
     predict: Any
-    # Absolute residuals, (m, k), and weights of their rows, (m,).
+    # Numbers of rows among those of positive weight, (m,), their absolute residuals,
+    # (m, k), and their weights, (m,).
+    _left_out_rows: Any = None
     _left_out_sizes: Any = None
     _left_out_weight: Any = None
     _n_outputs: int | None

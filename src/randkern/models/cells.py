@@ -295,6 +295,9 @@ class Cells:
         The same at the penalty of each cell.
     solution : Solution
         The solution with the largest residual, without its value.
+    left_out : array of shape (n, k)
+        Predictions for each row by fits without it. Like `intercepts`, they lack the
+        ``intercept_`` of the model. None in files of earlier versions.
     """
 
     kernel: Kernel
@@ -307,6 +310,7 @@ class Cells:
     scores: np.ndarray
     best_score: float
     solution: Solution
+    left_out: Any = None
 
     def predict(self, fitted: Rows, X: Rows) -> np.ndarray:
         """Return predictions (m, k) for rows X, from the rows of the fit."""
@@ -334,7 +338,7 @@ def fit_cells(
     fit_intercept: bool,
     limit: int,
     stream: Stream,
-) -> tuple[Cells, Any]:
+) -> Cells:
     """Fit the exact kernel to the rows of each cell.
 
     With several penalties, each cell takes the one with the smallest mean squared
@@ -357,8 +361,6 @@ def fit_cells(
     Returns
     -------
     Cells
-    array of shape (n, k)
-        Predictions for each row by a fit without it.
     """
     scaled = scaled_rows(kernel, rows.X, stream)
     tree = CellTree.grow(scaled, cell_rows)
@@ -380,7 +382,7 @@ def fit_cells(
         left_out[fit.rows] += ops.float64_like(share[:, None], rows.Y) * fit.left_out
     sizes = np.array([len(fit.rows) for fit in ordered])
     worst = max((fit.solution for fit in ordered), key=lambda result: result.residual)
-    cells = Cells(
+    return Cells(
         kernel,
         tree,
         stream,
@@ -393,8 +395,8 @@ def fit_cells(
             np.average([max(fit.scores) for fit in ordered], weights=sizes)
         ),
         solution=replace(worst, value=np.zeros((0, k))),
+        left_out=left_out,
     )
-    return cells, left_out
 
 
 def _check_cell(n: int, k: int, n_alphas: int, limit: int) -> int:

@@ -126,6 +126,11 @@ class MergedRows:
     group: np.ndarray
     share: np.ndarray
 
+    @property
+    def first(self) -> np.ndarray:
+        """The number of the first copy of each different row."""
+        return np.unique(self.group, return_index=True)[1]
+
     def expanded(self, weights: Array) -> Any:
         """Return the weights (n, k) of all rows in a sum over the merged ones."""
         ops = ops_of(weights)

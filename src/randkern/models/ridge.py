@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import unique_labels
@@ -27,7 +28,10 @@ from randkern.models.calibration import (
 class RidgeRegressorMixin(LeaveOneOutIntervals, RealTargets, RegressorMixin):
     """Mixin for ridge models of real targets."""
 
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+    def _keep_left_out(
+        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
+    ) -> None:
+        self._left_out_rows = numbers
         self._left_out_sizes, self._left_out_weight = abs(residuals), weight
 
     def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
@@ -46,7 +50,9 @@ class RidgeClassifierMixin(LogitsOfDecisions, ClassLabels, ClassifierMixin):
 
     _labelled: ClassVar[bool] = True
 
-    def _keep_left_out(self, Y: Any, residuals: Any, weight: Any) -> None:
+    def _keep_left_out(
+        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
+    ) -> None:
         self.temperature_, self.calibration_offset_ = calibrate(
             Y - residuals, Y > 0, weight
         )
@@ -131,7 +137,8 @@ class KernelRidgeRegressor(RidgeRegressorMixin, KernelRidge):
         Weights of the rows ``X_fit_``, for the exact kernel.
     cells_ : Cells
         The fits of ``features="local"``: for each cell its ``rows``, their weights
-        ``dual``, and its penalty, among ``alphas``.
+        ``dual``, and its penalty, among ``alphas``; and ``left_out``, the predictions
+        (n, k) for each row by fits without it, before ``intercept_`` is added.
     intercept_ : float or ndarray of shape (n_targets,)
     solution_ : Solution
         The result of the linear solve, with its residual and named outcome.

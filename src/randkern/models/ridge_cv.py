@@ -150,9 +150,11 @@ class _ChoosesAlpha(RidgeModel):
             search = DualSearch(gram, rows, alphas, self.fit_intercept)
         sample = self._sample_left_out(rows)
         solution, intercept, left = search.solve(self.alpha_, sample)
+        numbers = sample.numbers
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
-        self._keep_left_out(sample.rows.Y, left * scale, sample.weight)
+            numbers = merged.first[numbers]
+        self._keep_left_out(numbers, sample.rows.Y, left * scale, sample.weight)
         return replace(solution, value=solution.value * scale), intercept * scale
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:

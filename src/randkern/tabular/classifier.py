@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
-from randkern.models import KernelRidgeClassifierCV
+from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -77,9 +77,8 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MAX_HELD = 500, 4000
-# At most how many rows are held out from all fits, and the share of the remaining time
-# for the fit in cells.
-_MAX_APART, _CELLS_SHARE = 2500, 0.5
+# The share of the remaining time for the fit in cells.
+_CELLS_SHARE = 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -160,9 +159,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
     Up to 8,000 rows the kernel is exact if time allows. With more rows Nyström features
     replace it, with a penalty that rows outside the fit choose. Beside this fit stands
     least squares with the exact kernel in overlapping cells (``features="local"`` of
-    :class:`~randkern.KernelRidgeClassifierCV`), for which kernels are learned further
-    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
-    and set the temperature. With `groups` or `time` there are no cells.
+    :class:`~randkern.KernelRidgeClassifier`), for which kernels are learned further
+    from the rows of single cells. Rows that are left out of the cells, and held out
+    from a fit with fewer landmarks, weight the two and set the temperature. With
+    `groups` or `time` there are no cells.
 
     References
     ----------
@@ -218,10 +218,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         rows = Rows(X, y, weight, weighted, folds).used(type(self).__name__)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
-        split = _split(replace(rows, y=labels), k, stream, work)
-        rows = split.rows if split.apart is not None else split.rows.merged(work)
-        rows = rows.normalised()
+        rows, held_out = _fitted_rows(replace(rows, y=labels), k, stream, work)
         many = len(rows) > _FEATURE_ROWS
+        in_cells = many and folds is None
+        rows = (rows if in_cells else rows.merged(work)).normalised()
         last = _LAST_SHARES[many] * work.limit
         table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
@@ -237,18 +237,18 @@ class TabularClassifier(ClassifierMixin, Tabular):
         chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
         cells: Member | None = None
-        if split.apart is not None:
+        if in_cells:
             cells = self._fit_cells(trials, learning, stream, stage)
-        members = self._fit_members(chosen, learning, stream, stage)
+        members, fitted = self._fit_members(chosen, learning, stream, stage)
         parts = [part.trial for _, part in chosen[: len(members)]]
         shares = [member.weight for member in members]
         pairs = list(zip(shares, parts, strict=True))
-        if cells is not None and split.apart is not None:
-            members = self._with_cells(cells, members, _table_of(split.apart, k))
+        if cells is not None:
+            members = self._with_cells(cells, members, fitted[0], table)
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
             members,
-            split.held_out,
+            held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
@@ -256,7 +256,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             scores=self._scores,
         )
         self._keep_effects(learning, pairs, stream, is_stopped)
-        self._report(work, len(y), len(rows), len(split.apart or ()))
+        self._report(work, len(y), len(rows), 0)
         report.end()
         return self
 
@@ -271,7 +271,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         table = learning.table
         weight = None if learning.counts is None else table.weight
         seed = int(stream.child("cells of labels").generator().integers(2**31))
-        make, best = KernelRidgeClassifierCV, trials[:MAX_MEMBERS]
+        make, best = KernelRidgeClassifier, trials[:MAX_MEMBERS]
         stage = stage.part(_CELLS_SHARE * stage.left)
         trial, cells = fit_in_cells(
             make, best, table.labels, weight, learning, stream, seed, stage
@@ -280,16 +280,18 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return Member(1.0, encoder, cells, trial.turn)
 
     def _with_cells(
-        self, cells: Member, members: list[Member], apart: Table
+        self, cells: Member, members: list[Member], part: Part, table: Table
     ) -> list[Member]:
-        """Return the fits of a model, weighted by held-out rows; set the temperature.
+        """Return the fits of a model with their weights; set the temperature.
 
-        Cells stand beside the mean of the others.
+        These follow from the rows in which the fit with landmarks was evaluated, each
+        of which is left out of the cells.
         """
-        parts = [member.weight * member.predict(apart.X) for member in members]
-        mean = np.sum(parts, axis=0)
+        rows, fit = part.rows, cells.fit
+        logits = fit._logits_of(fit._shaped(fit.cells_.left_out[rows]))
+        P = fit._probabilities_of(logits)
         weights, self.temperature_ = blend_probabilities(
-            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
+            [P, part.P], [0.0, 0.0], table.labels[rows], table.weight[rows]
         )
         others = [
             replace(member, weight=float(weights[1] * member.weight))
@@ -378,6 +380,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
+            best = replace(best, rows=rows[predicted])
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
         if some.folds is None:  # the temperatures of these are of rows left out alone
@@ -503,7 +506,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             # Together with the rows that have judged it before: mostly others.
             loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
-                best = replace(found, loss=float(loss))
+                best = replace(found, loss=float(loss), rows=held)
         if best is not None:
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
@@ -574,8 +577,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning: Learning,
         stream: Stream,
         stage: Stage,
-    ) -> list[Member]:
+    ) -> tuple[list[Member], list[Part]]:
+        """Return fits of parts to all rows, and the parts with their penalties."""
         members: list[Member] = []
+        fitted: list[Part] = []
         seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
         n, k = table.Y.shape
@@ -610,7 +615,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             model = fitted_part(part, D, seed, max_iter, encoded, sample_weight)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
-        return normalised(members)
+            fitted.append(part)
+        return normalised(members), fitted
 
     def _with_penalty_of_all(
         self,
@@ -650,7 +656,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         best = descended(evaluate, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
-        return best
+        return replace(best, rows=held)
 
     def _size(
         self, part: Part, learning: Learning, seconds: float
@@ -741,35 +747,23 @@ def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     return held, rest
 
 
-@dataclass(frozen=True)
-class _Split:
-    """The rows to fit, and for many independent rows, some that are held out.
+def _fitted_rows(
+    rows: Rows, n_classes: int, stream: Stream, work: Work
+) -> tuple[Rows, tuple[int, int, int] | None]:
+    """Return the rows to fit: all, or as many as there is time for.
 
-    `held_out` is the seed of their choice, the number of rows that are not fitted, and
-    that of the others.
+    Then also the seed of their choice, the number of the other rows, and theirs.
     """
-
-    rows: Rows
-    held_out: tuple[int, int, int] | None = None
-    apart: Rows | None = None
-
-
-def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
-    """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
     seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    is_apart = n > _FEATURE_ROWS and rows.folds is None
-    n_held = min(_MAX_APART, n // 8) if is_apart else 0
-    n_apart = max(n_held, n - most)
-    if n_apart <= 0:
-        return _Split(rows)
+    if n <= most:
+        return rows, None
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
-    apart = rows.take(others[:n_held]) if n_held else None
-    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
+    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
+    return rows.take(used), (seed, n - most, most)
 
 
 def _table_of(rows: Rows, n_classes: int) -> Table:

@@ -14,14 +14,21 @@ from sklearn.model_selection import train_test_split
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
+from randkern.models import KernelRidgeRegressorCV
 from randkern.models.calibration import check_coverage, conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular
 from randkern.tabular.folds import Folds, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
-from randkern.tabular.local_scale import chosen_power, local_sizes, novelty
-from randkern.tabular.many_rows import fit_again, fit_blend, fit_many
+from randkern.tabular.local_scale import (
+    LANDMARKS_OF_SIZES,
+    chosen_power,
+    local_sizes,
+    novelty,
+    sizes_of_many,
+)
+from randkern.tabular.many_rows import fit_again, fit_many
 from randkern.tabular.model import (
     MAX_FACTORISED,
     VALIDATION_ROWS,
@@ -29,7 +36,6 @@ from randkern.tabular.model import (
     Table,
     TabularModel,
     fit_ridge,
-    most_rows,
     normalised,
     plan_of,
 )
@@ -42,6 +48,7 @@ from randkern.tabular.work import (
     Work,
     factorising_seconds,
     gram_seconds,
+    landmark_seconds,
     largest,
 )
 
@@ -51,8 +58,6 @@ from randkern.tabular.work import (
 _SEARCH_SHARES, _REFITTED_SHARE = (0.7, 0.5), 0.4
 # The same if rows are fitted in cells, where kernels are learned further.
 _MANY_SHARE = 0.35
-# Share of the time of the last fit for adapting the kernel, if rows depend on others.
-_ADAPTING_MANY_SHARE = 0.4
 _FEW_ROWS = _MAX_STEP = 2500
 _LAST_SHARE = 0.15
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -68,6 +73,8 @@ _FOLDED_FITS, _MIN_FITTED = 4, 200
 # many rows.
 _USUAL_NOVELTY = 0.95
 _MAX_NOVEL = 500
+# At most so many of many rows tell the sizes of residuals, and their quantiles to .2 %.
+_MAX_SIZED = 20_000
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
@@ -76,11 +83,13 @@ _POWERS_TRIED = 12
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows to fit, how, and those held out to evaluate the fit.
+    """The rows to fit, how, and those that evaluate the fit.
 
-    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows held
-    out, their number, and how many of the others are fitted. In time, the last rows
-    evaluate a fit to the others, with `residuals`, before the `whole` is fitted.
+    `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
+    not fitted, their number, and how many of the others are. Rows that depend on each
+    other are evaluated by rows `apart`. In time, these are the last ones, and the
+    `whole` is fitted in the end. `residuals` are those of rows that many rows' fits do
+    not know: of `apart`, or of all rows.
     """
 
     rows: Rows
@@ -95,7 +104,12 @@ class _Split:
     @property
     def in_cells(self) -> bool:
         """Whether the rows are fitted in cells."""
-        return self.apart is not None and self.rows.folds is None
+        return self.how != "factorise"
+
+    @property
+    def evaluating(self) -> Rows:
+        """The rows that `residuals` belong to."""
+        return self.rows if self.apart is None else self.apart
 
     @property
     def n_held(self) -> int:
@@ -189,16 +203,15 @@ class TabularRegressor(RegressorMixin, Tabular):
     -----
     The Gram matrix is factorised if this takes at most a third of the time: on one
     typical core, up to 11,400 rows in the default of 60 seconds, and up to 16,000 from
-    165 seconds on. For more rows, or if time is short, 1,500 rows are held out, which
-    weight two fits to all others, and set intervals. One has the exact kernel in
-    overlapping cells (see :class:`~randkern.KernelRidgeRegressorCV`):
-    its kernels are learned further, each step from the rows of another cell, which
-    resolve more detail than a sample of the table, and each cell chooses its penalty.
-    The other has the exact kernel in one piece, by conjugate gradients, for up to
-    38,000 rows, and else Nyström features, whose penalty is chosen by leave-one-out.
-    Categories are one column per value, so the
-    linear part of a sum of kernels includes what :class:`~randkern.Categorical` would
-    add.
+    165 seconds on. For more rows, or if time is short, there are two fits to all rows,
+    weighted by rows that are left out one at a time; with `groups` or `time`, by some
+    1,500 rows of whole groups or periods. One has the exact kernel in overlapping cells
+    (see :class:`~randkern.KernelRidgeRegressor`): its kernels are learned further,
+    each step from the rows of another cell, which resolve more detail than a sample of
+    the table. The other has the exact kernel in one piece, by conjugate gradients, for
+    up to 38,000 rows, and else Nyström features, whose penalty is chosen by
+    leave-one-out. Categories are one column per value, so the linear part of a sum of
+    kernels includes what :class:`~randkern.Categorical` would add.
 
     References
     ----------
@@ -220,6 +233,9 @@ class TabularRegressor(RegressorMixin, Tabular):
     >>> bool((low < high).all())
     True
     """
+
+    # Files of earlier versions do not have it.
+    _size_model: KernelRidgeRegressorCV | None = None
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Tabular._parameter_constraints,
@@ -298,10 +314,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         refitted = refitted and not is_stopped and trials[0].error >= NOISELESS
         chosen, refits = self._chosen(trials, learning, refitted)
         stage = work.stage("the last fit", work.limit)
-        if split.apart is None:
-            pairs, split = self._fit_members(chosen, learning, split, stage)
-        else:
+        if split.in_cells:
             pairs, split = self._fit_many(chosen, learning, split, stream, stage)
+        else:
+            pairs, split = self._fit_members(chosen, learning, split, stage)
         members = [member for member, _ in pairs]
         self._candidates = Candidates.of([t for _, t in pairs], learning.encoders)
         self.model_ = TabularModel(
@@ -356,29 +372,30 @@ class TabularRegressor(RegressorMixin, Tabular):
                 last = min(last, 2 * factorising_seconds(n))
             return _Split(rows, how, last, len(rows))
         seed = int(stream.child("held out").generator().integers(2**31))
-        most_fitted = most_in_cells if rows.folds is None else most_rows
-        n_apart = max(VALIDATION_ROWS, n - most_fitted(_MIN_FIT_SHARE * work.limit))
-        fitted, apart = train_test_split(
-            np.arange(n), test_size=n_apart, random_state=seed
-        )
-        whole, folds = None, rows.folds
-        if folds is not None:
-            order, most = np.random.default_rng(seed).permutation(n), n
-            if n_apart > VALIDATION_ROWS:  # rows are too many
-                most = n - n_apart
-                if folds.is_forward:
-                    _, order = divided(order, folds, max(most, n // 2))
-            fitted, apart = divided(order, folds, VALIDATION_ROWS)
-            fitted = fitted[:most]
-            if folds.is_forward:
-                whole = rows.take(np.append(fitted, apart)).normalised()
+        most = most_in_cells(_MIN_FIT_SHARE * work.limit)
+        apart = whole = None
+        if rows.folds is None:
+            fitted = np.arange(n)
+            if n > most:
+                fitted, _ = train_test_split(
+                    fitted, test_size=n - most, random_state=seed
+                )
+        else:
+            order = np.random.default_rng(seed).permutation(n)
+            if n - VALIDATION_ROWS > most and rows.folds.is_forward:
+                _, order = divided(order, rows.folds, max(most, n // 2))
+            fitted, held = divided(order, rows.folds, VALIDATION_ROWS)
+            fitted, apart = fitted[:most], rows.take(held[:VALIDATION_ROWS])
+            if rows.folds.is_forward:
+                whole = rows.take(np.append(fitted, held)).normalised()
+        n_left = n - len(fitted)
         return _Split(
-            rows.take(fitted).normalised(),
+            rows.take(fitted).normalised() if n_left else rows.normalised(),
             how,
             last,
             len(fitted),
-            held_out=(seed, n - len(fitted), len(fitted)),
-            apart=rows.take(apart[:VALIDATION_ROWS]),
+            held_out=(seed, n_left, len(fitted)) if n_left else None,
+            apart=apart,
             whole=whole,
         )
 
@@ -463,28 +480,20 @@ class TabularRegressor(RegressorMixin, Tabular):
         stream: Stream,
         stage: Stage,
     ) -> tuple[list[tuple[Member, Trial]], _Split]:
-        """Fit the rows of the split, and evaluate fits on those that are held out."""
-        assert split.apart is not None and split.held_out is not None
+        """Fit the rows of the split, and evaluate fits on rows unknown to them."""
         trials = [trial for _, trial in chosen]
         table, weighted = replace(learning.table, Y=split.rows.y), split.rows.weighted
-        apart = Table(split.apart.X, split.apart.y, split.apart.weight)
-        if table.folds is None:
-            pairs = fit_blend(trials, table, apart, learning, weighted, stream, stage)
-            return pairs, split
-        seed = int(stream.child("features").generator().integers(2**31))
-        part = stage.part(_ADAPTING_MANY_SHARE * stage.left)
-        trial = learning.adapted(trials[0], part)
-        if split.whole is None:
-            member, n = fit_many(trial, table, apart, learning, weighted, seed, stage)
-            held_out = (split.held_out[0], split.held_out[1], n)
-            return [(member, trial)], replace(split, n_fitted=n, held_out=held_out)
-        part = stage.part(stage.left / 2)
-        member, n = fit_many(trial, table, apart, learning, weighted, seed, part)
-        residuals = apart.Y - member.predict(apart.X)
-        rows = Table(split.whole.X, split.whole.y, split.whole.weight)
-        member, n = fit_again(member, trial, rows, learning, weighted)
-        split = replace(split, n_fitted=n, held_out=None, residuals=residuals)
-        return [(member, trial)], split
+        apart = None
+        if split.apart is not None:
+            apart = Table(split.apart.X, split.apart.y, split.apart.weight)
+        part = stage if split.whole is None else stage.part(stage.left / 2)
+        found = fit_many(trials, table, apart, learning, weighted, stream, part)
+        pairs, split = found.pairs, replace(split, residuals=found.residuals)
+        if split.whole is not None:
+            rows = Table(split.whole.X, split.whole.y, split.whole.weight)
+            pairs = fit_again(pairs, rows, learning, weighted)
+            split = replace(split, n_fitted=len(rows), held_out=None)
+        return pairs, split
 
     @staticmethod
     def _learning_factor(trial: Trial, learning: Learning) -> float:
@@ -516,36 +525,33 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         members = self.model_.members
         self._folds: np.ndarray | None = None
+        self._size_model: KernelRidgeRegressorCV | None = None
         first = members[0]
-        if split.apart is not None:
-            rows = first.rows_of(split.apart.X)
-            residuals = split.residuals
-            if residuals is None:
-                residuals = split.apart.y - self.model_.predict(split.apart.X)
-            self._residuals: np.ndarray = residuals
-            weight, folds = split.apart.weight, None
+        if split.in_cells:
+            self._keep_many_residuals(split, learning)
+            return
+        judged = first.fit.judged
+        rows = first.fit.X[judged]
+        weight = split.rows.weight[learning.order[judged]]
+        folds = None
+        if split.rows.folds is not None:
+            folds = split.rows.folds.take(learning.order[judged])
+        factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
+        self._residuals: np.ndarray
+        if refits:
+            # What kernels that were learned without the rows leave of them.
+            unknown = {id(refit.trial): refit.residuals for refit in refits}
+            own = [weight * unknown[id(trial)] for weight, trial in parts]
+            self._residuals = split.rows.y.std(axis=0) * np.sum(own, axis=0)
         else:
-            judged = first.fit.judged
-            rows = first.fit.X[judged]
-            weight = split.rows.weight[learning.order[judged]]
-            folds = None
-            if split.rows.folds is not None:
-                folds = split.rows.folds.take(learning.order[judged])
-            factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
-            if refits:
-                # What kernels that were learned without the rows leave of them.
-                unknown = {id(refit.trial): refit.residuals for refit in refits}
-                own = [weight * unknown[id(trial)] for weight, trial in parts]
-                self._residuals = split.rows.y.std(axis=0) * np.sum(own, axis=0)
-            else:
-                own = [member.weight * member.fit.residuals for member in members]
-                self._residuals = np.sum(own, axis=0)
-            if not math.isfinite(factor):
-                y = split.rows.y[learning.order[judged]]
-                self._residuals = y - np.average(y, axis=0, weights=weight)
-            elif first.fit.fold_dual is not None or folds is not None:
-                self._residuals *= factor
-            self._folds = first.fit.folds
+            own = [member.weight * member.fit.residuals for member in members]
+            self._residuals = np.sum(own, axis=0)
+        if not math.isfinite(factor):
+            y = split.rows.y[learning.order[judged]]
+            self._residuals = y - np.average(y, axis=0, weights=weight)
+        elif first.fit.fold_dual is not None or folds is not None:
+            self._residuals *= factor
+        self._folds = first.fit.folds
         self._weights = weight if split.rows.weighted else None
         sizes = np.abs(self._residuals)
         work, self._power = learning.work, 0.0
@@ -561,13 +567,42 @@ class TabularRegressor(RegressorMixin, Tabular):
         local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
         self._local = np.where(local > 0, local, 1.0)
 
+    def _keep_many_residuals(self, split: _Split, learning: Learning) -> None:
+        """Store residuals of some of many rows, and a fit to their sizes."""
+        assert split.residuals is not None
+        first, known = self.model_.members[0], split.evaluating
+        some = np.arange(len(known))
+        if split.apart is None:
+            some = learning.order[:_MAX_SIZED]
+        some_rows = known.take(some)
+        rows = first.rows_of(some_rows.X)
+        self._residuals = split.residuals[some]
+        self._weights = some_rows.weight if known.weighted else None
+        learning.work.charge(
+            landmark_seconds(len(rows), LANDMARKS_OF_SIZES, rows.shape[1])
+        )
+        self._size_model = sizes_of_many(
+            first.kernel, rows, np.abs(self._residuals), self._weights, seed=0
+        )
+        self._local = self._fitted_sizes(rows)
+        self._near = rows[:VALIDATION_ROWS]
+        self._novelty = self._novelty_of(self._near[:_MAX_NOVEL], own=True)
+
+    def _fitted_sizes(self, rows: np.ndarray) -> np.ndarray:
+        """Return the sizes of residuals near encoded rows of a fit to many, (n, k)."""
+        assert self._size_model is not None
+        return np.exp(self._size_model.predict(rows)).reshape(len(rows), -1)
+
     def _sizes_near(self, X: Any) -> np.ndarray:
         """Estimate the size of residuals near rows, (n, k)."""
         first = self.model_.members[0]
         rows = first.rows_of(X)
-        sizes = np.abs(self._residuals)
-        near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
-        near = np.where(near > 0, near, 1.0)
+        if self._size_model is not None:
+            near = self._fitted_sizes(rows)
+        else:
+            sizes = np.abs(self._residuals)
+            near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
+            near = np.where(near > 0, near, 1.0)
         far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
         return near * np.maximum(far, 1.0)[:, None]
 
@@ -608,14 +643,16 @@ class TabularRegressor(RegressorMixin, Tabular):
         where p is the number of lengthscales and penalties, and for p > 0.8n deviations
         from the mean replace them. For more rows, intervals are
         centred at the prediction, with a width given by a quantile of the residuals of
-        1,500 rows: leave-one-out residuals if the Gram matrix is factorised (the
-        jackknife, with asymptotically correct coverage for stable fits), otherwise
-        residuals of held-out rows (split conformal prediction, approximately: the same
-        rows have chosen between two fits). Quantiles count the weights of rows, of
-        which only ratios matter.
+        leave-one-out residuals (the jackknife, with asymptotically correct coverage for
+        stable fits): of 1,500 rows if the Gram matrix is factorised, and of at most
+        20,000 otherwise; with `groups` or `time`, with residuals of rows that are held
+        out (split conformal prediction, approximately: the same rows have weighted two
+        fits). Quantiles count the weights of rows, of which only ratios matter.
 
-        If the learned kernel predicts the sizes of residuals, they are divided by their
-        mean size near the row: intervals are then wider where targets are noisier. Far
+        Residuals are divided by their expected size near the row, so that intervals are
+        wider where targets are noisier: by the mean size of the residuals of similar
+        rows, if the learned kernel predicts these sizes, and for many rows by a
+        regression of the logarithms of the sizes. Far
         from all rows of the fit, where the nearest is less similar than 95 % of these
         rows find one, intervals widen as the standard deviation of a Gaussian process
         does that knows the nearest row.

@@ -21,21 +21,18 @@ from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly
 from randkern.tabular.search import KernelSearch, Trial
 from randkern.tabular.work import Stage, cells_seconds, evaluation_seconds, largest
 
-# Multiples of the penalty from which each cell chooses.
-PENALTIES = (0.25, 1.0, 4.0)
 # The least and the largest number of rows of cells from which kernels are learned.
 _MIN_LEARNED, _MAX_LEARNED = 200, 1000
 # Steps of all kernels, of the best one, and cells that evaluate them.
 _TRIED_STEPS, _STEPS, _N_VALIDATION = 12, 24, 4
-# Share of the time for learning, and the least share of the whole for the fit.
+# Share of the time for learning, or, if rows depend on others, for adapting the kernel
+# to more rows; and the least share of the whole for the fit.
 _LEARNING_SHARE, _MIN_SHARE = 0.4, 0.05
 # The fewest rows of a cell, and the most, whose matrices take a gigabyte.
 _MIN_ROWS, _MAX_ROWS = 250, 6000
 
 
-def cells_within(
-    n: int, n_columns: int, seconds: float, n_penalties: int = len(PENALTIES)
-) -> tuple[int, float]:
+def cells_within(n: int, n_columns: int, seconds: float) -> tuple[int, float]:
     """Return the rows of the largest cells that are fitted in time, and the work.
 
     If there is no time for the smallest cells, these.
@@ -43,7 +40,7 @@ def cells_within(
     n_cells = 1
     while True:
         rows = rows_of_cells(n, n_cells)
-        work = cells_seconds(n_cells, rows, n_columns, n_penalties)
+        work = cells_seconds(n_cells, rows, n_columns)
         if rows <= _MIN_ROWS or (rows <= _MAX_ROWS and work <= seconds):
             return rows, work
         n_cells += 1 + n_cells // 20
@@ -153,15 +150,23 @@ def fit_in_cells(
     stream: Stream,
     seed: int,
     stage: Stage,
+    are_independent: bool = True,
 ) -> tuple[Trial, Any]:
     """Learn a kernel in cells and fit it to all rows, in cells as large as possible.
 
-    `make` is a ridge model that chooses penalties, `y` its targets or labels.
+    `make` is a ridge model, `y` its targets or labels. All cells have the penalty that
+    is learned with the kernel: if each chose its own, the same work would allow cells
+    of little more than half as many rows, and errors would be larger. Rows that depend
+    on each other do not learn kernels in cells, as their leave-one-out errors are too
+    small.
     """
     X = learning.table.X
     U = learning.encoded(trials[0], X, "float32")
     learn = stage.part(_LEARNING_SHARE * stage.left)
-    trial = learned_in_cells(trials, U, learning, learn, stream)
+    if are_independent:
+        trial = learned_in_cells(trials, U, learning, learn, stream)
+    else:
+        trial = learning.adapted(trials[0], learn)
     if (trial.numbers, id(trial.turn)) != (trials[0].numbers, id(trials[0].turn)):
         U = learning.encoded(trial, X, "float32")
     least = _MIN_SHARE * stage.work.limit
@@ -172,7 +177,7 @@ def fit_in_cells(
     stage.work.charge(seconds)
     model = make(
         trial.kernel,
-        [float(multiple * trial.alpha) for multiple in PENALTIES],
+        float(trial.alpha),
         rows,
         features="local",
         fit_intercept=True,

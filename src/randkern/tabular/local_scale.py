@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from randkern.data import row_blocks, rows_within
-from randkern.kernels import Kernel, Sum
+from randkern.kernels import Gaussian, Kernel, Sum
+from randkern.models import KernelRidgeRegressorCV
 from randkern.tabular.folds import Folds
+from randkern.tabular.model import fit_quietly
 
 _BLOCK_BYTES = 64 * 10**6
 # Powers of the similarity; with higher ones, only nearer rows count.
@@ -18,6 +20,12 @@ _PRIOR_ROWS = 2.0
 _MIN_ROWS = 40
 # Smallest reduction of the mean negative log-likelihood by a power.
 _MIN_GAIN = 0.01
+# Landmarks of a fit to the sizes of many rows: at most so many, and one for so many
+# rows. Penalties that it chooses from: the logarithms of sizes are mostly noise.
+LANDMARKS_OF_SIZES, _ROWS_PER_LANDMARK = 300, 20
+_PENALTIES = np.logspace(-1, 4, 11).tolist()
+# Smaller residuals, in medians, count as such: the logarithm has no bound.
+_LEAST_SIZE = 0.01
 
 
 def local_sizes(
@@ -49,6 +57,28 @@ def local_sizes(
         total = weight.sum(axis=1, keepdims=True) + _PRIOR_ROWS
         out[part] = (weight @ sizes + _PRIOR_ROWS * mean) / total
     return out
+
+
+def sizes_of_many(
+    kernel: Kernel, rows: np.ndarray, sizes: np.ndarray, weight: Any, seed: int
+) -> KernelRidgeRegressorCV:
+    """Return a regression of the logarithms of the sizes (m, k) of residuals.
+
+    The learned kernel knows the columns that matter for the mean; a Gaussian kernel of
+    all columns stands beside it, as others may matter for the sizes.
+    """
+    middle = np.median(sizes, axis=0)
+    least = _LEAST_SIZE * np.where(middle > 0, middle, 1.0)
+    model = KernelRidgeRegressorCV(
+        kernel + Gaussian(),
+        _PENALTIES,
+        min(LANDMARKS_OF_SIZES, len(rows) // _ROWS_PER_LANDMARK + 1),
+        features="nystrom",
+        fit_intercept=True,
+        random_state=seed,
+    )
+    fit_quietly(model, rows, np.log(np.maximum(sizes, least)), weight)
+    return model
 
 
 def novelty(

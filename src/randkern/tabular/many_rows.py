@@ -1,10 +1,16 @@
-"""Regression on more rows than one exact solve bears."""
+"""Regression on more rows than one exact solve bears.
+
+Two fits take all rows. One is exact in overlapping cells; the other covers the table,
+exactly by conjugate gradients, or with landmarks. Residuals of rows that the fits do
+not know weight the two. Rows that are independent are left out one at a time, in closed
+form; rows that depend on others are evaluated by whole folds that are held out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +22,9 @@ from randkern.tabular.learning import Learning
 from randkern.tabular.local import fit_in_cells
 from randkern.tabular.model import (
     MEMORY_LIMIT,
-    ExactRidge,
     Member,
     Table,
-    factorised_rows,
     fit_quietly,
-    fit_ridge,
     iterating_seconds,
     iterations_within,
     plan_of,
@@ -38,135 +41,155 @@ _CELLS_SHARE = 0.7
 _AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
 
 
-def fit_blend(
+@dataclass(frozen=True)
+class _Fit:
+    """A fit to all rows, and what it leaves of rows that it does not know.
+
+    `residuals`, (m, k), are those of the rows `numbers`, with weights (m,). The first
+    fit has them for all rows.
+    """
+
+    trial: Trial
+    model: Any
+    numbers: np.ndarray
+    residuals: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True)
+class FitOfMany:
+    """Members with the kernels that they are fitted with, and residuals.
+
+    The residuals, (m, k), of the weighted mean of the members are those of rows that
+    fits do not know: all rows of the table, or those held out.
+    """
+
+    pairs: list[tuple[Member, Trial]]
+    residuals: np.ndarray
+
+
+def fit_many(
     trials: Sequence[Trial],
     table: Table,
-    apart: Table,
+    apart: Table | None,
     learning: Learning,
     weighted: bool,
     stream: Stream,
     stage: Stage,
-) -> list[tuple[Member, Trial]]:
-    """Return fits to all rows, weighted by the held-out rows, and their kernels.
+) -> FitOfMany:
+    """Fit all rows of a table in cells and as a whole, and weight the fits.
 
-    One is exact in cells, with a kernel that is learned there. The other is exact in
-    one piece, as far as conjugate gradients get in time, or has landmarks.
+    Rows `apart` evaluate them if rows depend on each other; else there are none, and
+    rows are left out one at a time.
     """
     weight = table.weight if weighted else None
     seed = int(stream.child("features").generator().integers(2**31))
     part = stage.part(_CELLS_SHARE * stage.left)
-    make = KernelRidgeRegressorCV
     local, cells = fit_in_cells(
-        make, trials, table.Y, weight, learning, stream, seed, part
+        KernelRidgeRegressor,
+        trials,
+        table.Y,
+        weight,
+        learning,
+        stream,
+        seed,
+        part,
+        are_independent=table.folds is None,
     )
-    fits = [(local, cells)]
+    fits = [_evaluated(local, cells, None, table, apart, learning)]
     trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
     encoded = learning.encoded_table(trial, table, "float32")
     whole = _fit_whole(trial, encoded, weight, seed, stage)
     if whole is not None:
-        fits.append((trial, whole))
-    return _weighted(fits, apart, learning)
+        fits.append(_evaluated(trial, whole, encoded.X, table, apart, learning))
+    return _blended(fits, table, learning)
 
 
-def _weighted(
-    fits: list[tuple[Trial, Any]], apart: Table, learning: Learning
-) -> list[tuple[Member, Trial]]:
-    """Return the fits with the weights of the smallest error of held-out rows."""
-    size = apart.Y.std(axis=0)
-    size[size == 0] = 1.0
-    members, residuals = [], []
-    for trial, fit in fits:
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-        member = Member(1.0, encoder, fit, trial.turn)
-        left = (apart.Y - member.predict(apart.X)) / size
-        residuals.append(np.sqrt(apart.weight)[:, None] * left)
-        members.append((member, trial))
-    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
-    weights = blend([residuals[at] for at in order])
-    out = []
-    for share, at in zip(weights, order, strict=True):
-        if share > 0:
-            member, trial = members[at]
-            out.append((replace(member, weight=float(share)), trial))
-    return out
-
-
-def fit_many(
+def _evaluated(
     trial: Trial,
+    model: Any,
+    U: np.ndarray | None,
     table: Table,
-    apart: Table,
+    apart: Table | None,
     learning: Learning,
-    weighted: bool,
-    seed: int,
-    stage: Stage,
-) -> tuple[Member, int]:
-    """Return the better of two fits on the held-out rows, and its number of rows.
+) -> _Fit:
+    """Return a fit with its residuals of rows that it does not know."""
+    if apart is not None:
+        predicted = _member(1.0, trial, model, learning).predict(apart.X)
+        every = np.arange(len(apart))
+        return _Fit(trial, model, every, apart.Y - predicted, apart.weight)
+    if U is None:
+        left_out = model.cells_.left_out + model.intercept_
+        every = np.arange(len(table))
+        return _Fit(trial, model, every, table.Y - left_out, table.weight)
+    rows, sizes = model._left_out_rows, model._left_out_sizes
+    # Residuals of rows that are left out are larger, and have the same sign.
+    fitted = np.asarray(model.predict(U[rows])).reshape(len(rows), -1)
+    residuals = np.copysign(sizes, table.Y[rows] - fitted)
+    return _Fit(trial, model, rows, residuals, model._left_out_weight)
 
-    One is exact, on as many rows as time allows, the other uses all rows.
+
+def _blended(fits: list[_Fit], table: Table, learning: Learning) -> FitOfMany:
+    """Return the fits with the weights of the smallest squared error.
+
+    It is that of the rows that evaluate the last fit, which all fits have evaluated.
+    The first fit has evaluated more: its residuals there, in proportion to those of the
+    weighted mean, stand for these.
     """
-    encoder = learning.encoders[trial.numbers]
-    U_apart = trial.turned(encoder.transform(apart.X))
-    part, m = _fit_part(trial, table, learning, stage)
-    # Use tiles of the Gram matrix, or as many features as fit in memory.
-    encoder = copy(encoder).set_params(dtype="float32")
-    U = learning.encoded(trial, table.X, "float32")
-    weight = table.weight if weighted else None
-    whole = _fit_whole(trial, replace(table, X=U), weight, seed, stage)
-    member = Member(1.0, encoder, whole, trial.turn)
-    size, errors = table.Y.std(axis=0), []
+    size = table.Y.std(axis=0)
     size[size == 0] = 1.0
-    for fit in (part, whole):
-        if fit is not None:
-            predicted = fit.predict(U_apart).reshape(apart.Y.shape)
-            errors.append(float((((predicted - apart.Y) / size) ** 2).mean()))
-    if whole is None or errors[0] < errors[1]:
-        encoder = learning.encoders[trial.numbers]
-        return Member(1.0, encoder, part, trial.turn), m
-    return member, len(table)
+    first, last = fits[0], fits[-1]
+    root = np.sqrt(last.weight)[:, None] / size
+    common = [root * last.residuals]
+    if last is not first:
+        common.insert(0, root * first.residuals[last.numbers])
+    order = np.argsort([np.linalg.norm(each) for each in common], kind="stable")
+    shares = blend([common[at] for at in order])
+    pairs, residuals = [], np.zeros_like(common[0])
+    for share, at in zip(shares, order, strict=True):
+        if share > 0:
+            fit = fits[at]
+            member = _member(float(share), fit.trial, fit.model, learning)
+            pairs.append((member, fit.trial))
+            residuals += share * common[at]
+    before, after = (np.linalg.norm(each, axis=0) for each in (common[0], residuals))
+    ratio = np.divide(after, before, out=np.ones_like(after), where=before > 0)
+    return FitOfMany(pairs, ratio * first.residuals)
+
+
+def _member(share: float, trial: Trial, model: Any, learning: Learning) -> Member:
+    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+    return Member(share, encoder, model, trial.turn)
 
 
 def fit_again(
-    member: Member, trial: Trial, table: Table, learning: Learning, weighted: bool
-) -> tuple[Member, int]:
-    """Return a member fitted to all rows, and their number.
+    pairs: Sequence[tuple[Member, Trial]],
+    table: Table,
+    learning: Learning,
+    weighted: bool,
+) -> list[tuple[Member, Trial]]:
+    """Return members fitted to all rows with the penalties that they have.
 
-    The member was evaluated on the last rows in time, and is to predict from all.
+    They were evaluated on the last rows in time, and are to predict from all.
     """
-    encoded = learning.encoded_table(trial, table, member.encoder.dtype)
-    fit: Any = member.fit
-    if isinstance(fit, ExactRidge):
-        m = len(fit.X)
-        order = np.random.default_rng(0).permutation(len(table))[:m]
-        return replace(member, fit=fit_ridge(fit.kernel, fit.alpha, encoded, order)), m
-    searched = isinstance(fit, KernelRidgeRegressorCV)
-    model = KernelRidgeRegressor(
-        fit.kernel,
-        member.alpha,
-        fit.n_components,
-        features=fit.features,
-        solver="auto" if searched else fit.solver,
-        fit_intercept=True,
-        memory_limit=MEMORY_LIMIT,
-        random_state=fit.random_state,
-    )
-    fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
-    return replace(member, fit=model), len(table)
-
-
-def _fit_part(
-    trial: Trial, table: Table, learning: Learning, stage: Stage
-) -> tuple[Any, int]:
-    """Fit the exact kernel to some rows; return the fit and their number."""
-    n_columns = learning.n_columns(trial)
-    left = max(stage.left, _MIN_SHARE * stage.work.limit)
-    m = min(factorised_rows(left / 3), len(table))
-    seconds = exact_seconds(m, n_columns)
-    if (allowed := stage.affordable(seconds)) < seconds:
-        m = min(factorised_rows(allowed), m)
-    stage.work.charge(exact_seconds(m, n_columns))
-    order = np.arange(m)
-    some = learning.encoded_table(trial, table.take(order))
-    return fit_ridge(trial.kernel, trial.alpha, some, order), m
+    again = []
+    for member, trial in pairs:
+        encoded = learning.encoded_table(trial, table, member.encoder.dtype)
+        fit: Any = member.fit
+        searched = isinstance(fit, KernelRidgeRegressorCV)
+        model = KernelRidgeRegressor(
+            fit.kernel,
+            member.alpha,
+            fit.n_components,
+            features=fit.features,
+            solver="auto" if searched else fit.solver,
+            fit_intercept=True,
+            memory_limit=MEMORY_LIMIT,
+            random_state=fit.random_state,
+        )
+        fit_quietly(model, encoded.X, encoded.Y, table.weight if weighted else None)
+        again.append((replace(member, fit=model), trial))
+    return again
 
 
 def _fit_whole(

@@ -356,16 +356,6 @@ def plan_of(n: int, seconds: float) -> tuple[str, int]:
     return "features", largest(lambda D: landmark_seconds(n, D), seconds, *_FEATURES)
 
 
-def factorised_rows(seconds: float) -> int:
-    """Return the number of rows that can be fitted exactly in about `seconds`."""
-    return largest(factorising_seconds, seconds, _ALWAYS_FACTORISED, MAX_FACTORISED)
-
-
-def most_rows(seconds: float) -> int:
-    """Return the number of rows that the fewest landmarks fit in about `seconds`."""
-    return int(seconds / landmark_seconds(1, _FEATURES[0])) + 1
-
-
 def iterations_within(n: int, seconds: float) -> int:
     """Return the number of iterations of conjugate gradients in about `seconds`."""
     return largest(lambda n_iter: iterating_seconds(n, n_iter), seconds, 1, MAX_ITER)
@@ -472,8 +462,8 @@ def _factor(kernel: Kernel) -> str:
 class TabularModel:
     """The weighted mean of several fits, for rows before encoding.
 
-    `held_out` is the seed of the rows that evaluate the fit, their number, and how many
-    of the others are fitted. `unit` is the divisor of the weights, if rows have any,
+    `held_out` is the seed of the rows that are not fitted, their number, and how many
+    are. `unit` is the divisor of the weights, if rows have any,
     and `temperature` that of the logarithms of a classifier's probabilities. The
     targets of the members are those of the fit, if it has any, after
     `target_transform`; `note` is a comment on them that the code needs, in place of how
@@ -635,7 +625,7 @@ class TabularModel:
             yield f"{place}.temperature_ = {float(member.fit.temperature_)!r}"
             yield f"{place}.calibration_offset_ *= 0.0"
 
-    def _split_lines(self, seed: int, n_apart: int, n: int) -> Iterator[str]:
+    def _split_lines(self, seed: int, n_apart: int, _: int) -> Iterator[str]:
         yield "from sklearn.model_selection import train_test_split"
         names = ["X", "y", *["sample_weight"] * self.weighted]
         parts = ", _, ".join(names) + ", _"
@@ -643,13 +633,6 @@ class TabularModel:
             f"{parts} = train_test_split({', '.join(names)}, test_size={n_apart}, "
             f"random_state={seed})"
         )
-        if isinstance(self.members[0].fit, ExactRidge):
-            # The encoder is fitted to more rows than the model.
-            yield "from sklearn.frozen import FrozenEstimator"
-            weight_code = ", sample_weight=sample_weight" if self.weighted else ""
-            yield f"encoder = {self._encoder_code(self.members[0])}.fit(X{weight_code})"
-            cut = ", ".join(f"{name}[:{n}]" for name in names)
-            yield f"{', '.join(names)} = {cut}"
 
     @staticmethod
     def _encoder_code(member: Member) -> str:
@@ -668,8 +651,7 @@ class TabularModel:
         searched = hasattr(fit, "alphas")
         if searched:
             # The penalty of landmarks only: with a small one, other solvers differ.
-            alphas = fit.alphas if hasattr(fit, "cells_") else [member.alpha]
-            alphas = [float(alpha * self.unit) for alpha in alphas]
+            alphas = [float(member.alpha * self.unit)]
             options |= {"alphas": alphas, "fit_intercept": True}
         elif hasattr(fit, "alpha"):
             options |= {"alpha": member.alpha * self.unit, "fit_intercept": True}
@@ -695,16 +677,13 @@ class TabularModel:
         text = ", ".join(f"{key}={value!r}" for key, value in options.items())
         text = text.replace("solver=PCG", "solver=rk.solvers.PCG")
         encoder = self._encoder_code(member)
-        frozen = self.held_out is not None and not self.note
-        if frozen and isinstance(fit, ExactRidge):
-            encoder = "FrozenEstimator(encoder)"
         is_exact = isinstance(fit, ExactRidge)
         name_of_class = "KernelRidgeRegressor" if is_exact else type(fit).__name__
         model = f"rk.{name_of_class}(kernel, {text})"
         if self.weighted:
             request = ".set_fit_request(sample_weight=True)"
             model += request
-            encoder += request if "Frozen" not in encoder else ""
+            encoder += request
         if member.turn is not None:
             yield "import numpy as np"
             yield "from sklearn.preprocessing import FunctionTransformer"

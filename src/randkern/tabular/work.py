@@ -22,6 +22,8 @@ _FACTORISING, _FEATURES_SHARE = 0.4, 0.3
 # Seconds of a leave-one-out loss with its gradient: in all, per n·d, n², n²·d, n²·k and
 # n³, for n rows, d columns and k targets.
 _EVALUATION = (4e-4, 2e-7, 8e-8, 1.2e-9, 1e-9, 4.5e-11)
+# Seconds of the fit to a cell of rows besides its operations.
+_LOCAL_FIT_SECONDS = 2e-3
 # Seconds per encoded number, and per cell that is read.
 _ENCODED_SECONDS, _CELL_SECONDS = 6e-8, 2e-7
 # Seconds per character of texts, whose words are hashed, and per character and target,
@@ -154,10 +156,10 @@ def landmark_seconds(n: int, D: int, n_columns: int = 0) -> float:
     return n * D**2 / (_FEATURES_SHARE * RATE) + entries
 
 
-def cells_seconds(n_cells: int, n: int, n_columns: int, n_penalties: int) -> float:
-    """Return the work of exact fits to cells of n rows with each of some penalties."""
-    each = gram_seconds(n, n_columns) + 2 * n_penalties * factorising_seconds(n)
-    return n_cells * each
+def cells_seconds(n_cells: int, n: int, n_columns: int) -> float:
+    """Return the work of exact fits to cells of n rows, and to these without each."""
+    operations = gram_seconds(n, n_columns) + 2 * factorising_seconds(n)
+    return n_cells * (_LOCAL_FIT_SECONDS + operations)
 
 
 def pass_seconds(n: int, D: int, k: int) -> float:

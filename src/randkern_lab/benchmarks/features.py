@@ -26,7 +26,7 @@ from randkern.study.measure import Measurement
 
 from ..contenders import known_names, some_records
 from ..options import CommonOptions, option
-from ..panels import BLUE, RED, Panel
+from ..panels import BLUE, RED, Panel, logarithmic
 from ..process import SkippedCase, Stopwatch, in_fresh_process
 from ..runner import Case, Experiment
 from ..tables import Listing, sentences, text
@@ -89,8 +89,8 @@ def _bars(axes: Any, results: Mapping[str, Any]) -> None:
     names = [record["method"] for record in results["shown"]]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xscale("log")
     axes.margins(x=0.2)
+    logarithmic(axes, "x")
 
 
 _SIZES = "d = {arguments[d]:,}, D = {arguments[n_components]:,}, {arguments[n]:,} rows"

@@ -60,10 +60,11 @@ from .ridge_models import (
 )
 from .rows import PREFIX, RowFile, RowOptions, Rows, warm_trial, write_rows
 
-SOLVERS = ("pcg", "cholesky", "auto")
+SOLVERS = ("pcg", "cholesky", "sgd", "auto")
 LIBRARIES = ("falkon", "xgpr")
 _pcg = partial(own_ridge, solver="pcg")
 _cholesky = partial(own_ridge, solver="cholesky")
+_sgd = partial(own_ridge, solver="sgd")
 _landmarks = partial(_cholesky, features="nystrom")
 _LONG, _DOTS = (0, (8, 3)), (0, (5, 1, 1, 1, 1, 1))
 METHODS: Mapping[str, Contender] = {
@@ -80,6 +81,7 @@ METHODS: Mapping[str, Contender] = {
     for name, label, colour, marker, dashes, make, *needs in (
         ("pcg", "randkern, pcg", "blue", "s", "-", _pcg),
         ("cholesky", "randkern, cholesky", "green", "^", "--", _cholesky),
+        ("sgd", "randkern, sgd", "black", "o", "-.", _sgd),
         ("auto", "randkern, auto", "pink", "D", ":", own_ridge),
         ("landmarks", "randkern, landmarks", "sky", "h", "-", _landmarks),
         ("RBFSampler", "", "red", "v", _DOTS, RidgeOnFeatures),

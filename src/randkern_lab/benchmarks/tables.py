@@ -26,7 +26,7 @@ import randkern as rk
 
 from ..contenders import Contender, known_names, some_records
 from ..options import CommonOptions, option
-from ..panels import Panel
+from ..panels import Panel, logarithmic
 from ..process import in_fresh_process
 from ..runner import Case, Experiment, grid
 from ..scoring import fit_and_score, misclassified
@@ -338,7 +338,8 @@ def _scatter(axes: Any, results: Mapping[str, Any]) -> None:
             axes.plot(*own.to_numpy().T, linestyle="", alpha=0.25, **look)
             middle = np.exp(np.log(own).mean()).to_numpy()[:, None]
             axes.plot(*middle, linestyle="", markersize=10, label=style.label, **look)
-    axes.set(xscale="log", yscale="log")
+    logarithmic(axes, "x")
+    logarithmic(axes, "y")
 
 
 _ERROR = "Root mean squared error of standardised targets"

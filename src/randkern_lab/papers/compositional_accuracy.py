@@ -12,10 +12,9 @@ D = 1000·2^i; equal draws are merged, so more draws are made for the same D. Th
 skeleton is compared to the features of Rahimi and Recht. There are figures, no numbers.
 
 Here also. The gains from merging and from the closed-form constant feature, paired by
-seed; corollary 4, the error of a function of norm 1 in the space of the kernel,
-f = Σ a_i k(x_i, ·), at the images (``function_error``); and for C > 1 the bound from
-Hoeffding's inequality, C² √(2 log(2/δ)/q) for q draws, and the measured quantile
-(``bounds``), on spheres S^{n−1}, whose scheme is √(n/2)-bounded.
+seed, and the error of a function of norm 1 in the space of the kernel,
+f = Σ a_i k(x_i, ·), at the images (``function_error``): Corollary 4, whose bound
+:mod:`.compositional_bounds` measures.
 
 Deviations.
 
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import randkern
-from randkern.skeletons import Exponential, Skeleton, fully_connected, sphere
+from randkern.skeletons import Exponential, Skeleton, fully_connected
 
 from ..options import DataOptions, option
 from ..panels import BLUE, DASHED, DOTTED, LONG, Panel, Style
@@ -101,7 +100,6 @@ GAINS = {
 }
 _METHODS = [("shallow", m) for m in METHODS] + [("deep", m) for m in VARIANTS]
 _MEASURES = ("mean_error", "rms_error", "max_error", "correlation", "function_error")
-_DELTA, _BOUND_POINTS, _BOUND_NODES = 0.05, 40, 4
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,6 @@ class Options(DataOptions):
     )
     repeats: int = option(5, "Seeds of every number of features.", quick=2)
     gain_seeds: int = option(24, "Seeds of the gains, paired.", quick=5, least=3)
-    bound_seeds: int = option(200, "Draws of the bounds.", quick=20)
 
 
 def embed(X: NDArray[Any]) -> NDArray[Any]:
@@ -202,12 +199,6 @@ class CompositionalAccuracy(Experiment):
             "{ratio:.3f} ({low:.3f}-{high:.3f})",
             records="gains",
         ),
-        Listing(
-            f"sums over spheres: {1 - _DELTA:.0%} quantile of |error| of a pair, bound",
-            "C² | draws | measured | bound",
-            "{C:squared} | {draws:,} | {quantile:.4f} | {bound:.4f}",
-            records="bounds",
-        ),
     )
     panels = (
         *(
@@ -268,7 +259,7 @@ class CompositionalAccuracy(Experiment):
     def conclude(self, results: Case) -> Case:
         import pandas as pd
 
-        records, options = results["records"], self.options
+        records = results["records"]
         keys = ["kernel", "method", "n_components"]
         table = pd.DataFrame(records).groupby(keys, sort=False)
         medians = table[[*_MEASURES, "seconds"]].median().assign(seeds=table.size())
@@ -282,10 +273,6 @@ class CompositionalAccuracy(Experiment):
                 name: float(problem.skeleton.complexity())
                 for name, problem in self.problems.items()
             },
-            "bounds": [
-                bound(n, size, options.bound_seeds, options.seed)
-                for n, size in product((3, 4, 8), self.sizes[:3])
-            ],
         }
 
     @classmethod
@@ -331,33 +318,6 @@ def gram_errors(Z: NDArray[Any], exact: NDArray[np.float64]) -> dict[str, float]
         "max_error": float(error.max()),
         "correlation": float(covariance / spread) if spread > 0 else 0.0,
         "function_error": float(np.sqrt(np.mean(((gram - exact) @ a) ** 2))),
-    }
-
-
-def bound(n: int, size: int, seeds: int, seed: int) -> Case:
-    """Return the error of features of a mean over spheres S^{n−1}, and the bound.
-
-    A draw has two columns, and one base feature of modulus at most C = √(n/2).
-    """
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((_BOUND_POINTS, _BOUND_NODES, n))
-    X /= np.linalg.norm(X, axis=2, keepdims=True)
-    rows = X.reshape(_BOUND_POINTS, -1)
-    skeleton = fully_connected(_BOUND_NODES, activation="identity", base=sphere(n))
-    kernel = randkern.Compositional(skeleton, deduplicate=False, constant="sampled")
-    exact, errors = np.asarray(kernel(rows)), []
-    pairs = np.triu_indices(_BOUND_POINTS, 1)
-    for draw_seed in range(seeds):
-        features = randkern.RandomFeatures(kernel, size, random_state=seed + draw_seed)
-        Z = np.asarray(features.fit_transform(rows))
-        errors.append(np.abs(Z @ Z.T - exact)[pairs])
-    draws, C = size // 2, float(np.sqrt(n / 2))
-    return {
-        "C": C,
-        "draws": draws,
-        "delta": _DELTA,
-        "quantile": float(np.quantile(errors, 1 - _DELTA)),
-        "bound": float(C**2 * np.sqrt(2 * np.log(2 / _DELTA) / draws)),
     }
 
 

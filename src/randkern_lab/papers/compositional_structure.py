@@ -13,8 +13,9 @@ full connection, ReLU) and on Gaussian features, against D, and of the kernels
 themselves. ``growth`` is the error of the shallow and deep skeletons against n with
 D = √n, n/4, n/2 and n, five draws each, for a support vector machine (hinge loss) and
 logistic regression, both Lipschitz, compared to the kernels on the same rows: D
-proportional to n is the theorem's regime, √n is less. A feature matrix has at most 16
-million entries, so n ends at 4,000 for D = n and at 50,000 for D = √n.
+proportional to n is the theorem's regime, √n is less. A feature matrix has at most
+``--entries``, by default 16 million, so that n ends at 4,000 for D = n and at 50,000
+for D = √n; 100 million entries allow n = 10,000.
 
 Deviations.
 
@@ -49,6 +50,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 import randkern
+from randkern._validation import check_choice
 from randkern.models.normal_equations import NormalEquations
 from randkern.models.ridge_path import DualPath, PrimalPath
 
@@ -94,10 +96,10 @@ _REGIMES: Mapping[str | None, tuple[str, str, Any]] = {
     "1": ("D = n", "s", (0, (6, 1))),
 }
 LOSSES = ("ridge", "svc", "logistic")
+MEASURES = ("features", "growth")
 _ALPHAS = np.logspace(-5, 2, 15)
 _CS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)  # ascending, until the error rises
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # of the Gaussian kernel, in units of the data's scale
-_ENTRIES = 16_000_000
 _SEARCH_ROWS, _VALIDATION, _SEARCH_COMPONENTS = 3000, 0.2, 1000
 _COMPILED = 20  # features drawn before any are timed
 _MIN_ROWS = 30  # a fifth of them choose the penalty
@@ -129,6 +131,10 @@ class Options(DataOptions):
         least=_MIN_ROWS,
     )
     seeds: int = option(5, "Draws of the features of the growth.", quick=1)
+    measures: tuple[str, ...] = option(MEASURES, "Of features, growth.")
+    grown: tuple[str, ...] = option(GROWING, "Skeletons of the growth.")
+    losses: tuple[str, ...] = option(LOSSES, "Losses of the growth.")
+    entries: int = option(16_000_000, "Most entries of a feature matrix of the growth.")
 
 
 class _Drawn(NamedTuple):
@@ -207,10 +213,17 @@ class CompositionalStructure(Experiment):
             log="x",
         ),
     )
-    layout: ClassVar = {"size": (4.2, 4.4), "legend": "inside"}
+    layout: ClassVar = {"size": (4.8, 3.8), "columns": 2}
 
     def prepare(self) -> Case:
         options = self.options
+        for name, known in (
+            ("measures", MEASURES),
+            ("grown", GROWING),
+            ("losses", LOSSES),
+        ):
+            for value in getattr(options, name):
+                check_choice(name, value, known)
         self.images = images = load_circle_images(
             options.data,
             options.data_dir,
@@ -242,14 +255,16 @@ class CompositionalStructure(Experiment):
         options, rows = self.options, len(self.images.X_train)
         n = min(options.n, rows)
         sizes = sorted(set(options.n_components))
-        for curve in CURVES:
+        for curve in CURVES if "features" in options.measures else ():
             for size in [*sizes, None] if curve in EXACT else sizes:
                 yield self._case("features", curve, size, n)
         grown = sorted({min(n, rows) for n in options.growth})
-        for n, curve in product(grown, GROWING):
+        if "growth" not in options.measures:
+            return
+        for n, curve in product(grown, options.grown):
             for ratio, of_rows in RATIOS.items():
                 size = max(2, round(of_rows(n)))
-                if n * size <= _ENTRIES:
+                if n * size <= options.entries:
                     yield self._case("growth", curve, size, n) | {"ratio": ratio}
             if n <= options.n:
                 yield self._case("growth", curve, None, n) | {"ratio": None}
@@ -267,7 +282,7 @@ class CompositionalStructure(Experiment):
         chosen: dict[str, tuple[float, float]] = {}
         for seed in range(first, first + several):
             drawn = self._draw(case["curve"], size, n, seed)
-            for loss in LOSSES if grows else LOSSES[:1]:
+            for loss in self.options.losses if grows else LOSSES[:1]:
                 if loss not in chosen:
                     chosen[loss] = self._choose(loss, drawn.Z)
                 model = _model(loss, chosen[loss][0], drawn.Z)
@@ -399,6 +414,8 @@ def order(records: list[Case]) -> list[str]:
     import pandas as pd
 
     features = pd.DataFrame(of(records, measure="features"))
+    if features.empty:
+        return []
     errors = features.pivot_table("test_error", "n_components", "curve")
     common = errors.reindex(columns=list(CURVES)).dropna()
     last = common.tail(1).squeeze(axis=0)

@@ -214,9 +214,10 @@ def load_features(
 ) -> LabelledFeatures:
     """Load features from files, or extract them from CIFAR-10.
 
-    `layer` is the prefix of the files or, with `network`, a layer of Table 1; extracted
-    features are stored in `scratch` and reused. A quick run uses at most 1,000 training
-    and 500 test images, and without a directory the pixels of digits.
+    `layer` is the prefix of the files, ``"pixels"`` for the pixels of CIFAR-10 or, with
+    `network`, a layer of Table 1; extracted features are stored in `scratch` and
+    reused. A quick run uses at most 1,000 training and 500 test images, and without a
+    directory the pixels of digits.
     """
     if data_dir is None:
         if not quick:
@@ -224,8 +225,9 @@ def load_features(
                 "the features' directory is needed: give --data-dir, or --quick for a "
                 "smoke run on scikit-learn's digits"
             )
-        data, names = prepare(load_dataset("digits")), ("digits (pixels)", "", "pixels")
-        result = [data.X_train, data.X_test, data.y_train, data.y_test]
+        names, result = _pixels(load_dataset("digits"))
+    elif network is None and layer == "pixels":
+        names, result = _pixels(load_dataset("cifar10", data_dir=data_dir))
     elif network is not None:
         names, result = _extracted(network, layer, data_dir, scratch, quick, say)
     else:
@@ -234,6 +236,13 @@ def load_features(
     X, X_test = (rows[:size] for rows, size in zip(result[:2], sizes, strict=True))
     y, y_test = map(np.asarray, result[2:])
     return LabelledFeatures(*names, X, y[: len(X)], X_test, y_test[: len(X_test)])
+
+
+def _pixels(dataset: Any) -> tuple[Names, list[Any]]:
+    """Return names, and the pixels and labels of images."""
+    data = prepare(dataset)
+    rows = [data.X_train, data.X_test, data.y_train, data.y_test]
+    return (f"{dataset.name} (pixels)", "", "pixels"), rows
 
 
 def _read(layer: str, data_dir: Path) -> tuple[Names, list[Any]]:

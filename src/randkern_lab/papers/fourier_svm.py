@@ -53,10 +53,13 @@ KERNELS = {
 FOURIER = ("pair", "offset")
 _MAPS = {
     (kernel, fourier): Style(
-        f"{style.label}, {fourier}", style.colour, style.marker, dashes, filled
+        f"{style.label}{label}", style.colour, style.marker, dashes, filled
     )
     for kernel, style in METHODS.items()
-    for fourier, dashes, filled in (("pair", "-", True), ("offset", DASHED, False))
+    for fourier, label, dashes, filled in (
+        ("pair", "", "-", True),  # which all other panels have
+        ("offset", ", offset", DASHED, False),
+    )
 }
 _ACCURACY = Quantity("accuracy", ".4f", "test accuracy", log=False)
 _MNIST_ROWS = (1000, 3000, 10_000, 30_000, 60_000)

@@ -38,7 +38,7 @@ from ..options import CommonOptions, option
 from ..panels import BLUE, DASHED, RED, Panel, Style
 from ..process import Stopwatch
 from ..runner import Case, Experiment
-from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, of, text
+from ..tables import Fitted, Listing, Pivot, Quantity, fitted_power, groups, of, text
 
 # The factor c in exp(i·c·w·τ), where w has the law N(0, (cℓ)⁻²).
 CONVENTIONS: Mapping[str, float] = {"2*pi": 2 * np.pi, "1": 1.0}
@@ -49,8 +49,7 @@ _STYLES = {
     ("2*pi", "sd"): Style("sd, 2π", "red", "^"),
     ("1", "sd"): Style("sd, 1", "pink", "D", DASHED),
 }
-# The table has its root.
-_SQUARE = Quantity("square", lambda value: f"{value**0.5:.4f}", "mean square error")
+_ROOT = Quantity("root", ".4f", "root mean square error")
 _GRID = 241
 # Slopes are fitted from here on: 1/√D does not hold yet with fewer features than the
 # function has degrees of freedom.
@@ -76,14 +75,18 @@ class Options(CommonOptions):
     repeats: int = option(20, "Draws of each number of columns.", quick=10)
 
 
-def squares(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield squared errors of mean and standard deviation, and D times the mean's."""
-    for r in results["records"]:
-        D, transform = r["n_components"], _TRANSFORMS[r["convention"]]
-        named = {**r, "transform": transform}
-        yield {**named, "what": "mean", "square": r["mean_error"] ** 2}
-        yield {**named, "what": "sd", "square": r["sd_error"] ** 2}
-        yield {**named, "what": "√D × mean", "square": D * r["mean_error"] ** 2}
+def roots(results: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield root mean square errors of mean and deviation, and √D times the mean's."""
+    for named, _ in groups(results["records"], "convention", "n_components"):
+        convention, size = named["convention"], named["n_components"]
+        named["transform"] = _TRANSFORMS[convention]
+        mean, sd = (
+            root_mean_square(results["records"], convention, size, key)
+            for key in ("mean_error", "sd_error")
+        )
+        yield {**named, "what": "mean", "root": mean}
+        yield {**named, "what": "sd", "root": sd}
+        yield {**named, "what": "√D × mean", "root": size**0.5 * mean}
 
 
 def _posterior(axes: Any, results: Mapping[str, Any], convention: str) -> None:
@@ -116,8 +119,8 @@ class KitchenSinks(Experiment):
             "draws each",
             "n_components",
             "{transform}: {what}",
-            _SQUARE,
-            records=squares,
+            _ROOT,
+            records=roots,
         ),
         Listing(
             "hyperparameters of the marginal likelihood",
@@ -138,11 +141,11 @@ class KitchenSinks(Experiment):
         ),
         Panel(
             "n_components",
-            _SQUARE,
+            _ROOT,
             ("convention", "what"),
             _STYLES,
             "against the exact process",
-            records=squares,
+            records=roots,
         ),
     )
     layout: ClassVar = {"legend": "inside", "size": (4.4, 4.0)}

@@ -47,9 +47,20 @@ def class_targets(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return np.where(y[:, None] == classes, 1.0, -1.0)
 
 
-def normal_equations(features_of: FeaturesOf, Y: NDArray[Any]) -> NormalEquations:
-    """Return the normal equations of rows with targets (n, k), block by block."""
-    equations: NormalEquations | None = None
+def shifted(features_of: FeaturesOf, first: int) -> FeaturesOf:
+    """Return the function of the rows from a row on."""
+    return lambda rows: features_of(slice(rows.start + first, rows.stop + first))
+
+
+def normal_equations(
+    features_of: FeaturesOf,
+    Y: NDArray[Any],
+    equations: NormalEquations | None = None,
+) -> NormalEquations:
+    """Return the normal equations of rows with targets (n, k), block by block.
+
+    They are added to `equations`, if there are any.
+    """
     for rows in row_blocks(len(Y), _BLOCK_ROWS):
         Z = features_of(rows)
         if equations is None:

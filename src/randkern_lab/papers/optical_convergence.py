@@ -17,7 +17,10 @@ says nothing. A C independent of D would mean that the bound has the right form;
 that falls with D, that it does not hold with a constant. C falls for every degree, and
 none can hold for all D: at a fixed number of standard deviations the share tends to
 that of a normal law, while Dt grows as √D and the bound tends to 0. (The union bound of
-eq. 26 compares every summand with the whole sum, not with its D-th part.)
+eq. 26 compares every summand with the whole sum, not with its D-th part.) For m = 1 the
+largest c of eq. 22 is a table; K is the sub-exponential norm of one summand,
+sup_p (E|X|^p)^{1/p}/p, computed from draws. There the bound has the right form: c stays
+above a constant for all D, as the exponent grows with t²D.
 
 Deviations.
 
@@ -29,6 +32,7 @@ Deviations.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any, ClassVar
 
@@ -42,7 +46,16 @@ from randkern.datasets import load_dataset
 from ..options import DataOptions, option
 from ..panels import Panel, Style
 from ..runner import Case, Experiment, grid
-from ..tables import Fitted, Pivot, Quantity, columns, fitted_powers, groups, of
+from ..tables import (
+    Fitted,
+    Listing,
+    Pivot,
+    Quantity,
+    columns,
+    fitted_powers,
+    groups,
+    of,
+)
 
 DEGREES = (1, 2, 3, 4)
 PAIRS = {"equal": 0.0, "60 degrees": np.pi / 3}
@@ -93,13 +106,18 @@ def _formula(axes: Any, results: Mapping[str, Any]) -> None:
         axes.plot(sizes, predicted, color=style.colour, linestyle=style.dashes, lw=1.3)
 
 
+def tail(results: Mapping[str, Any]) -> list[Case]:
+    """Return the tails of the figure: those of x = y at the largest D."""
+    return of(results["records"], **_TAIL, pair="equal", n_components=max)
+
+
 def _other_tails(axes: Any, results: Mapping[str, Any]) -> None:
     """Draw the tails below the kernel, and those of a normal law."""
     for degree, style in _STYLES.items():
-        own = [r for r in of(results["shown"], degree=degree) if r["share_below"] > 0]
+        own = [r for r in of(tail(results), degree=degree) if r["share_below"] > 0]
         x, below = columns(own, "deviation", "share_below")
         axes.plot(x, below, color=style.colour, linestyle="--", lw=1.0)
-    law = of(results["shown"], degree=1)
+    law = of(tail(results), degree=1)
     law = [r for r in law if r["normal"] > 0.3 / r["draws"]]
     x, normal = columns(law, "deviation", "normal")
     axes.plot(x, normal, color="0.4", lw=1.0, label="normal law")
@@ -134,6 +152,12 @@ class OpticalConvergence(Experiment):
                 r for r in of(results["records"], **_TAIL) if r["deviation"] in _LISTED
             ),
         ),
+        Listing(
+            "equation 22, m = 1: the largest c with which its bound holds",
+            "pair | D | K | c",
+            "{pair} | {n_components:count} | {K:.3f} | {c:.3f}",
+            records=lambda results: bernstein(of(results["records"], **_TAIL)),
+        ),
     )
     panels = (
         Panel(
@@ -155,7 +179,7 @@ class OpticalConvergence(Experiment):
             _STYLES,
             "tails at D = {n_components:,}, x = y (dashed: below)",
             ylabel="share of draws beyond",
-            where={**_TAIL, "n_components": max, "pair": "equal"},
+            records=lambda results: [r for r in tail(results) if r["share"] > 0],
             log="",
             extra=_other_tails,
         ),
@@ -284,6 +308,30 @@ def _constants(tail: list[Case]) -> Iterator[Case]:
             if t > 0 and share > 0
         ]
         yield named | {"C": float(min(constants))}
+
+
+def bernstein(tail: list[Case]) -> Iterator[Case]:
+    """Yield the largest c for which eq. 22 holds at all measured t, for m = 1."""
+    for named, own in groups(of(tail, degree=1), "pair", "n_components"):
+        K, size = sub_exponential_norm(PAIRS[named["pair"]]), named["n_components"]
+        constants = []
+        for r in own:
+            share = r["share"] + r["share_below"]
+            exponent = min((r["t"] / K) ** 2, r["t"] / K) * size
+            if exponent > 0 and share > 0:
+                constants.append((np.log(2) - np.log(share)) / exponent)
+        yield named | {"K": K, "c": float(min(constants))}
+
+
+@cache
+def sub_exponential_norm(angle: float) -> float:
+    """Return sup_p (E|X|^p)^{1/p}/p of |Ux||Uy| − K of unit vectors at an angle."""
+    shape = 2, 2, _COLUMNS
+    real, imag = np.random.default_rng(0).standard_normal(shape) / np.sqrt(2)
+    along, across = real + 1j * imag
+    product = np.abs(along) * np.abs(np.cos(angle) * along + np.sin(angle) * across)
+    X = np.abs(product - product.mean())
+    return float(max(np.mean(X**p) ** (1 / p) / p for p in range(1, 9)))
 
 
 def _relative_variance(degree: int) -> float:

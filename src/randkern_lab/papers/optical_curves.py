@@ -148,8 +148,24 @@ def styles(*curves: str) -> dict[tuple[str, str], Style]:
 def explain_dashes(
     axes: Any, results: Mapping[str, Any], ticks: Sequence[float] = ()
 ) -> None:
-    """Explain the dashes of published curves, and set ticks of the error."""
-    if any(row["source"] == "published" for row in results["shown"]):
+    """Explain the dashes of published curves, and set ticks of the error.
+
+    Curves of which only published errors are shown have entries of their own.
+    """
+    sources = {(row["curve"], row["source"]) for row in results["shown"]}
+    for curve in dict.fromkeys(row["curve"] for row in results["shown"]):
+        if (curve, "ours") not in sources:
+            style = CURVES[curve].style
+            axes.plot(
+                [],
+                [],
+                color=style.colour,
+                linestyle=DASHED,
+                marker=style.marker,
+                mfc="white",
+                label=f"{style.label}, published",
+            )
+    if any(source == "published" for _, source in sources):
         axes.plot(
             [],
             [],

@@ -255,6 +255,12 @@ class OpticalRidge(Experiment):
             records=_compared,
         ),
         Listing(
+            "appendix D.1: validation error by threshold, in %",
+            "pixels are lit above | error",
+            "{above:.3g} | {validation_error:.2p}",
+            records=lambda results: results["dataset"].get("threshold_errors", ()),
+        ),
+        Listing(
             "published on Fashion-MNIST, beside ours: D ≥ 1,000 and the kernels",
             "curve, D | ours | published | difference | reasons",
             "{curve}, {n_components:count} | {ours:.2p} | {published:.2p} | "

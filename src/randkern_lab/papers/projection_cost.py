@@ -69,11 +69,13 @@ class Options(CommonOptions):
     """Options of ``randkern reproduce projection-cost``."""
 
     n_components: tuple[int, ...] = option(
-        (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000),
+        (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000),
         "Numbers of features.",
         quick=(100, 300, 1000),
     )
-    batch: int = option(3000, "Rows; published are 20, 1,000 and 3,000.", quick=50)
+    batch: tuple[int, ...] = option(
+        (1000, 3000), "Rows; published are 20, 1,000 and 3,000.", quick=(20, 50)
+    )
     growth_components: int = option(
         5000, "Features, and columns, while the rows vary.", quick=100
     )
@@ -81,26 +83,30 @@ class Options(CommonOptions):
         20.0, "What would take a method longer for one batch is skipped."
     )
     memory_limit: str = option(
-        "4GB", "What the matrix of a dense projection and its rows may take."
+        "4GB", "What rows and features, and the matrix of a dense projection, may take."
     )
 
 
 def costs(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return our records and the published ones, with their costs per 1,000 rows."""
+    """Return our records and the published ones of the nearest batch.
+
+    They are empty if only the device's costs, those of its model, are known.
+    """
     ours = of(results["records"], growth=False)
-    return [
-        {**r, "cost": r[quantity] and 1000 * r[quantity] / r["batch"]}
-        for r in (*ours, *of(results["published"], method="P100"))
-    ]
+    if not any(r[quantity] for r in ours if r["method"] != "device"):
+        return []
+    result = []
+    for named, own in groups(ours, "batch"):
+        published = _published(named["batch"])
+        result += own
+        result += [{**r, **named} for r in of(published, method="P100")]
+    return result
 
 
 def counted(results: Mapping[str, Any], quantity: str) -> list[Case]:
-    """Return the costs at our D, if any besides the device's was measured."""
-    ours = of(results["records"], growth=False)
-    sizes = {r["n_components"] for r in ours}
-    measured = any(r[quantity] for r in ours if r["method"] != "device")
-    result = costs(results, quantity) if measured else []
-    return [r for r in result if r["n_components"] in sizes]
+    """Return the costs at our D."""
+    sizes = {r["n_components"] for r in of(results["records"], growth=False)}
+    return [r for r in costs(results, quantity) if r["n_components"] in sizes]
 
 
 class ProjectionCost(Experiment):
@@ -112,29 +118,28 @@ class ProjectionCost(Experiment):
     listed = tuple(
         Pivot(
             f"{quantity} of optical features of {{batch:,}} rows (P100: a product, "
-            "{published[0][batch]:,} rows, published)",
+            "published)",
             "n_components",
             "method",
             f"{{{quantity}:number}}",
             records=partial(counted, quantity=quantity),
+            per="batch",
         )
         for quantity in _QUANTITIES
     )
     panels = tuple(
         Panel(
             "n_components",
-            "cost",
+            quantity,
             "method",
             _STYLES,
-            title,
-            ylabel=f"{quantity} for 1,000 rows",
-            ticks=(1_000, 3_000, 10_000, 30_000, 100_000),
+            f"{{batch:,}} rows of D columns: {title}",
+            ylabel=quantity,
+            ticks=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
             records=partial(costs, quantity=quantity),
+            per="batch",
         )
-        for quantity, title in (
-            ("seconds", "{batch:,} rows of D columns"),
-            ("joules", "energy of the processor ({energy[cpu]})"),
-        )
+        for quantity, title in _QUANTITIES.items()
     )
     layout: ClassVar = {"size": (4.8, 4.6)}
 
@@ -147,16 +152,17 @@ class ProjectionCost(Experiment):
         """Return methods by D, the device, and methods by rows."""
         options = self.options
         for case in grid(
-            method=(*METHODS, "device"), n_components=sorted(options.n_components)
+            batch=sorted(set(options.batch)),
+            method=(*METHODS, "device"),
+            n_components=sorted(options.n_components),
         ):
-            size = case["n_components"]
-            yield case | {"columns": size, "batch": options.batch, "growth": False}
+            yield case | {"columns": case["n_components"], "growth": False}
         size = options.growth_components
         yield from grid(
             method=("streamed", "structured"),
             n_components=[size],
             columns=[size],
-            batch=[max(1, round(share * options.batch)) for share in _GROWTH],
+            batch=[max(1, round(share * max(options.batch))) for share in _GROWTH],
             growth=[True],
         )
 
@@ -183,14 +189,16 @@ class ProjectionCost(Experiment):
         method, size, columns = case["method"], case["n_components"], case["columns"]
         if method == "gpu" and self.no_gpu is not None:
             raise SkippedCase(self.no_gpu)
+        # Rows, features, and what they are computed from, in float32.
+        needed = 4 * case["batch"] * (columns + 3 * size)
         if method == "dense":
-            # Real and imaginary parts in float32, and a buffer to generate one of them.
-            needed = 4 * (3 * size * columns + case["batch"] * (columns + 3 * size))
-            if needed > self.limit:
-                raise SkippedCase(
-                    f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
-                    f"limit of {self.limit / 1e9:.1f} GB"
-                )
+            # Real and imaginary parts, and a buffer to generate one of them.
+            needed += 4 * 3 * size * columns
+        if needed > self.limit:
+            raise SkippedCase(
+                f"its matrix and rows take {needed / 1e9:.1f} GB, more than the "
+                f"limit of {self.limit / 1e9:.1f} GB"
+            )
         if method in ("dense", "streamed"):
             # All rows, as a streamed matrix is generated once for them.
             small = np.ones((case["batch"], min(columns, 1000)), np.float32)
@@ -204,14 +212,23 @@ class ProjectionCost(Experiment):
                 )
 
     def conclude(self, results: Case) -> Case:
-        published, records = _published(self.options.batch), results["records"]
+        records, batches = results["records"], sorted(set(self.options.batch))
+        published = [row for batch in batches for row in _published(batch)]
         growing = of(records, growth=True)
         powers = fitted_powers(growing, "batch", "seconds", "method")
         return {
             "energy": {"cpu": self.cpu.name, "gpu": self.gpu.name},
-            "crossings": _crossings(of(records, growth=False)),
+            "crossings": [
+                {"batch": batch, **crossing}
+                for batch in batches
+                for crossing in _crossings(of(records, growth=False, batch=batch))
+            ],
             "published": published,
-            "published_crossings": _crossings(published),
+            "published_crossings": [
+                {"batch": batch, **crossing}
+                for batch in batches
+                for crossing in _crossings(_published(batch))
+            ],
             "growth": {named["method"]: power for named, power in powers},
         }
 
@@ -224,15 +241,15 @@ class ProjectionCost(Experiment):
                 if not size:
                     where = f"at {'no' if size is None else 'every'} D measured"
                 yield (
-                    f"{crossing['method']}{source}: the device takes less "
-                    f"{_QUANTITIES[quantity]} {where}"
+                    f"{crossing['method']}{source}, {crossing['batch']:,} rows: the "
+                    f"device takes less {_QUANTITIES[quantity]} {where}"
                 )
         for method, power in results["growth"].items():
             if power is not None:
                 yield Fitted(f"{method}: seconds grow with the rows as n^{power:.2f}")
         yield f"energy of the processor: {results['energy']['cpu']}"
         yield f"energy of the GPU: {results['energy']['gpu']}"
-        yield from skip_notes(results, "method", "n_components")
+        yield from skip_notes(results, "method", "batch", "n_components")
 
 
 def _on_cpu(X: NDArray[np.float32], size: int, method: str, seed: int) -> Any:
