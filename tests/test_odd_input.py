@@ -322,7 +322,7 @@ REFUSED = {
     ),
     "weights without a sum": (
         lambda: _ridge().fit(X, Y, np.full(30, 1e308)),
-        (ValueError, "sample_weight of up to 1e+308", "divide the weights"),
+        (ValueError, "sum of sample_weight, of up to 1e+308", "divide the weights"),
     ),
     "weights that count rows": (
         lambda: _process().fit(X, Y, np.full(30, 1e300)),

@@ -553,7 +553,7 @@ def test_other_files(content, path):
 
 def test_files_of_skops_and_missing_files(path):
     skops_io.dump(rk.Gaussian(), path)
-    with pytest.raises(ModelFileError, match=r"read by skops\.io\.load"):
+    with pytest.raises(ModelFileError, match=r"with skops\.io\.load"):
         rk.load(path)
     with pytest.raises(FileNotFoundError):
         rk.load(path.with_name("none.skops"))
