@@ -11,15 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import latex2mathml.converter
-from docutils.nodes import SkipNode
-
 # Examples run one after the other; keep each to the cores it finds.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import figures
+import formulas
 
 import randkern
 
@@ -33,11 +31,13 @@ version = release = randkern.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",  # MathJax's files: readers fetch nothing from elsewhere
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py"]
@@ -68,8 +68,6 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_persistent": ["search-button"],  # a field has no room beside the links
 }
-# MathML, which browsers draw themselves: no script is fetched.
-html_math_renderer = "mathml"
 html_static_path, html_css_files = ["_static"], ["randkern.css"]
 # Pages without others below them have nothing to list at their side.
 html_sidebars: dict[str, list[str]] = {name: [] for name in ("get_started", "choose")}
@@ -181,6 +179,13 @@ def skip_foreign_members(
     return None if home.startswith("randkern") else True
 
 
+def show_formulas(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Set the formulas of docstrings, which are written for a terminal."""
+    lines[:] = formulas.show(lines)
+
+
 def escape_formulas(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
@@ -204,48 +209,8 @@ write_api_page()
 figures.draw_records(HERE)
 
 
-def mathml(text: str, display: str) -> str:
-    """Return a formula as MathML.
-
-    Browsers do not know all alphabets of LaTeX. They stretch each bracket or bar by
-    what stands beside it, so that those of a pair differ; all have their usual size
-    instead, but \\Big ones of a line of their own. Fractions within lines are as large
-    as others.
-    """
-    if display == "block" and not re.search(r"&|\\\\", text):
-        text = re.sub(r"\\Big[lr]?(?=[(\[])", r"\\left", text)
-        text = re.sub(r"\\Big[lr]?(?=[)\]])", r"\\right", text)
-    text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", text)
-    text = text.replace(r"\mathbb R", "\N{DOUBLE-STRUCK CAPITAL R}")
-    text = text.replace(r"\mathbb E", "\N{MATHEMATICAL DOUBLE-STRUCK CAPITAL E}")
-    formula = latex2mathml.converter.convert(text, display=display)
-    formula = re.sub("<mo>(&#x02016;|&#x0007C;)", r'<mo stretchy="false">\1', formula)
-    if "<mfrac" in formula:
-        formula = formula.replace("<math ", '<math displaystyle="true" ', 1)
-    return formula
-
-
-def visit_math(self: Any, node: Any) -> None:
-    """Write a formula as MathML."""
-    self.body.append(mathml(node.astext(), "inline"))
-    raise SkipNode
-
-
-def visit_math_block(self: Any, node: Any) -> None:
-    """Write a formula on lines of its own as MathML."""
-    text = node.astext()
-    # The converter has no environment for alignment but its own.
-    text = re.sub(r"\\(begin|end)\{(align\*?|gather\*?)\}", r"\\\1{aligned}", text)
-    self.body.append(f'<div class="formula">{mathml(text, "block")}</div>')
-    raise SkipNode
-
-
 def setup(app: Any) -> None:
-    app.add_html_math_renderer(
-        "mathml",
-        inline_renderers=(visit_math, None),
-        block_renderers=(visit_math_block, None),
-    )
+    app.connect("autodoc-process-docstring", show_formulas)
     app.connect("autodoc-process-docstring", escape_formulas)
     # Before Sphinx collects the images that it copies.
     app.connect("doctree-read", figures.show_both, priority=1)

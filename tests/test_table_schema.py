@@ -315,3 +315,25 @@ def test_times_of_day_are_numbers(tmp_path):
     table.to_parquet(tmp_path / "t.parquet")
     data = load_dataset(tmp_path / "t.parquet", target="y")
     np.testing.assert_allclose(data.X_train["t"], (np.arange(20) + 0.5) / 24)
+
+
+def test_few_texts_among_numbers_are_told(tmp_path):
+    path = tmp_path / "t.csv"
+    values = ["1.5", "2.5", "3.5", "broken"] + 46 * ["1.5", "2.5"]
+    lines = (f"{k},{value},{k}.5" for k, value in enumerate(values))
+    path.write_text("a,b,y\n" + "\n".join(lines))
+    with pytest.warns(
+        UserWarning, match="'b' holds numbers in 95 of 96 cells.*'broken'"
+    ):
+        assert load_dataset(path, target="y").X_train["b"].dtype == "category"
+    form = TableFormat(numeric=("b",))
+    numbers = load_dataset(path, target="y", form=form).X_train["b"]
+    assert numbers.isna().sum() == 1
+
+
+def test_boosted_trees_go_without_an_empty_column():
+    from randkern.reporting import baselines
+
+    X = pd.DataFrame({"a": np.arange(60.0), "empty": np.nan, "c": ["x", "y"] * 30})
+    trees = baselines(X, X["a"].to_numpy(), "regression")["boosted trees"]
+    assert trees.score(X.assign(empty=1.0), X["a"]) > 0.9

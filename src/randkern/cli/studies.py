@@ -1,6 +1,6 @@
 """What ``randkern compare`` and ``randkern tune`` share: a study from data to files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +66,8 @@ def run(
     prepared = f"test rows: {about['split']}; {about['preprocessing']}"
     console.print(prepared, soft_wrap=True)
     show(console, results)
-    for note in results["skipped"]:
-        console.print(f"skipped {note['kernel']}, {_setting(note)}: {note['reason']}")
+    if results["skipped"]:
+        console.print(_skipped(results["skipped"]), soft_wrap=True)
     for note in results["warnings"]:
         console.print(f"warning, {note['kernel']}, {_setting(note)}: {note['message']}")
     if save is not None:
@@ -79,6 +79,17 @@ def run(
 def named_values(values: Mapping[str, float]) -> str:
     """Return hyperparameters as text, such as ``lengthscale 2, alpha 0.1``."""
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _skipped(notes: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line about all that was skipped, with the reason of the first."""
+    settings: dict[str, list[str]] = {}
+    for note in notes:
+        settings.setdefault(note["kernel"], []).append(_setting(note))
+    listed = "; ".join(f"{name}, {', '.join(own)}" for name, own in settings.items())
+    reasons = list(dict.fromkeys(note["reason"] for note in notes))
+    others = " (results.json has the reason of each)" * (len(reasons) > 1)
+    return f"skipped {listed}: {reasons[0]}{others}"
 
 
 def _setting(note: Mapping[str, Any]) -> str:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _TASKS = ("classification", "regression")
 _MANY_TEXTS = 20
+# The largest share of texts in a column of numbers that are likely mistakes, and how
+# many of them a warning shows.
+_FEW_TEXTS, _SHOWN_TEXTS = 0.05, 3
 # Different whole numbers that are classes: at most this many, each in some rows, unless
 # there are only a few.
 _MAX_CLASSES, _FEW_CLASSES, _ROWS_PER_CLASS = 100, 5, 5
@@ -309,9 +312,13 @@ def _checked_for_task(
             )
     if len(np.unique(y)) < 2:
         (value,) = y[:1].tolist()
+        if len(y) == 1:
+            raise DataFileError(
+                f"{source}: one row, expected at least two to learn from"
+            )
         raise DataFileError(
-            f"{source}: one class only: {target!r} is {value!r} in all {len(y):,} "
-            "rows; choose another target"
+            f"{source}: the target {target!r} is {value!r} in all {len(y):,} rows, "
+            "expected at least two values; choose another target"
         )
     return y
 
@@ -398,11 +405,29 @@ def _read_texts(name: str, column: "pd.Series", schema: TableSchema) -> "pd.Seri
     converted = numbers_with_placeholders(name, column, asked=asked)
     if converted is None:
         check_format(name, column)
+        _warn_of_few_texts(name, values)
         return column
     numbers, placeholders = converted
     if placeholders:
         schema.missing[name] = placeholders
     return numbers
+
+
+def _warn_of_few_texts(name: str, values: "pd.Series") -> None:
+    """Warn that texts in few cells make categories of a column of numbers."""
+    from pandas import to_numeric
+
+    texts = values[to_numeric(values, errors="coerce").isna()]
+    if len(texts) <= _FEW_TEXTS * len(values):
+        shown = ", ".join(map(repr, texts.unique()[:_SHOWN_TEXTS]))
+        shown += ", ..." * (texts.nunique() > _SHOWN_TEXTS)
+        warn(
+            f"column {name!r} holds numbers in {len(values) - len(texts):,} of "
+            f"{len(values):,} cells, and texts in {len(texts):,} ({shown}): it is read "
+            f"as categories. On the command line, --numeric {name} reads its texts as "
+            f"missing values; --categorical {name} reads it so without a warning.",
+            UserWarning,
+        )
 
 
 def _typed(column: "pd.Series") -> "pd.Series | None":

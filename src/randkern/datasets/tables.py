@@ -163,7 +163,9 @@ def _check_rows(path: Path, stream: BinaryIO, separator: str) -> None:
     if len(header) == 1 and others:
         raise DataFileError(
             f"{path}: the first row has {others[0]!r} between names, expected "
-            f"{separator!r}; save the table with {separator!r} between fields"
+            f"{separator!r}; "
+            + ("pass --decimal , if ',' is the decimal sign, or " * (others[0] == ";"))
+            + f"save the table with {separator!r} between fields"
             + (", and name it .csv" if others[0] == "," else "")
             + (", or name it .tsv" if others[0] == "\t" else "")
         )

@@ -139,7 +139,7 @@ class Compositional(Leaf):
         if self.deduplicate is True and not _repeats(skeleton):
             raise ValueError(
                 "deduplicate=True has no effect: no two features are equal if all "
-                "inputs are continuous; use deduplicate='auto'."
+                "inputs have continuous distributions; use deduplicate='auto'."
             )
 
     def _columns_of_numbers(self, n_features: int) -> tuple[int, ...]:

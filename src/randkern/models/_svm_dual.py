@@ -92,6 +92,7 @@ def solve_box(
     target: Any = 1.0,
     tube: float = 0.0,
     lower: np.ndarray | None = None,
+    first_weight: float = _FIRST_WEIGHT,
 ) -> DualSolution:
     """Return the dual variables of one margin, starting from some, (n,), if given.
 
@@ -99,7 +100,7 @@ def solve_box(
     relative duality gap of `tol`, or if rounding errors leave no more. Values that are
     below `target`, (n,) or a number, by more than `tube` cost `upper`, (n,), per unit;
     those above it cost −`lower`, nothing if it is None. These are the bounds of the
-    dual variables.
+    dual variables. `first_weight` is σ of the first iteration.
     """
     problem = _Problem(features, signs, upper, longest, target, tube, lower)
     if start is None:
@@ -108,7 +109,7 @@ def solve_box(
         # The direct solve leads far away if too many rows are taken as free.
         start = problem.square * start
         at = problem.polished(start, _NEAR) or problem.at(start)
-    best, total, weight, stalled = at, 0, _FIRST_WEIGHT, 0
+    best, total, weight, stalled = at, 0, first_weight, 0
     for _ in range(_MAX_ITERATIONS):
         if best.gap <= tol:
             break

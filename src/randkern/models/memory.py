@@ -341,7 +341,9 @@ def check_process_memory(
             # addition features, their gradients, and derivatives in phases.
             needed += 8 * (6 * learned**2 if learned < D else 2 * D**2)
             needed += 3 * 8 * D * min(learned, block)
-        what = f"the {D} x {D} posterior of n_components={D}"
+        what = (
+            f"a process on n_components={D} ({D} x {D} matrices and features of rows)"
+        )
         advice = "Use fewer components"
     check_memory(needed, limit, what, advice)
 

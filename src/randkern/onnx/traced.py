@@ -97,10 +97,8 @@ class Graph:
         self._add_node("Identity", [self._name(values)], name)
 
 
-def _onnx_type(dtype: np.dtype) -> int:
-    """Return the ONNX type number of a dtype."""
-    names = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
-    return 8 if dtype.kind in "OU" else names[dtype.str[1:]]
+# Numbers of types in ONNX; that of texts is 8.
+_ONNX_TYPES = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
 
 
 def _of(function: Callable[..., Any], *values: Any, **options: Any) -> np.ndarray:
@@ -177,7 +175,7 @@ class Traced(NDArrayOperatorsMixin):
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
             return self
-        to = _onnx_type(dtype)
+        to = 8 if dtype.kind in "OU" else _ONNX_TYPES[dtype.str[1:]]
         return self.graph.apply("Cast", self.example.astype(dtype), self, to=to)
 
     def reshape(self, *shape: int) -> Traced:

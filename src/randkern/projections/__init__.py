@@ -85,9 +85,9 @@ def make_projection(
         name = "dense" if n_bytes <= _STORED_BYTES else "streamed"
     if name in ("orthogonal", "structured") and not law.rotation_invariant:
         raise ValueError(
-            f"projection={name!r} needs a rotation-invariant distribution of rows, "
-            f"but those of {owner} have independent {law.name} entries; use "
-            "projection='dense', 'streamed', 'qmc' or 'auto'."
+            f"projection={name!r} needs rows whose distribution is invariant under "
+            f"rotations, but those of {owner} have independent {law.name} "
+            "entries; use projection='dense', 'streamed', 'qmc' or 'auto'."
         )
     if name == "qmc":
         dimensions = first_dimension + law.dimensions(width)

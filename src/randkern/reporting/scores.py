@@ -236,7 +236,9 @@ def trees_seconds(X: Any, y: np.ndarray, task: str) -> float:
 
 def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
     """Return the steps of boosted trees for a table, with scikit-learn's defaults."""
-    columns = [X[name] for name in X.columns if name not in texts]
+    # Trees do not take a column without any value.
+    used = [name for name in X.columns if name not in texts and X[name].notna().any()]
+    columns = [X[name] for name in used]
     n_categories = sum(
         not (is_numeric(column) or is_time(column)) for column in columns
     )
@@ -251,13 +253,15 @@ def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
     )
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     model = kind(categorical_features=range(n_categories), random_state=0)
-    return [FunctionTransformer(_plain_columns), encoder, model]
+    empty = [name for name in X.columns if name not in (*used, *texts)]
+    plain = FunctionTransformer(_plain_columns, kw_args={"without": empty})
+    return [plain, encoder, model]
 
 
-def _plain_columns(X: pd.DataFrame) -> pd.DataFrame:
+def _plain_columns(X: pd.DataFrame, without: Sequence[str]) -> pd.DataFrame:
     """Return a table of floats, and of categories as texts, missing ones as None."""
     plain = {}
-    for name in X.columns:
+    for name in X.columns.difference(without, sort=False):
         if is_numeric(X[name]):
             plain[name] = numbers_of(X[name])
         elif is_time(X[name]):
