@@ -223,11 +223,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         in_cells = many and folds is None
         rows = (rows if in_cells else rows.merged(work)).normalised()
         last = _LAST_SHARES[many] * work.limit
-        # Labels are coded as ±1, in one column for two classes.
-        Y = 2.0 * (rows.y[:, None] == np.arange(k)) - 1
-        table = Table(
-            rows.X, Y[:, 1:] if k == 2 else Y, rows.weight, rows.y, rows.folds
-        )
+        table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
         refitted = is_refitted(learning)
         share = _REFITTED_SHARE if refitted else _SEARCH_SHARES[many]
@@ -768,3 +764,10 @@ def _fitted_rows(
     seed = int(stream.child("rows").generator().integers(2**31))
     used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
     return rows.take(used), (seed, n - most, most)
+
+
+def _table_of(rows: Rows, n_classes: int) -> Table:
+    """Return rows with codes ±1 of their labels, one column for two classes."""
+    Y = 2.0 * (rows.y[:, None] == np.arange(n_classes)) - 1
+    Y = Y[:, 1:] if n_classes == 2 else Y
+    return Table(rows.X, Y, rows.weight, rows.y, rows.folds)
