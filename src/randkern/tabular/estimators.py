@@ -28,7 +28,7 @@ from randkern.tabular.local_scale import (
     novelty,
     sizes_of_many,
 )
-from randkern.tabular.many_rows import fit_again, fit_many
+from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.model import (
     MAX_FACTORISED,
     VALIDATION_ROWS,
@@ -73,8 +73,6 @@ _FOLDED_FITS, _MIN_FITTED = 4, 200
 # many rows.
 _USUAL_NOVELTY = 0.95
 _MAX_NOVEL = 500
-# At most so many of many rows tell the sizes of residuals, and their quantiles to .2 %.
-_MAX_SIZED = 20_000
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
 # Gram matrices, of which one triangle counts, that the sizes of residuals take.
@@ -88,8 +86,8 @@ class _Split:
     `last_seconds` is kept for the last fit. `held_out` is the seed of the rows that are
     not fitted, their number, and how many of the others are. Rows that depend on each
     other are evaluated by rows `apart`. In time, these are the last ones, and the
-    `whole` is fitted in the end. `residuals` are those of rows that many rows' fits do
-    not know: of `apart`, or of all rows.
+    `whole` is fitted in the end. `evaluation` has the residuals of rows that fits of
+    many rows do not know.
     """
 
     rows: Rows
@@ -99,7 +97,7 @@ class _Split:
     held_out: tuple[int, int, int] | None = None
     apart: Rows | None = None
     whole: Rows | None = None
-    residuals: np.ndarray | None = None
+    evaluation: FitOfMany | None = None
 
     @property
     def in_cells(self) -> bool:
@@ -108,7 +106,7 @@ class _Split:
 
     @property
     def evaluating(self) -> Rows:
-        """The rows that `residuals` belong to."""
+        """The rows of the `evaluation`."""
         return self.rows if self.apart is None else self.apart
 
     @property
@@ -488,7 +486,7 @@ class TabularRegressor(RegressorMixin, Tabular):
             apart = Table(split.apart.X, split.apart.y, split.apart.weight)
         part = stage if split.whole is None else stage.part(stage.left / 2)
         found = fit_many(trials, table, apart, learning, weighted, stream, part)
-        pairs, split = found.pairs, replace(split, residuals=found.residuals)
+        pairs, split = found.pairs, replace(split, evaluation=found)
         if split.whole is not None:
             rows = Table(split.whole.X, split.whole.y, split.whole.weight)
             pairs = fit_again(pairs, rows, learning, weighted)
@@ -569,14 +567,11 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _keep_many_residuals(self, split: _Split, learning: Learning) -> None:
         """Store residuals of some of many rows, and a fit to their sizes."""
-        assert split.residuals is not None
+        assert split.evaluation is not None
         first, known = self.model_.members[0], split.evaluating
-        some = np.arange(len(known))
-        if split.apart is None:
-            some = learning.order[:_MAX_SIZED]
-        some_rows = known.take(some)
+        some_rows = known.take(split.evaluation.numbers)
         rows = first.rows_of(some_rows.X)
-        self._residuals = split.residuals[some]
+        self._residuals = split.evaluation.residuals
         self._weights = some_rows.weight if known.weighted else None
         learning.work.charge(
             landmark_seconds(len(rows), LANDMARKS_OF_SIZES, rows.shape[1])

@@ -39,32 +39,21 @@ _MULTIPLES = np.logspace(-2, 4, 13)
 _CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
 _AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """A fit to all rows, and what it leaves of rows that it does not know.
-
-    `residuals`, (m, k), are those of the rows `numbers`, with weights (m,). The first
-    fit has them for all rows.
-    """
-
-    trial: Trial
-    model: Any
-    numbers: np.ndarray
-    residuals: np.ndarray
-    weight: np.ndarray
+# Rows that evaluate fits: they tell quantiles to .2 %. They are fewer where predictions
+# would take more values of the kernel.
+_MAX_EVALUATED, _EVALUATED_ENTRIES = 20_000, 10**8
 
 
 @dataclass(frozen=True)
 class FitOfMany:
-    """Members with the kernels that they are fitted with, and residuals.
+    """Members with the kernels that they are fitted with, and their evaluation.
 
-    The residuals, (m, k), of the weighted mean of the members are those of rows that
-    fits do not know: all rows of the table, or those held out.
+    `residuals`, (m, k), of the weighted mean of the members are those of the rows
+    `numbers`, which they do not know: of the table, or of those held out.
     """
 
     pairs: list[tuple[Member, Trial]]
+    numbers: np.ndarray
     residuals: np.ndarray
 
 
@@ -96,70 +85,71 @@ def fit_many(
         part,
         are_independent=table.folds is None,
     )
-    fits = [_evaluated(local, cells, None, table, apart, learning)]
     trial = local if plan_of(len(table), stage.left)[0] == "iterate" else trials[0]
     encoded = learning.encoded_table(trial, table, "float32")
     whole = _fit_whole(trial, encoded, weight, seed, stage)
-    if whole is not None:
-        fits.append(_evaluated(trial, whole, encoded.X, table, apart, learning))
-    return _blended(fits, table, learning)
-
-
-def _evaluated(
-    trial: Trial,
-    model: Any,
-    U: np.ndarray | None,
-    table: Table,
-    apart: Table | None,
-    learning: Learning,
-) -> _Fit:
-    """Return a fit with its residuals of rows that it does not know."""
+    fits = [(local, cells)] if whole is None else [(local, cells), (trial, whole)]
+    members = [_member(trial, fit, learning) for trial, fit in fits]
     if apart is not None:
-        predicted = _member(1.0, trial, model, learning).predict(apart.X)
-        every = np.arange(len(apart))
-        return _Fit(trial, model, every, apart.Y - predicted, apart.weight)
-    if U is None:
-        left_out = model.cells_.left_out + model.intercept_
-        every = np.arange(len(table))
-        return _Fit(trial, model, every, table.Y - left_out, table.weight)
-    rows, sizes = model._left_out_rows, model._left_out_sizes
-    # Residuals of rows that are left out are larger, and have the same sign.
-    fitted = np.asarray(model.predict(U[rows])).reshape(len(rows), -1)
-    residuals = np.copysign(sizes, table.Y[rows] - fitted)
-    return _Fit(trial, model, rows, residuals, model._left_out_weight)
-
-
-def _blended(fits: list[_Fit], table: Table, learning: Learning) -> FitOfMany:
-    """Return the fits with the weights of the smallest squared error.
-
-    It is that of the rows that evaluate the last fit, which all fits have evaluated.
-    The first fit has evaluated more: its residuals there, in proportion to those of the
-    weighted mean, stand for these.
-    """
+        numbers, evaluating = np.arange(len(apart)), apart
+        residuals = [apart.Y - member.predict(apart.X) for member in members]
+    else:
+        numbers, evaluating = learning.order[: _n_evaluated(whole, len(table))], table
+        left_out = cells.cells_.left_out[numbers] + cells.intercept_
+        residuals = [table.Y[numbers] - left_out]
+        if whole is not None:
+            residuals.append(_left_of(whole, encoded, numbers))
     size = table.Y.std(axis=0)
     size[size == 0] = 1.0
-    first, last = fits[0], fits[-1]
-    root = np.sqrt(last.weight)[:, None] / size
-    common = [root * last.residuals]
-    if last is not first:
-        common.insert(0, root * first.residuals[last.numbers])
-    order = np.argsort([np.linalg.norm(each) for each in common], kind="stable")
-    shares = blend([common[at] for at in order])
-    pairs, residuals = [], np.zeros_like(common[0])
-    for share, at in zip(shares, order, strict=True):
-        if share > 0:
-            fit = fits[at]
-            member = _member(float(share), fit.trial, fit.model, learning)
-            pairs.append((member, fit.trial))
-            residuals += share * common[at]
-    before, after = (np.linalg.norm(each, axis=0) for each in (common[0], residuals))
-    ratio = np.divide(after, before, out=np.ones_like(after), where=before > 0)
-    return FitOfMany(pairs, ratio * first.residuals)
+    root = np.sqrt(evaluating.weight[numbers])[:, None] / size
+    shares = _shares([root * each for each in residuals])
+    pairs = [
+        (replace(member, weight=float(share)), trial)
+        for share, member, (trial, _) in zip(shares, members, fits, strict=True)
+        if share > 0
+    ]
+    pairs.sort(key=lambda pair: -pair[0].weight)
+    blended = np.tensordot(shares, np.stack(residuals), axes=1)
+    return FitOfMany(pairs, numbers, blended)
 
 
-def _member(share: float, trial: Trial, model: Any, learning: Learning) -> Member:
+def _n_evaluated(whole: Any, n: int) -> int:
+    """Return how many of n rows evaluate the fits."""
+    if whole is None:
+        return min(n, _MAX_EVALUATED)
+    return min(n, _MAX_EVALUATED, _EVALUATED_ENTRIES // (whole.n_components or n))
+
+
+def _left_of(whole: Any, encoded: Table, numbers: np.ndarray) -> np.ndarray:
+    """Return what a fit to all rows leaves of some, if it does not know them.
+
+    Residuals r of rows that are left out are r/(1 - h), with leverages h that hardly
+    differ for few landmarks. The model has left out some rows, with absolute residuals
+    that tell what they are.
+    """
+
+    def left(rows: np.ndarray) -> np.ndarray:
+        fitted = np.asarray(whole.predict(encoded.X[rows]))
+        return encoded.Y[rows] - fitted.reshape(len(rows), -1)
+
+    inside = np.abs(left(whole._left_out_rows))
+    ratio = np.divide(
+        whole._left_out_sizes, inside, out=np.ones_like(inside), where=inside > 0
+    )
+    return np.median(ratio, axis=0) * left(numbers)
+
+
+def _shares(residuals: list[np.ndarray]) -> np.ndarray:
+    """Return the weights of fits with the smallest squared error."""
+    order = np.argsort([np.linalg.norm(each) for each in residuals], kind="stable")
+    shares = np.zeros(len(residuals))
+    shares[order] = blend([residuals[at] for at in order])
+    return shares
+
+
+def _member(trial: Trial, model: Any, learning: Learning) -> Member:
     encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-    return Member(share, encoder, model, trial.turn)
+    return Member(1.0, encoder, model, trial.turn)
 
 
 def fit_again(
