@@ -156,7 +156,7 @@ def test_columns_of_levels_are_limited_in_all():
     assert np.bincount(encoder.columns_).max() == 25
 
 
-def test_many_levels_tell_as_much_as_to_boosted_trees(tmp_path):
+def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     X, y = table_of(1200, 120)
     new, truth = table_of(1000, 120, seed=1)
     model = rk.TabularRegressor(4, random_state=0).fit(X, y)

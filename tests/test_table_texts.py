@@ -263,4 +263,4 @@ def test_logarithms_on_the_command_line(tmp_path):
     assert np.corrcoef(np.log(predicted), np.log(PRICE))[0, 1] > 0.95
     result = run("fit", tmp_path / "t.csv", "--target", "sold", *options)
     assert result.exit_code == 2
-    assert "--log-target is for quantities" in result.output
+    assert "--log-target needs a numeric target" in result.output

@@ -222,7 +222,7 @@ def test_folds_are_fits_without_their_rows(k):
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
+def test_many_rows_are_validated_one_at_a_time(monkeypatch, k):
     monkeypatch.setattr(model, "MAX_FOLDED", 20)
     monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
     X, Y = rows_and_targets(60, k)
@@ -684,7 +684,7 @@ def learning_of(X, Y, labels=None, loss=objectives.log_squares, work=None, **opt
     return replace(known, **options)
 
 
-def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
+def test_a_kernel_of_few_hyperparameters_is_evaluated_first(monkeypatch):
     """Where its loss is larger by less than the others overfit."""
     Y = np.sign(np.arange(90.0)[:, None] - 40)
     machine = streaming(monkeypatch, 90)
@@ -760,7 +760,7 @@ def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypat
     assert objectives == sorted(objectives)
 
 
-def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
+def test_trials_of_streams_and_of_one_set_of_rows_are_scored_alike(monkeypatch):
     """What they say of themselves is not of the same rows."""
     machine = streaming(monkeypatch, 300)
     fair = machine.isotropic("Matern 3/2", "standard", 100)
@@ -768,7 +768,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
     assert machine._by_validation_loss([wrong, fair], 100) == [fair, wrong]
 
 
-def test_labels_are_judged_by_their_log_loss(monkeypatch):
+def test_labels_are_scored_by_log_loss(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 60)
     monkeypatch.setattr(search, "_MAX_ROWS", 60)
     seen = []
@@ -789,7 +789,7 @@ def test_labels_are_judged_by_their_log_loss(monkeypatch):
     assert len(seen) > 1
 
 
-def test_columns_without_a_say_have_no_importance():
+def test_unused_columns_have_no_importance():
     rng = np.random.default_rng(8)
     X = rng.normal(size=(400, 6))
     y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2 + 0.1 * rng.normal(size=400)
@@ -902,7 +902,7 @@ def test_intervals_of_many_rows_cover(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_rows_of_weight_zero_are_no_rows(make):
+def test_rows_of_weight_zero_are_ignored(make):
     y = TARGET if make is regressor else LABELS
     used = np.arange(N) % 4 > 0
     fits = [
@@ -928,7 +928,7 @@ def test_weights_whose_inverse_overflows_are_zero(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_copies_of_rows_are_no_evidence(make):
+def test_copies_of_rows_add_no_evidence(make):
     """A row that is left out beside its copies is predicted however noisy it is."""
     rng = np.random.default_rng(11)
     X = rng.normal(size=(120, 3))
@@ -952,7 +952,7 @@ def test_copies_of_rows_are_no_evidence(make):
     )
 
 
-def test_equal_rows_of_different_targets_are_no_copies():
+def test_equal_rows_of_different_targets_are_not_copies():
     cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
     targets = (np.arange(60) % 3 > 0)[:, None]
     assert model.different_rows(cells, targets, np.ones(60)) is None
@@ -1044,7 +1044,7 @@ def test_lengthscales_are_adapted_to_more_rows():
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make):
+def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
     monkeypatch.setattr(search, "_FIRST_ROWS", 150)
     monkeypatch.setattr(search, "_MAX_ROWS", 150)
     seen = []
@@ -1072,7 +1072,7 @@ def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 @pytest.mark.parametrize("n", [2600, 6000])
-def test_seconds_are_kept(make, n, monkeypatch):
+def test_time_limits_hold(make, n, monkeypatch):
     """Of the processor, on two cores, whatever else it does."""
     for room in (estimators, classification):
         monkeypatch.setattr(room, "Work", partial(Work, clock=time.process_time))
@@ -1137,7 +1137,7 @@ def test_many_rows_of_labels(monkeypatch):
 
 
 @pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, None)])
-def test_kernels_are_compared_with_more_rows_and_all_that_judged(
+def test_kernels_are_refitted_with_more_rows_and_validation_rows(
     monkeypatch, left, best
 ):
     """In the order of their losses with few rows, while there is time."""
@@ -1386,7 +1386,7 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     assert seen == {expected}
 
 
-def test_few_seconds_are_kept():
+def test_short_time_limits_hold():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(1500, 30))
     fit = regressor(time_limit=0.01).fit(X, X[:, 0])
@@ -1641,7 +1641,7 @@ def test_effects_are_those_of_predictions_with_a_column_of_other_rows(form, turn
         np.testing.assert_allclose(change, expected.reshape(20, 1), atol=1e-6)
 
 
-def test_the_variance_of_fits_is_no_importance():
+def test_the_variance_of_fits_is_not_importance():
     # The targets ignore the second column, but a fit follows noise along it, by 0.040
     # of all effects (0.036 to 0.041 over four seeds) where its variance is counted.
     rng, n = np.random.default_rng(0), 150
@@ -1733,7 +1733,7 @@ DAYS = pd.Series(pd.date_range("2020", periods=240))
     ],
     ids=lambda days: f"{days.dtype} {type(days.iloc[0]).__name__}",
 )
-def test_dates_and_numbers_of_any_dtype_are_no_categories(days):
+def test_dates_and_numbers_of_any_dtype_are_not_categories(days):
     with_gap = days.copy()
     with_gap[7] = None
     table = pd.DataFrame({"other": 1.0 * (np.arange(240) % 2), "day": with_gap})
@@ -1855,7 +1855,7 @@ def test_few_labels_make_probabilities_less_confident(monkeypatch):
     assert temperatures[1] > 1.1 * temperatures[0]
 
 
-def test_what_is_no_table_is_named():
+def test_other_objects_are_refused_as_tables():
     lazy = pl.from_pandas(TABLE).lazy()
     for X, advice in ((lazy, r"X\.collect"), (pa.table(TABLE), r"X\.to_pandas")):
         with pytest.raises(TypeError, match=advice):

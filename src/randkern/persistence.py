@@ -389,7 +389,7 @@ def load(
         limit = archive_limit(file, memory_limit)
         with _reading(
             path,
-            " is damaged, truncated, or no file of randkern.save",
+            " is damaged or truncated, or was not written by randkern.save",
             "copy it again, or save the model again",
         ):
             sizes = check_archive(file, limit, copies=_COPIES)
@@ -543,8 +543,8 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
     for name in unknown:
         if pydoc.locate(name) is None:
             raise TypeError(
-                f"the estimator holds {name}, which a file can only name, but which "
-                "no module offers under that name; define it at the top of a module."
+                f"the estimator holds {name}, which cannot be imported by that name "
+                "when the file is loaded; define it at the top level of a module."
             )
     if unknown:
         warn(
@@ -565,8 +565,8 @@ def _checked_version(
 
     if _MEMBER not in sizes:
         raise ModelFileError(
-            f"{path} is a zip archive, but no file of randkern.save; files that skops "
-            "wrote itself are read by skops.io.load."
+            f"{path} is a zip archive that was not written by randkern.save; load "
+            "files of skops with skops.io.load."
         )
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:
