@@ -198,7 +198,7 @@ def test_auto_says_what_is_missing(tmp_path):
         load_binary_images("auto", tmp_path)
 
 
-def test_tables_are_no_images():
+def test_tables_are_refused_as_images():
     with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
         load_binary_images("iris", None)
 

@@ -159,7 +159,7 @@ def test_skeletons_read_every_pixel(name, shape, depth):
     assert skeleton.depth == depth
 
 
-def test_tables_are_no_images():
+def test_tables_are_refused_as_images():
     with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
         images.load_circle_images("iris", None, n_train=10)
 
@@ -459,7 +459,7 @@ def test_gaps_are_of_the_same_rows():
     assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
 
 
-def test_features_come_near_their_exact_kernel(small):
+def test_features_approximate_their_exact_kernel(small):
     """At D = 120 and n = 240 digits; chance is 0.9."""
     errors = {
         (r["curve"], r["n_components"]): r["test_error"]

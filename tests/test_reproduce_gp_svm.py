@@ -213,7 +213,7 @@ def test_both_maps_and_svc_learn(machines):
         assert abs(record["accuracy"] - accuracy) <= 4 / 500
 
 
-def test_a_pair_is_the_same_made_first_or_in_the_model():
+def test_a_pair_is_the_same_before_or_within_the_model():
     X, y = fourier_svm.generate(200, seed=0)
     X = X.astype(np.float64)
     own = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "pair", 3).fit(X, y)
