@@ -16,12 +16,11 @@ import pytest
 import scipy.optimize
 import sklearn
 from numba.core import event
-from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -1140,17 +1139,10 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows_of_labels(monkeypatch):
-    """Rows that fits do not know weight and calibrate fits to all rows."""
+    """Held-out rows weight and calibrate the fits that are returned."""
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    blended, seen = [], []
-    with_cells = rk.TabularClassifier._with_cells
-
-    def spied(self, *arguments):
-        seen.append(arguments)
-        return with_cells(self, *arguments)
-
-    monkeypatch.setattr(rk.TabularClassifier, "_with_cells", spied)
+    blended = []
 
     def equal_weights(P, _, labels, weight):
         blended.append((P, labels))
@@ -1158,23 +1150,20 @@ def test_many_rows_of_labels(monkeypatch):
 
     monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
     fit = classifier(time_limit=10).fit(TABLE, LABELS)
-    assert fit.fit_report_["rows_held_out"] == 0
-    assert fit.fit_report_["rows_used"] == N and fit.model_.held_out is None
+    assert fit.fit_report_["rows_held_out"] == N // 8
+    assert fit.fit_report_["rows_used"] == N - N // 8
     members = fit.model_.members
     assert [member.fit.features for member in members] == ["local", "nystrom"]
     assert fit.temperature_ == 1.3
+    seed, n_apart, _ = fit.model_.held_out
+    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
     ((P, labels),) = blended
-    ((_, _, part, table),) = seen
-    np.testing.assert_array_equal(labels, table.labels[part.rows])
-    np.testing.assert_array_equal(P[1], part.P)
-    cells = members[0].fit
-    values = cells.cells_.left_out[part.rows, 0]
-    values = values / cells.temperature_ + cells.calibration_offset_
-    np.testing.assert_allclose(P[0][:, 1], expit(values), rtol=1e-12)
-    assert np.abs(P[0] - members[0].predict(TABLE.iloc[part.rows])).max() > 1e-3
+    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
+    for member, found in zip(members, P, strict=True):
+        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
     names = {"X": TABLE, "y": LABELS}
     exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(TABLE)
+    expected = fit.predict_proba(names["X"])  # without rows that are held out
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 
