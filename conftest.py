@@ -92,6 +92,10 @@ def _repeatable() -> Iterator[None]:
 TIERS = ROOT / "tests" / "tiers.txt"
 # Of a listed test with so many cases one in as many stays in the tier below.
 CASES_PER_SAMPLE = 16
+# Seconds that a nightly test may take: it ends one that hangs. Whole fits and commands
+# need two minutes of a processor, which beside other work of the night may be a tenth
+# of one; what must not take long is asserted in processor time.
+NIGHTLY_TIMEOUT = 3600
 # Examples in docstrings there run experiments.
 _LAB = ("src/randkern_lab/benchmarks", "src/randkern_lab/papers")
 
@@ -115,6 +119,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(tier)
             elif tier == "nightly":
                 item.add_marker("slow")
+    for item in items:
+        if item.get_closest_marker("nightly") and not item.get_closest_marker(
+            "timeout"
+        ):
+            item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT))
 
 
 # -- skips ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import randkern as rk
 from _damage import DAMAGES, repacked, with_other_array, without_checksums
 from randkern import _files
-from randkern.exceptions import CheckpointError, ModelFileError
+from randkern.exceptions import CheckpointError, ModelFileError, ModelVersionWarning
 from randkern.solvers import PCG, SGD, Checkpoint
 
 skops_io = pytest.importorskip("skops.io")
@@ -141,6 +141,17 @@ def test_a_model_of_parts_of_others_is_refused(kind, path):
 def test_a_model_of_parts_of_others_is_refused_at_length(kind, path):
     refused, unchanged = crafted_models(kind, path, 300)
     assert refused >= 250 and refused + unchanged == 300
+
+
+@pytest.mark.filterwarnings("ignore::randkern.exceptions.FeatureErrorWarning")
+def test_a_model_of_unchecked_parts_says_so(path):
+    """Nothing else would tell other weights of the same shape."""
+    model = MODELS["ridge"]()
+    rk.save(model, path)
+    path.write_bytes(without_checksums(path.read_bytes()))
+    with pytest.warns(ModelVersionWarning, match="has no checksums"):
+        again = rk.load(path)
+    np.testing.assert_array_equal(output(again), output(model))
 
 
 def interrupt(progress):

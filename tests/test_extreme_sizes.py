@@ -90,6 +90,18 @@ def test_a_search_refuses_targets_without_a_common_error(rng):
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.parametrize("weight", [1e200, 1e300])
+@pytest.mark.parametrize("model", [rk.KernelSVR, rk.KernelQuantileRegressor])
+def test_losses_beyond_the_range_of_floats_are_named(model, weight, rng):
+    """Squares of dual variables would overflow: quantiles were of size 1e184."""
+    X = rng.normal(size=(40, 3))
+    weights = np.where(np.arange(40) % 2, weight, 1 / weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="divide sample_weight by its mean"):
+            model(rk.Gaussian(3.0), n_components=20).fit(X, X[:, 0], weights)
+
+
 @pytest.mark.parametrize("scale", [1e15, 1e30])
 def test_exact_kernels_beyond_single_precision_are_named(scale, rng):
     X = (scale * rng.normal(size=(60, 3))).astype(np.float32)

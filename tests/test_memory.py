@@ -405,6 +405,32 @@ def test_features_being_computed_count(model, features, rng):
     assert peak_bytes(lambda: model.fit(X, X[:, 0] > 0)) < 1.05 * limit
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits_for_probabilities_count(rng):
+    """Those to folds start when the features of the first are released."""
+    X, limit = rng.normal(size=(1200, 5)), 4 * MB
+    y = (X[:, 0] > 0) + 2 * (X[:, 1] > 0)
+    model = rk.KernelSVC(
+        n_components=200,
+        features="nystrom",
+        tol=0.5,
+        probability=True,
+        random_state=0,
+        memory_limit=limit,
+    )
+    assert peak_bytes(lambda: model.fit(X, y)) < 1.05 * limit
+
+
+@pytest.mark.parametrize("d", [3000, 30_000])
+def test_rows_are_compared_in_little_memory(d, rng):
+    """Hashes of rows, and kernel values behind a warning, take blocks of wide rows."""
+    X = rng.normal(size=(2 * 10**6 // d, d))
+    model = rk.KernelRidgeRegressor(
+        rk.Gaussian(100.0), n_components=20, projection="structured", random_state=0
+    )
+    assert peak_bytes(lambda: model.fit(X, X[:, 0])) < X.nbytes + 4 * MB
+
+
 @pytest.mark.parametrize("cv", [None, "gcv", 3])
 def test_a_search_of_few_rows_needs_little(cv, rng):
     X = rng.normal(size=(30, 2))

@@ -363,7 +363,7 @@ def test_validation_rows_come_from_the_stream(table):
     streamed, whole = fit_both(model, *table)
     assert streamed.solution_.outcome is whole.solution_.outcome is Outcome.VALIDATED
     # Before convergence, conjugate gradients lose the orthogonality of residuals, and
-    # rounding errors grow: up to .011 of predictions in 24 draws of rows and alphas (the
+    # rounding errors grow: up to .011 of predictions in 24 draws of rows and alpha (the
     # median is 1e-7), less than the noise of the targets, .1, by which other held-out
     # rows would change a fit.
     X, _ = table

@@ -74,7 +74,7 @@ class ModelFileError(ValueError):
 
 
 class ModelVersionWarning(UserWarning):
-    """A saved model was written by a newer version of randkern."""
+    """A saved model was written by a newer version, or by one without checksums."""
 
 
 class CheckpointError(ValueError):

@@ -367,7 +367,7 @@ def load(
     Warns
     -----
     randkern.exceptions.ModelVersionWarning
-        If a newer version of randkern wrote the file.
+        If a newer version of randkern wrote the file, or one that wrote no checksums.
 
     Examples
     --------
@@ -554,9 +554,9 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
 def _checked_version(
     file: BinaryIO, path: Any, sizes: Mapping[str, int], limit: int
 ) -> str:
-    """Return the version that wrote a file, with a warning if it is newer than this.
+    """Return the version that wrote a file, and refuse another format.
 
-    Refuses another format.
+    Warns if the version is newer than this one, or wrote no checksums.
     """
     from packaging.version import InvalidVersion, Version
 
@@ -591,6 +591,12 @@ def _checked_version(
             f"{path} was written by randkern {writer}, which is newer than this "
             f"version, {__version__}: what it holds may be read wrongly; upgrade "
             "randkern.",
+            ModelVersionWarning,
+        )
+    if "members" not in header:
+        warn(
+            f"{path} has no checksums, as files of early versions of randkern: nothing "
+            "shows whether its parts belong together. Save the model again.",
             ModelVersionWarning,
         )
     return writer

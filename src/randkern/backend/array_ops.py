@@ -267,10 +267,11 @@ class ArrayOps:
     def row_hashes(self, X, multipliers):
         """Return Σ_j b_ij m_j modulo 2⁶⁴ for mixed bits b_ij of X, uint64 on the host.
 
-        X may hold numbers of 4 or 8 bytes, and the multipliers are int64.
+        X may hold numbers of 4 or 8 bytes, and the multipliers are int64. −0 has the
+        hash of 0.
         """
         integers = self.xp.int64 if X.dtype.itemsize == 8 else self.xp.int32
-        bits = self.xp.astype(X.view(integers), self.xp.int64)
+        bits = self.xp.astype((X + 0).view(integers), self.xp.int64)  # −0 is 0
         # Masks make shifts of negative numbers logical.
         bits = bits ^ ((bits >> 32) & 0xFFFFFFFF) ^ ((bits >> 52) & 0xFFF)
         hashes = (bits * self.placed(multipliers, self.xp.int64, X)).sum(1)

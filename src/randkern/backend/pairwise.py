@@ -17,6 +17,8 @@ _FEW_COLUMNS = 16
 # ‖x‖² + ‖y‖² − 2x·y below this share of ‖x‖² + ‖y‖² has lost at least three digits.
 CANCELLED = 1e-3
 _PAIRS = 4096
+# Number of entries that are hashed at a time, in the cache of a core.
+_HASHED_ENTRIES = 2**15
 
 
 def densified(X):
@@ -69,18 +71,31 @@ def squared_norms(X):
 
 
 def row_hashes(X, multipliers):
-    """Return Σ_j b_ij m_j modulo 2⁶⁴ for mixed bits b_ij of X, uint64."""
-    values = X.data if sp.issparse(X) else X
+    """Return Σ_j b_ij m_j modulo 2⁶⁴ for mixed bits b_ij of X, uint64.
+
+    −0 has the hash of 0, as in sparse rows, which need not store either.
+    """
+    multipliers = multipliers.view(np.uint64)
+    if sp.issparse(X):
+        bits = _mixed_bits(X.data)
+        return sp.csr_array((bits, X.indices, X.indptr), shape=X.shape) @ multipliers
+    out = np.empty(len(X), np.uint64)
+    step = max(1, _HASHED_ENTRIES // max(1, X.shape[1]))
+    for start in range(0, len(X), step):
+        rows = slice(start, start + step)
+        np.einsum("ij,j->i", _mixed_bits(X[rows]), multipliers, out=out[rows])
+    return out
+
+
+def _mixed_bits(values):
+    """Return the bits of numbers of 4 or 8 bytes, mixed, in 8 bytes each."""
+    values = values + 0  # makes −0 the number 0
     integers = np.int64 if values.dtype.itemsize == 8 else np.int32
     # Sums of unsigned integers wrap around.
     bits = values.view(integers).astype(np.int64, copy=False).view(np.uint64)
     # The leading bits also at the end: those of small whole numbers end in zeros, which
     # products would preserve.
-    bits = bits ^ (bits >> np.uint64(32)) ^ (bits >> np.uint64(52))
-    multipliers = multipliers.view(np.uint64)
-    if sp.issparse(X):
-        return sp.csr_array((bits, X.indices, X.indptr), shape=X.shape) @ multipliers
-    return np.einsum("ij,j->i", bits, multipliers)
+    return bits ^ (bits >> np.uint64(32)) ^ (bits >> np.uint64(52))
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})

@@ -74,6 +74,21 @@ _STALLED, _NEAR = 4, 0.1
 _MAX_STALLED = 12
 
 
+# Dual variables up to this size can be squared and summed.
+_MAX_COST = 1e100
+
+
+def check_costs(upper: np.ndarray, formula: str, advice: str) -> None:
+    """Raise if dual variables up to these bounds leave the range of floats."""
+    largest = float(upper.max(initial=0.0))
+    if not largest <= _MAX_COST:
+        raise ValueError(
+            f"the losses of rows are multiplied by {formula}, got up to {largest:.3g}, "
+            f"expected at most {_MAX_COST:g}: divide sample_weight by its mean, or "
+            f"{advice}."
+        )
+
+
 class DualSolution(NamedTuple):
     """Dual variables (n,), the relative duality gap, and Newton's steps."""
 

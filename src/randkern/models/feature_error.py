@@ -11,6 +11,8 @@ from randkern._random import Stream
 from randkern._validation import Rows, is_tensor
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
+from randkern.data import row_blocks, rows_within
+from randkern.data.training_data import stored_bytes
 from randkern.exceptions import FeatureErrorWarning
 from randkern.kernels import Kernel
 from randkern.kernels.factor_draws import Fourier
@@ -18,6 +20,8 @@ from randkern.kernels.factor_draws import Fourier
 # Pairs of rows are those of two samples of at most, and at least, this many rows each.
 # The cost is that of as many kernel values, below a thousandth of most fits.
 _SAMPLE, _MIN_SAMPLE = 64, 8
+# Memory of the rows of one sample that are compared at a time, if that is not too few.
+_PART_BYTES = 2**19
 # Errors below this share of k(x, x) are rounding errors.
 _ROUNDING = 1e-6
 
@@ -33,9 +37,10 @@ def warn_of_feature_error(
     """Warn if the errors of kernel values exceed the spread of these values.
 
     The root of the mean variance of φ(x)·φ(y) for independent draws, in closed form, is
-    compared with the standard deviation of k(x, y), over pairs of different rows of a
-    sample. Where the error is larger, features have more noise than information about
-    which rows are alike. Rows of weight 0 are excluded.
+    compared with the standard deviation of k(x, y), over pairs of different rows of two
+    samples (for wide rows, of corresponding parts of them). Where the error is larger,
+    features have more noise than information about which rows are alike. Rows of weight
+    0 are excluded.
     """
     used = np.arange(X.shape[0])
     if sample_weight is not None:
@@ -44,19 +49,19 @@ def warn_of_feature_error(
     if size < _MIN_SAMPLE:
         return
     chosen = stream.generator().choice(used, 2 * size, replace=False)
-    sample = ops_of(X).take(X, chosen)
-    if is_tensor(sample):
-        sample = ops_of(X).to_host(sample)
-    sample = sample.astype(np.float64)
-    left, right = sample[:size], sample[size:]
-    values = kernel._gram(left, right)
-    variance = kernel._feature_variance(left, right, n_components, fourier)
-    error = math.sqrt(max(float(variance.mean()), 0.0))
-    spread = float(values.std())
-    if not error > max(spread, _ROUNDING * float(kernel._diag(left).mean())):
+    values, variances, diagonals = [], [], []
+    for part in row_blocks(size, _rows_at_once(X)):
+        left, right = (_sampled(X, half[part]) for half in np.split(chosen, 2))
+        values.append(kernel._gram(left, right).ravel())
+        variance = kernel._feature_variance(left, right, n_components, fourier)
+        variances.append(variance.ravel())
+        diagonals.append(kernel._diag(left))
+    mean, spread = np.mean(np.concatenate(values)), np.std(np.concatenate(values))
+    error = math.sqrt(max(float(np.concatenate(variances).mean()), 0.0))
+    if not error > max(spread, _ROUNDING * np.concatenate(diagonals).mean()):
         return
     warn(
-        f"kernel values between rows are {values.mean():.2g} ± {spread:.2g}, but "
+        f"kernel values between rows are {mean:.2g} ± {spread:.2g}, but "
         f"random features with n_components={n_components} have an error of "
         f"{error:.2g}: they hardly distinguish rows, as where rows are nearly "
         "orthogonal (text) or the lengthscale is too short. Use landmarks "
@@ -64,3 +69,16 @@ def warn_of_feature_error(
         "lengthscale, or more components.",
         FeatureErrorWarning,
     )
+
+
+def _rows_at_once(X: Rows) -> int:
+    """Return how many rows of each sample are compared at a time."""
+    row_bytes = stored_bytes(X) // X.shape[0] * 8 // X.dtype.itemsize
+    return rows_within(_PART_BYTES, row_bytes, at_least=_MIN_SAMPLE)
+
+
+def _sampled(X: Rows, numbers: np.ndarray) -> Rows:
+    """Return rows in float64, on the host."""
+    sample = ops_of(X).take(X, numbers)
+    sample = ops_of(X).to_host(sample) if is_tensor(sample) else sample
+    return sample.astype(np.float64)

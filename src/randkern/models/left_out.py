@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from randkern.backend.namespace import ops_of
 from randkern.data.fingerprint import row_hashes
@@ -156,13 +155,8 @@ def merge_copies(rows: ArrayRows) -> MergedRows | None:
 
 
 def _hashes(rows: ArrayRows) -> np.ndarray:
-    return np.concatenate(
-        [
-            # Adding 0 makes −0 of dense rows the 0 that sparse rows have there.
-            row_hashes(block.X if sp.issparse(block.X) else block.X + 0.0, block.Y)
-            for block in rows.blocks(_HASHED_ROWS)
-        ]
-    )
+    blocks = rows.blocks(_HASHED_ROWS)
+    return np.concatenate([row_hashes(block.X, block.Y) for block in blocks])
 
 
 def _with_copies(rows: ArrayRows, weight: np.ndarray) -> np.ndarray:

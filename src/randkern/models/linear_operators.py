@@ -250,7 +250,8 @@ class KernelOperator:
         self.means = ops.float64_like(mean if center else 0.0 * mean, X)
         self.precision = self.rounding = float(np.finfo(ops.numpy_dtype(X)).eps)
         # Of products with rows of the uncentred matrix.
-        diagonal = ops.asarray(kernel._diag(X), X)
+        with np.errstate(over="ignore"):
+            diagonal = ops.asarray(kernel._diag(X), X)
         if not ops.is_finite(diagonal):  # it holds the largest values
             raise ValueError(
                 f"values of {type(kernel).__name__} overflow {ops.numpy_dtype(X)}; "

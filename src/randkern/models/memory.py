@@ -376,7 +376,7 @@ def check_laplace_memory(
         needed += 8 * learned * (2 * D + 6 * learned)
         if not rows.in_one_place:  # sums of shards are added in groups of four
             needed += 8 * 4 * (k if joined else 1) * D**2
-        what = f"the {k} posteriors of n_components={D}"
+        what = f"the {k} posteriors of n_components={D}, with blocks of features,"
         advice = "Use fewer components"
     if joined:
         needed += 8 * 3 * k * learned**2

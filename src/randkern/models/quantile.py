@@ -23,7 +23,7 @@ from randkern.data.reading import predicted_rows
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
-from randkern.models._svm_dual import solve_box
+from randkern.models._svm_dual import check_costs, solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.calibration import conformal_quantile
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -311,6 +311,7 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         self, features: FeatureMatrix, y: np.ndarray, weight: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (k, width) and intercepts (k,) of all quantiles."""
+        check_costs(weight / self.alpha, "sample_weight / alpha", "raise alpha")
         used = weight > 0
         center = _quantile(y[used], 0.5, weight[used])
         deviation = abs(y[used] - center)

@@ -242,6 +242,16 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
         forget(self, "temperature_")
         stream = root_stream(self.random_state)
         rows = self._read(X, y, sample_weight, stream)
+        report.begin(lambda margins: self._fitted(rows, margins) if margins else {})
+        margins = self._solved(rows, stream.child("solver"), report)
+        remember(self, self._fitted(rows, margins))
+        if self.probability:
+            self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
+        report.end()
+        return self
+
+    def _solved(self, rows: Any, order: Stream, report: FitReport) -> _Margins:
+        """Return the margins of a fit; what it caches is released."""
         # Signs, dual variables and scores of every row, plus copies during updates.
         k, limit = rows.n_targets, self._memory_for(rows)
         cache_bytes, spare = feature_cache_bytes(
@@ -259,38 +269,29 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 f"Newton's method on {width} features",
                 "Use fewer components",
             )
-        order = stream.child("solver")
-        report.begin(lambda margins: self._fitted(rows, margins) if margins else {})
         with_intercept = self.fit_intercept and not is_hard
         if self.plan_ is None and with_intercept and not is_tensor(signs):
-            margins = self._fit_exact(rows.as_arrays().X, signs, upper, report)
-        else:
-            precise = is_hard or is_tensor(signs)
-            features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
-            if is_hard:
-                margins = self._fit_hard(features, signs, weight, order, report)
-            else:
-                dual = SVMDual(
-                    features,
-                    signs,
-                    upper,
-                    cache_bytes=cache_bytes,
-                    spare_bytes=spare,
-                    has_intercept=with_intercept,
-                )
-                dual.solve(
-                    self.tol,
-                    self.max_iter,
-                    order,
-                    lambda number: report.step(number, _margins_of(dual)),
-                )
-                margins = _margins_of(dual)
-                self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
-        remember(self, self._fitted(rows, margins))
-        if self.probability:
-            self.temperature_ = self._calibrated(X, y, sample_weight, rows, report)
-        report.end()
-        return self
+            return self._fit_exact(rows.as_arrays().X, signs, upper, report)
+        precise = is_hard or is_tensor(signs)
+        features = self._feature_matrix(rows, cache_bytes, precise, with_intercept)
+        if is_hard:
+            return self._fit_hard(features, signs, weight, order, report)
+        dual = SVMDual(
+            features,
+            signs,
+            upper,
+            cache_bytes=cache_bytes,
+            spare_bytes=spare,
+            has_intercept=with_intercept,
+        )
+        dual.solve(
+            self.tol,
+            self.max_iter,
+            order,
+            lambda number: report.step(number, _margins_of(dual)),
+        )
+        self.duality_gap_, self.n_iter_ = dual.gap, dual.n_rounds
+        return _margins_of(dual)
 
     @property
     def _calibrates(self) -> bool:
@@ -322,14 +323,18 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "probability=True needs at least 2 rows of each class, got a class "
                 "with 1 row; use probability=False, or more rows."
             )
-        part = clone(self).set_params(probability=False)
-        forget(part, "_skl_callbacks")  # callbacks receive only the folds
+        # Beside what this fit keeps, and a copy of the rows of a fold.
+        kept = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
+        limit = max(1, self._memory_for(rows) - kept)
+        fold = clone(self).set_params(probability=False, memory_limit=limit)
+        forget(fold, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
         folds = StratifiedKFold(min(_FOLDS, least)).split(decisions, y)
         for number, (fitted, held) in enumerate(folds, start=1):
             weight = None
             if sample_weight is not None:
                 weight = safe_indexing(sample_weight, fitted)
+            part = clone(fold)  # a second fit would keep the features of the first
             part.fit(safe_indexing(X, fitted), safe_indexing(y, fitted), weight)
             values = part.decision_function(safe_indexing(X, held))
             decisions[held] = values.reshape(len(held), -1)

@@ -24,7 +24,7 @@ from randkern.data.training_data import ArrayRows
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._libsvm import fit_margin
-from randkern.models._svm_dual import solve_box
+from randkern.models._svm_dual import check_costs, solve_box
 from randkern.models._targets import RealTargets
 from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.models.feature_matrix import FeatureMatrix, combined, scores_of
@@ -201,6 +201,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
             self._solve_exactly(rows.X, y - mean, upper)
             self.intercept_ += mean
             return
+        check_costs(upper, "C · sample_weight", "lower C")
         width = self.plan_.n_components
         needed = tube_bytes(self.plan_, n, ops_of(rows.like).as_float64(rows.like))
         check_memory(

@@ -21,8 +21,9 @@ __all__ = ["ColumnEffects"]
 # and the fewest rows that wide tables are fitted to.
 _HALVINGS = 7
 _MAX_CHANGED, _MIN_CHANGED, _MIN_ROWS = 200, 20, 100
-# Most kernel values that are computed for all changes, some ten seconds' work.
-_VALUES = 4e8
+# Most kernel values that are computed for all changes, some five seconds' work. Each
+# change takes as long as this many, however few rows there are.
+_VALUES, _VALUES_OF_A_CHANGE = 4e8, 20_000
 
 # The weight of a kernel, and the kernel.
 Part = tuple[float, Trial]
@@ -119,7 +120,8 @@ class ColumnEffects:
         most = _VALUES / (len(self.parts) * width)
         n = len(self.Y)
         m = int(np.clip(most / (_HALVINGS * n), _MIN_CHANGED, _MAX_CHANGED))
-        n_halvings = int(np.clip(most / (n * m), 1, _HALVINGS))
+        each = max(n * m, _VALUES_OF_A_CHANGE)
+        n_halvings = int(np.clip(most / each, 1, _HALVINGS))
         return min(n, max(int(most / m), _MIN_ROWS)), n_halvings, min(m, n)
 
     def _learned(

@@ -295,7 +295,10 @@ class _Odd:
         path = self._table.path(f"{self._stem}.csv")
         if self._expectation == ".jsonl":
             path = path.with_suffix(".jsonl")
-            self._frame.to_json(path, orient="records", lines=True)
+            # pandas writes 10 decimals, which is too few for numbers of size 1e-8.
+            cells = self._frame.astype(object).where(self._frame.notna(), None)
+            rows = map(json.dumps, cells.to_dict("records"))
+            path.write_text("\n".join(rows) + "\n", encoding="utf-8")
         elif self._expectation == ".parquet":
             path = path.with_suffix(".parquet")
             self._frame.to_parquet(path)
