@@ -119,14 +119,16 @@ def test_texts_of_polars_are_those_of_pandas(fitted):
 def test_missing_and_unknown_texts(fitted):
     table = NEW[:3].assign(note=[None, "", "never seen before"])
     predicted = fitted.predict(table.assign(x=0.0))
-    assert np.ptp(predicted) < 1e-9
+    # Distances of equal rows are roots of rounding errors.
+    assert np.ptp(predicted) < 1e-6
 
 
 def test_code_of_a_model_of_texts(fitted):
     names = {"X": TABLE, "y": TARGET}
     exec(fitted.model_.explain(), names)
     found = names["model"].predict(names["texts"].transform(NEW))
-    np.testing.assert_allclose(found, fitted.predict(NEW), rtol=1e-6)
+    # Distances of equal rows are roots of rounding errors.
+    np.testing.assert_allclose(found, fitted.predict(NEW), rtol=1e-6, atol=1e-6)
 
 
 def test_models_of_texts_have_no_other_form(fitted, tmp_path):
@@ -261,4 +263,4 @@ def test_logarithms_on_the_command_line(tmp_path):
     assert np.corrcoef(np.log(predicted), np.log(PRICE))[0, 1] > 0.95
     result = run("fit", tmp_path / "t.csv", "--target", "sold", *options)
     assert result.exit_code == 2
-    assert "--log-target is for quantities" in result.output
+    assert "--log-target needs a numeric target" in result.output

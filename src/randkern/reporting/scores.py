@@ -57,7 +57,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedModel:
     """A model fitted to training rows, its evaluation and others' on test rows.
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
@@ -79,16 +79,16 @@ class Judged:
         """A sentence, if the model is no better than a constant."""
         constant, other = next(iter(self.others.items()))
         own, theirs = self.evaluation.scores, other.scores
-        name, said = "rmse", "root mean squared error"
+        name, label = "rmse", "root mean squared error"
         spread = 2 * self.evaluation.standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
-            name, said, spread = "log_loss", "log loss", 0.0
+            name, label, spread = "log_loss", "log loss", 0.0
         if own[name] < theirs[name] - spread:
             return None
         within = " within two standard errors" if spread else ""
         return (
             f"on held-out rows this model is no better than the {constant}{within}: "
-            f"its {said} is {own[name]:.4g}, and {theirs[name]:.4g} without any column."
+            f"its {label} is {own[name]:.4g}, and {theirs[name]:.4g} without columns."
         )
 
     def record(self) -> dict[str, Any]:
@@ -239,7 +239,9 @@ def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
     # Trees do not take a column without any value.
     used = [name for name in X.columns if name not in texts and X[name].notna().any()]
     columns = [X[name] for name in used]
-    n_categories = sum(not (is_numeric(each) or is_time(each)) for each in columns)
+    n_categories = sum(
+        not (is_numeric(column) or is_time(column)) for column in columns
+    )
     codes = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,

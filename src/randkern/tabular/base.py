@@ -99,10 +99,10 @@ class Rows:
         U = encoder.transform(self.X)
         if self.folds is not None:
             U = np.column_stack([U, self.folds.codes])
-        found = different_rows(U, self.y, self.weight)
-        if found is None or (len(found[0]) == len(self) and not self.weighted):
+        different = different_rows(U, self.y, self.weight)
+        if different is None or (len(different[0]) == len(self) and not self.weighted):
             return self
-        rows, weight = found
+        rows, weight = different
         return replace(self.take(rows), weight=weight)
 
     def normalised(self) -> Rows:
@@ -188,9 +188,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        one_of_two = is_classifier and n_targets == 2
-        categories = scored_columns(X, 1 if one_of_two else n_targets)
-        work.charge(encoding_seconds(len(X), len(categories), 0))
+        categories = scored_columns(X, y, is_classifier, weight, folds, work)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)
@@ -309,7 +307,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if self._importances is None:
             source = np.arange(self.n_features_in_)
             if self._texts is not None:
-                source = self._texts.sources(list(self.feature_names_in_))
+                source = self._texts.sources()
             if self._scores is not None:
                 source = source[self._scores.sources()]
             shares = self._effects.shares(len(source))
@@ -319,7 +317,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
+        trials = sorted(
+            self._trials, key=lambda trial: (-trial["rows"], trial["error"])
+        )
         try:
             import pandas as pd
         except ImportError:

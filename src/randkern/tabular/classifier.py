@@ -334,12 +334,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             stage = replace(stage, until=work.limit)
             return self._weighted_by_folds(refits, learning, stage)
         adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
-        return self._calibrated(judged, learning, stage, last)
+        compared = learning.compared(trials, stage, adapting)[:MAX_MEMBERS]
+        return self._calibrated(compared, learning, stage, last)
 
     def _calibrated(
         self,
-        judged: list[tuple[Trial, np.ndarray]],
+        compared: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
         last: float,
@@ -352,7 +352,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         # The logits of several classes are separate systems of equations.
         n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in compared]
         some = table.take(rows)
         if some.folds is not None:
             some = replace(some, folds=some.folds.coarse())
@@ -365,7 +365,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, U) in enumerate(samples):
-            share = stage.part(stage.left / (len(judged) - at))
+            share = stage.part(stage.left / (len(compared) - at))
             encoded = replace(some, X=U)
             if not share.fits(left_out_seconds(encoded, k)):
                 break
@@ -499,11 +499,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 break
             encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            found = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
-            # Together with the rows that have judged it before: mostly others.
-            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
+            again = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
+            # Together with the rows that have evaluated it before: mostly others.
+            loss = np.average([again.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
-                best = replace(found, loss=float(loss))
+                best = replace(again, loss=float(loss))
         if best is not None:
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
@@ -528,8 +528,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], weighted)
             P[:] = MIN_CHANCE
-            found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
+            chances = model.predict_proba(U[:n_held])
+            P[:, model.classes_] = np.maximum(chances, MIN_CHANCE)
         return replace(
             part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
         )
