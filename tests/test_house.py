@@ -134,7 +134,6 @@ MANY_CONSTANTS = {
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
-    "randkern/study/selection.py",
     "randkern/persistence.py",
     "randkern/tabular/classifier.py",
     "randkern/tabular/estimators.py",
@@ -198,6 +197,7 @@ SMALL_FUNCTIONS = {
     "randkern/onnx/traced.py::_arccos",  # defined after the table that calls it
     # In a comprehension, where its name says what is computed.
     "randkern_lab/papers/optical_convergence.py::_relative_variance",
+    "randkern/tabular/classifier.py::_table_of",  # how labels are coded
     # Their docstrings say why; the second stands beside the like for monotone columns.
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",

@@ -31,7 +31,7 @@ def load(
     from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
-        raise ValueError("standard input is read once: name a file for --test")
+        raise ValueError("standard input can be read only once; pass a file for --test")
     with naming(data), _file_of(data) as path:
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
@@ -54,10 +54,10 @@ def described(table: Any, task: str | None) -> str:
     n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        said = f"{table.description}, because it holds {kind}"
+        text = f"{table.description}, because it holds {kind}"
         if n > len(y) / 2:
-            said += f": {n:,} different ones in {len(y):,} rows are too many to learn"
-        return said
+            text += f": {n:,} different ones in {len(y):,} rows are too many to learn"
+        return text
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""

@@ -138,8 +138,7 @@ class TableFormat:
             )
         if self.thousands == self.decimal:
             raise ValueError(
-                f"decimal and thousands are both {self.decimal!r}; pass another "
-                "decimal, too"
+                f"decimal and thousands are both {self.decimal!r}; they must differ"
             )
         names = [*self.categorical, *self.numeric, *self.drop, *self.text]
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -18,7 +18,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.base import Rows, Tabular, are_unequal
 from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -213,9 +213,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        weighted = sample_weight is not None
-        X = self._with_scores(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y, weight, weighted, folds).used(type(self).__name__)
+        rows = Rows(X, y, weight, are_unequal(weight), folds)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         rows, held_out = _fitted_rows(replace(rows, y=labels), k, stream, work)
@@ -336,12 +335,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             stage = replace(stage, until=work.limit)
             return self._weighted_by_folds(refits, learning, stage)
         adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
-        return self._calibrated(judged, learning, stage, last)
+        compared = learning.compared(trials, stage, adapting)[:MAX_MEMBERS]
+        return self._calibrated(compared, learning, stage, last)
 
     def _calibrated(
         self,
-        judged: list[tuple[Trial, np.ndarray]],
+        compared: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
         last: float,
@@ -354,7 +353,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         # The logits of several classes are separate systems of equations.
         n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in compared]
         some = table.take(rows)
         if some.folds is not None:
             some = replace(some, folds=some.folds.coarse())
@@ -367,7 +366,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, U) in enumerate(samples):
-            share = stage.part(stage.left / (len(judged) - at))
+            share = stage.part(stage.left / (len(compared) - at))
             encoded = replace(some, X=U)
             if not share.fits(left_out_seconds(encoded, k)):
                 break
@@ -502,11 +501,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 break
             encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            found = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
-            # Together with the rows that have judged it before: mostly others.
-            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
+            again = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
+            # Together with the rows that have evaluated it before: mostly others.
+            loss = np.average([again.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
-                best = replace(found, loss=float(loss), rows=held)
+                best = replace(again, loss=float(loss), rows=held)
         if best is not None:
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
@@ -531,8 +530,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], weighted)
             P[:] = MIN_CHANCE
-            found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
+            chances = model.predict_proba(U[:n_held])
+            P[:, model.classes_] = np.maximum(chances, MIN_CHANCE)
         return replace(
             part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
         )
