@@ -918,6 +918,26 @@ def test_rows_of_weight_zero_are_ignored(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+def test_equal_weights_are_no_weights(make):
+    """And rows of weight zero are rows that are not there, for the search too."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=90)
+    predict = "predict"
+    if make is classifier:
+        y, predict = y > 0, "predict_proba"
+    used = np.sort(rng.permutation(90)[:60])
+    model = make(time_limit=60)
+    alone = getattr(model.fit(X[used], y[used]), predict)(X)
+    ones = getattr(model.fit(X[used], y[used], np.full(60, 2.0)), predict)(X)
+    np.testing.assert_array_equal(ones, alone)
+    weight = np.zeros(90)
+    weight[used] = 1.0
+    zeros = getattr(model.fit(X, y, weight), predict)(X)
+    np.testing.assert_allclose(zeros, alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)

@@ -18,7 +18,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.base import Rows, Tabular, are_unequal
 from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -213,9 +213,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        weighted = sample_weight is not None
-        X = self._with_scores(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y, weight, weighted, folds).used(type(self).__name__)
+        rows = Rows(X, y, weight, are_unequal(weight), folds)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
         split = _split(replace(rows, y=labels), k, stream, work)
