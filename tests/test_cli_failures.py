@@ -19,6 +19,7 @@ import randkern as rk
 from randkern import cli
 from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.page import learning_curve
+from randkern.reporting.scores import Evaluation
 from randkern.tabular.model import Member, TabularModel
 
 FILES = {"model.skops", "report.html", "results.json"}
@@ -53,6 +54,30 @@ def names(folder):
 
 def fail(*_, **__):
     raise KeyError("lost")
+
+
+def test_a_model_far_behind_another_says_so():
+    X, y = numbers()
+    model = EvaluatedModel(
+        None,
+        (X, y),
+        (X, y),
+        Evaluation(y, {"rmse": 1.0}, 0.05),
+        {
+            "mean": Evaluation(y, {"rmse": 2.0}, 0.05),
+            "boosted trees": Evaluation(y, {"rmse": 0.6}, 0.05),
+        },
+    )
+    assert "of boosted trees is 0.6, far below the 1 of this model" in model.verdict
+    model.others["boosted trees"].scores["rmse"] = 0.75
+    assert model.verdict is None
+
+
+def test_a_file_in_place_of_the_folder_is_named(fit, tmp_path):
+    (tmp_path / "out").write_text("notes", encoding="utf-8")
+    result = fit()
+    assert result.exit_code == 2
+    assert "out is a file; pass a folder" in result.stderr
 
 
 def interrupt(*_, **__):

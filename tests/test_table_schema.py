@@ -208,6 +208,8 @@ def test_columns_are_read_as_asked(tmp_path):
     assert data.schema.missing == {"b": ("err",)}
     with pytest.raises(ValueError, match=r"no column 'aa' \(did you mean 'a'\?\)"):
         read(tmp_path, text, categorical=("aa",))
+    with pytest.raises(ValueError, match="no column 'e'"):
+        read(tmp_path, text, drop=("e",))
     with pytest.raises(ValueError, match="a: named more than once"):
         TableFormat(categorical=("a",), drop=("a",))
 

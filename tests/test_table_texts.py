@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
+from randkern.tabular.base import Rows
 from randkern.tabular.folds import Folds
 from randkern.tabular.texts import TextEncoder, _hashed, text_columns
 from randkern.tabular.work import Work
@@ -229,11 +231,12 @@ def test_short_texts_leave_the_budget_to_the_search():
     table = pd.DataFrame({"note": [" ".join(each) for each in words]})
     y, work = rng.normal(size=5000), Work(60.0)
     model = rk.TabularRegressor(text_columns=["note"])
-    model._with_scores(table, y, None, None, work)
+    rows = Rows(table, y, np.ones(5000), weighted=False)
+    model._with_scores(rows, work)
     assert 0 < work.spent < 0.5
     charged = work.spent
     longer = table.assign(note=table["note"] * 10)
-    model._with_scores(longer, y, None, None, work)
+    model._with_scores(replace(rows, X=longer), work)
     assert work.spent == pytest.approx(11 * charged)
 
 

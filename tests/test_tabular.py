@@ -16,12 +16,11 @@ import pytest
 import scipy.optimize
 import sklearn
 from numba.core import event
-from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -919,6 +918,26 @@ def test_rows_of_weight_zero_are_ignored(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+def test_equal_weights_are_no_weights(make):
+    """And rows of weight zero are rows that are not there, for the search too."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=90)
+    predict = "predict"
+    if make is classifier:
+        y, predict = y > 0, "predict_proba"
+    used = np.sort(rng.permutation(90)[:60])
+    model = make(time_limit=60)
+    alone = getattr(model.fit(X[used], y[used]), predict)(X)
+    ones = getattr(model.fit(X[used], y[used], np.full(60, 2.0)), predict)(X)
+    np.testing.assert_array_equal(ones, alone)
+    weight = np.zeros(90)
+    weight[used] = 1.0
+    zeros = getattr(model.fit(X, y, weight), predict)(X)
+    np.testing.assert_allclose(zeros, alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)
@@ -1098,17 +1117,10 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows_of_labels(monkeypatch):
-    """Rows that fits do not know weight and calibrate fits to all rows."""
+    """Held-out rows weight and calibrate the fits that are returned."""
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    blended, seen = [], []
-    with_cells = rk.TabularClassifier._with_cells
-
-    def spied(self, *arguments):
-        seen.append(arguments)
-        return with_cells(self, *arguments)
-
-    monkeypatch.setattr(rk.TabularClassifier, "_with_cells", spied)
+    blended = []
 
     def equal_weights(P, _, labels, weight):
         blended.append((P, labels))
@@ -1116,23 +1128,20 @@ def test_many_rows_of_labels(monkeypatch):
 
     monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
     fit = classifier(time_limit=10).fit(TABLE, LABELS)
-    assert fit.fit_report_["rows_held_out"] == 0
-    assert fit.fit_report_["rows_used"] == N and fit.model_.held_out is None
+    assert fit.fit_report_["rows_held_out"] == N // 8
+    assert fit.fit_report_["rows_used"] == N - N // 8
     members = fit.model_.members
     assert [member.fit.features for member in members] == ["local", "nystrom"]
     assert fit.temperature_ == 1.3
+    seed, n_apart, _ = fit.model_.held_out
+    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
     ((P, labels),) = blended
-    ((_, _, part, table),) = seen
-    np.testing.assert_array_equal(labels, table.labels[part.rows])
-    np.testing.assert_array_equal(P[1], part.P)
-    cells = members[0].fit
-    values = cells.cells_.left_out[part.rows, 0]
-    values = values / cells.temperature_ + cells.calibration_offset_
-    np.testing.assert_allclose(P[0][:, 1], expit(values), rtol=1e-12)
-    assert np.abs(P[0] - members[0].predict(TABLE.iloc[part.rows])).max() > 1e-3
+    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
+    for member, found in zip(members, P, strict=True):
+        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
     names = {"X": TABLE, "y": LABELS}
     exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(TABLE)
+    expected = fit.predict_proba(names["X"])  # without rows that are held out
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 

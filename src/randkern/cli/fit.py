@@ -193,6 +193,8 @@ class _Files:
     def __init__(self, folder: Path, n_bytes: int) -> None:
         from .._files import check_writable
 
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--out {folder} is a file; pass a folder")
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder, n_bytes)
         self.model = folder / "model.skops"

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def read(data: str, schema: Any = None) -> Any:
     with _file_of(data) as path:
         if schema is None:
             return read_table(path)
-        return schema.apply(read_table(path, schema.form, texts=schema.texts))
+        # What the fit dropped may be missing.
+        form = replace(schema.form, drop=())
+        return schema.apply(read_table(path, form, texts=schema.texts))
 
 
 @contextmanager

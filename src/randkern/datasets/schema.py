@@ -205,7 +205,7 @@ class TableSchema:
         error names them; those that are no dates raise a DataFileError.
         """
         frame = with_known_types(frame)
-        typed = frame.copy(deep=False)
+        typed = frame.drop(columns=list(self.form.drop), errors="ignore")
         for name, kind in self.kinds.items():
             if name not in frame.columns:
                 continue

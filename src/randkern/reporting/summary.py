@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from randkern._tables import is_numeric, numbers_of
 from randkern.datasets.schema import TableSchema
@@ -91,9 +92,10 @@ def fitted_rows(model: Any, n: int) -> str | None:
     text = f"fitted to {fitted:,} of {n:,} rows"
     if fitted + held < report["rows"]:
         text += ", as many as the time limit allows"
-    if held:
-        text += f": {held:,} are held out to evaluate it and to set its intervals"
-    return text
+    if not held:
+        return text
+    purpose = "its probabilities" if is_classifier(model) else "its intervals"
+    return f"{text}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:

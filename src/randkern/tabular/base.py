@@ -50,7 +50,7 @@ _IMPORTANCES_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows with labels or targets, and whether weights were passed.
+    """Checked rows with labels or targets, and whether positive weights differ.
 
     `folds` are those of rows that depend on each other, and `unit` is what the weights
     have been divided by.
@@ -117,6 +117,12 @@ class Rows:
         return None if equal else self.unit * self.weight
 
 
+def are_unequal(weight: np.ndarray) -> bool:
+    """Return whether positive weights differ: equal ones fit what none fit."""
+    used = weight[weight > 0]
+    return bool((used != used[0]).any())
+
+
 class Tabular(CallbackSupportMixin, BaseEstimator):
     """Base class of regression and classification: rows, search, and reports."""
 
@@ -174,10 +180,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
         return X, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(
-        self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
-    ) -> Any:
-        """Return a table with scores in place of texts, and beside many categories."""
+    def _with_scores(self, rows: Rows, work: Work) -> Rows:
+        """Return rows with scores in place of texts, and beside many categories."""
+        X, y, folds = rows.X, rows.y, rows.folds
+        weight = rows.weight if rows.weighted else None
         is_classifier = is_noisy(self._loss)
         n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
         self._texts = self._scores = None
@@ -192,7 +198,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)
-        return X
+        return replace(rows, X=X)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""

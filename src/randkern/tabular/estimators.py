@@ -16,7 +16,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.base import Rows, Tabular, are_unequal
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
@@ -275,11 +275,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        weighted = sample_weight is not None
-        X = self._with_scores(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
+        rows = Rows(X, y, weight, are_unequal(weight), folds)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
+        rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         stream = root_stream(self.random_state)
-        split = self._split(rows.used(type(self).__name__), stream, work)
+        split = self._split(rows, stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
