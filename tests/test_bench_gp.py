@@ -165,7 +165,7 @@ def line():
     return modules, message
 
 
-def test_peers_are_kept_where_they_were_best(line):
+def test_peers_stay_where_they_were_best(line):
     modules, message = line
     steps, out_of_time = climb(modules, **message, rate=0.05, every=2, budget=60.0)
     assert 15 < steps < 40 and not out_of_time

@@ -108,7 +108,7 @@ def test_summary_sets_contenders_beside_the_peer(results):
     assert peer["test_error_std"] is None
 
 
-def test_what_stopped_early_is_said_beside_ours_that_did_not(results):
+def test_early_stops_are_marked_beside_complete_fits(results):
     (note,) = (note for note in results["notes"] if "residual of" in note)
     assert note.startswith("randkern, pcg, D = 20: ")
     assert note.endswith("solved exactly, as is ours by cholesky")
@@ -276,7 +276,7 @@ def test_nothing_to_run_is_an_error():
         run(n_components=(50,), solvers=("pcg",), peers=False, memory_limit="10")
 
 
-def test_what_libraries_print_is_no_part_of_an_answer(monkeypatch):
+def test_output_of_libraries_is_not_part_of_an_answer(monkeypatch):
     paths = [str(Path(__file__).parent), *sys.path]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     assert in_fresh_process(chatter, {})["value"] == 3
@@ -317,7 +317,7 @@ def test_files_are_what_their_seed_says(tmp_path):
     assert first == again != other
 
 
-def test_a_full_disk_is_said_before_writing(tmp_path):
+def test_a_full_disk_raises_before_writing(tmp_path):
     with pytest.raises(ValueError, match="set TMPDIR to another disk"):
         write_rows(tmp_path, 10**15, 100)
     assert not list(tmp_path.iterdir())

@@ -104,7 +104,7 @@ def test_items_may_be_rows_alone_pairs_triples_or_blocks():
         (lambda: 3, "got int"),
     ],
 )
-def test_what_is_no_stream_is_refused(make, message):
+def test_other_objects_are_refused_as_streams(make, message):
     with pytest.raises(TypeError, match=message):
         RowBlocks(make())
 

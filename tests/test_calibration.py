@@ -145,7 +145,7 @@ def test_probabilities_are_calibrated_on_new_rows():
     assert log_loss(y[1000:], P) < 1.1 * expected
 
 
-def test_rows_that_are_all_told_apart_leave_a_doubt():
+def test_rows_that_are_all_separated_leave_a_doubt():
     logits = np.repeat([[0.0, -1.0], [0.0, 1.0]], 10, axis=0)
     of_class = np.repeat([[True, False], [False, True]], 10, axis=0)
     temperature = temperature_of(logits, of_class)

@@ -6,8 +6,10 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import randkern as rk
+from randkern.tabular import category_scores
 from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.folds import Folds
+from randkern.tabular.work import Work
 
 pytestmark = pytest.mark.usefixtures("no_deadline")
 
@@ -82,7 +84,12 @@ def test_several_targets_and_classes_have_a_score_each(classes):
     assert list(added.columns[2:]) == [f"c0 score {j}" for j in range(1, n + 1)]
 
 
-def test_which_columns_have_scores():
+def chosen(X, y, classes=False, folds=None):
+    return scored_columns(X, y, classes, None, folds, Work(60.0))
+
+
+def test_which_columns_may_have_scores(monkeypatch):
+    monkeypatch.setattr(category_scores, "_scores_help", lambda *_: True)
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
         {
@@ -94,19 +101,52 @@ def test_which_columns_have_scores():
             "number": rng.normal(size=300),
         }
     )
-    assert scored_columns(table, 1) == ["many", "more"]
-    assert scored_columns(table, 26) == ["more"]
-    # 40 and 20 rows per level, and then more levels than the encoder has columns for.
-    repeated = pd.concat([table[["many", "more"]]] * 4, ignore_index=True)
-    assert scored_columns(repeated, 1) == ["more"]
+    y = rng.normal(size=(300, 100))
+    assert chosen(table, y[:, 0]) == ["many", "more"]
+    assert chosen(table, y[:, :26]) == ["more"]
+    assert chosen(table, y) == []
+    assert chosen(table.assign(**{"more score": 0.0}), y[:, 0]) == ["many"]
+    assert chosen(table.rename(columns={"few": 3}), y[:, 0]) == []
+    assert chosen(table[["number"]].to_numpy(), y[:, 0]) == []
+
+
+def test_more_levels_than_the_encoder_has_indicators_for_have_scores():
     codes = np.arange(300 * 40) % 300
-    assert scored_columns(
-        pd.DataFrame({"code": codes.astype(str) + np.array("v", object)}), 1
-    )
-    assert scored_columns(table, 100) == []
-    assert scored_columns(table.assign(**{"more score": 0.0}), 1) == ["many"]
-    assert scored_columns(table.rename(columns={"few": 3}), 1) == []
-    assert scored_columns(table[["number"]].to_numpy(), 1) == []
+    table = pd.DataFrame({"code": [f"v{code}" for code in codes]})
+    assert chosen(table, np.zeros(len(codes))) == ["code"]
+
+
+@pytest.mark.parametrize("classes", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_scores_are_chosen_by_the_error_of_rows_left_out(classes, grouped):
+    """One column of 20 tells the target, or all ten do in a sum."""
+    rng = np.random.default_rng(1)
+    folds = Folds(np.arange(600) % 20) if grouped else None
+    found = []
+    for n_columns, used in ((20, 1), (10, 10)):
+        codes = rng.integers(40, size=(600, n_columns))
+        effects = rng.normal(size=(40, n_columns))
+        y = effects[codes[:, :used], np.arange(used)].sum(axis=1) / np.sqrt(used)
+        y += 0.3 * rng.normal(size=600)
+        y = y > 0 if classes else y
+        table = pd.DataFrame(
+            {f"c{j}": [f"v{c}" for c in column] for j, column in enumerate(codes.T)}
+        )
+        found.append(chosen(table, y, classes, folds))
+    assert len(found[0]) == 20 and found[1] == []
+
+
+def test_levels_of_many_rows_need_no_scores():
+    """Indicators tell the effects of 20 levels of 1,000 rows, not of 12."""
+    rng = np.random.default_rng(2)
+    codes = rng.integers(20, size=20_000)
+    effects = rng.normal(size=20)
+    X = rng.normal(size=(20_000, 12))
+    y = effects[codes] + 0.5 * rng.normal(size=20_000)
+    table = pd.DataFrame(X).rename(columns=str)
+    table["code"] = [f"v{code}" for code in codes]
+    assert chosen(table[:240], y[:240]) == ["code"]
+    assert chosen(table, y) == []
 
 
 def test_columns_of_levels_are_limited_in_all():
@@ -116,7 +156,7 @@ def test_columns_of_levels_are_limited_in_all():
     assert np.bincount(encoder.columns_).max() == 25
 
 
-def test_many_levels_tell_as_much_as_to_boosted_trees(tmp_path):
+def test_many_levels_are_as_informative_as_for_boosted_trees(tmp_path):
     X, y = table_of(1200, 120)
     new, truth = table_of(1000, 120, seed=1)
     model = rk.TabularRegressor(4, random_state=0).fit(X, y)

@@ -329,7 +329,7 @@ def test_other_rows_are_refused(n_components, table, path):
         regressor(path, **parameters).fit(X, np.column_stack([y, y]))
 
 
-def test_small_targets_are_told_apart(table, path, rng):
+def test_small_targets_are_distinguished(table, path, rng):
     """Beside a large target that is the same."""
     X, y = table
     interrupted(regressor(path), X, np.column_stack([1e6 * y, y]))
@@ -421,7 +421,7 @@ def test_the_folder_must_exist(table, tmp_path):
         regressor(tmp_path / "missing" / "fit.npz").fit(X, y)
 
 
-def test_a_folder_is_no_checkpoint(table, tmp_path):
+def test_a_folder_is_refused_as_a_checkpoint(table, tmp_path):
     X, y = table
     with pytest.raises(CheckpointError, match="is a folder; name a file"):
         regressor(tmp_path).fit(X, y)

@@ -191,7 +191,7 @@ def test_indefinite_is_an_error(matrix):
         solve(matrix, np.ones(len(matrix)))
 
 
-def test_nearly_singular_is_told(rng):
+def test_a_nearly_singular_matrix_warns(rng):
     """Definite in floating point, but with no certain digit."""
     matrix = np.diag([1.0, 1e-17])
     with pytest.warns(IllConditionedWarning, match="singular to working precision"):

@@ -178,7 +178,7 @@ def test_the_guess_says_why_and_what_changes_it(app, tmp_path, mixed_table):
 
 
 @pytest.mark.parametrize("command", ["compare", "tune"])
-def test_rows_of_another_file_judge_and_the_best_is_saved(
+def test_rows_of_another_file_validate_and_the_best_is_saved(
     app, tmp_path, mixed_table, command
 ):
     pandas = pytest.importorskip("pandas")
@@ -287,7 +287,7 @@ def test_damaged_table_is_one_line(app, tmp_path):
     assert "broken.parquet" in result.output
 
 
-def test_unwritable_output_is_found_before_the_work(app, tmp_path):
+def test_unwritable_output_raises_before_the_work(app, tmp_path):
     (tmp_path / "file").write_text("")
     result = run(app, "compare", "--data", "iris", "--out", tmp_path / "file" / "x")
     assert result.exit_code == 2
@@ -307,7 +307,7 @@ def test_parsing():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_says_which(missing):
+def test_a_missing_extra_is_named(missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from randkern.cli import main; main()"
@@ -349,7 +349,7 @@ def test_help_loads_nothing_that_takes_long(arguments):
     assert "set()" in result.stdout, result.stderr
 
 
-def test_what_a_time_limit_cuts_is_told(app, tmp_path, monkeypatch):
+def test_what_a_time_limit_cuts_is_reported(app, tmp_path, monkeypatch):
     study = importlib.import_module("randkern.study.compare")
     given = ("compare", "--data", "iris", "--out", tmp_path, *QUICK)
     whole = run(app, *given)

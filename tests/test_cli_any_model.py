@@ -81,7 +81,7 @@ def test_models_of_arrays_predict_tables(name, model, rows, tmp_path):
     if not hasattr(model, "predict"):
         refused = run("predict", path, rows)
         assert refused.exit_code == 2
-        assert f"the file holds a {name}, which makes no predictions" in refused.output
+        assert f"the file holds a {name}, which cannot predict" in refused.output
         return
     options = ["--probabilities"] * hasattr(model, "predict_proba")
     options += ["--interval", 0.8] * hasattr(model, "predict_interval")
@@ -121,7 +121,7 @@ def test_several_targets_are_numbered(kind, rows, tmp_path):
         np.testing.assert_allclose(found["high 1"], bounds[:, 0, 1])
 
 
-def test_what_suits_no_model_of_an_array_is_said(rows, tmp_path):
+def test_what_suits_no_model_of_an_array_is_reported(rows, tmp_path):
     X, y, _ = data()
     path = tmp_path / "model.skops"
     model = rk.KernelRidgeRegressor(n_components=20, random_state=0)

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
-from randkern.reporting import Judged, evaluate, page, panels
+from randkern.reporting import EvaluatedModel, evaluate, page, panels
 from randkern.reporting.page import learning_curve
+from randkern.reporting.scores import Evaluation
 from randkern.tabular.model import Member, TabularModel
 
 FILES = {"model.skops", "report.html", "results.json"}
@@ -53,6 +54,30 @@ def names(folder):
 
 def fail(*_, **__):
     raise KeyError("lost")
+
+
+def test_a_model_far_behind_another_says_so():
+    X, y = numbers()
+    model = EvaluatedModel(
+        None,
+        (X, y),
+        (X, y),
+        Evaluation(y, {"rmse": 1.0}, 0.05),
+        {
+            "mean": Evaluation(y, {"rmse": 2.0}, 0.05),
+            "boosted trees": Evaluation(y, {"rmse": 0.6}, 0.05),
+        },
+    )
+    assert "of boosted trees is 0.6, far below the 1 of this model" in model.verdict
+    model.others["boosted trees"].scores["rmse"] = 0.75
+    assert model.verdict is None
+
+
+def test_a_file_in_place_of_the_folder_is_named(fit, tmp_path):
+    (tmp_path / "out").write_text("notes", encoding="utf-8")
+    result = fit()
+    assert result.exit_code == 2
+    assert "out is a file; pass a folder" in result.stderr
 
 
 def interrupt(*_, **__):
@@ -115,7 +140,7 @@ def test_what_an_interruption_leaves_belongs_together(fit, tmp_path, monkeypatch
             assert before == {each.name: each.read_bytes() for each in out.iterdir()}
 
 
-def test_an_interrupted_refit_leaves_the_judged_model(fit, tmp_path, monkeypatch):
+def test_an_interrupted_refit_leaves_the_validated_model(fit, tmp_path, monkeypatch):
     usual, calls = rk.TabularRegressor.fit, []
 
     def once(model, X, y, **dependence):
@@ -195,12 +220,12 @@ def test_two_classes_in_few_rows_have_a_whole_report(n):
     labels = np.where(y > np.median(y), "u", "v")
     model = rk.TabularClassifier(time_limit=1, random_state=0).fit(rows[2:], labels[2:])
     test = rows[:2], np.array(["u", "v"])
-    judged = Judged(
+    evaluated = EvaluatedModel(
         model, (rows[2:], labels[2:]), test, evaluate(model, *test), {}, 0.0, 0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert all(panel.svg for panel in panels(judged, "y"))
+        assert all(panel.svg for panel in panels(evaluated, "y"))
 
 
 def test_scores_of_huge_targets_are_those_of_small_ones():

@@ -260,7 +260,7 @@ def test_numbers_of_json_lines_may_be_texts(command, fitted, tmp_path):
     assert "'weight' is numeric except in 1 rows: row 7 holds" in refused.output
 
 
-def test_rows_are_predicted_in_blocks_that_are_told(fitted, tmp_path, monkeypatch):
+def test_rows_are_predicted_in_blocks_that_are_reported(fitted, tmp_path, monkeypatch):
     model, told = fitted[0] / "out" / "model.skops", []
 
     @contextmanager
@@ -285,7 +285,7 @@ def test_rows_are_predicted_in_blocks_that_are_told(fitted, tmp_path, monkeypatc
     ("out", "message"),
     [
         ("p.txt", "takes a .csv or .parquet file"),
-        ("nowhere/p.csv", "there is no folder"),
+        ("nowhere/p.csv", "the folder of --out"),
         ("folder.csv", "is a folder"),
     ],
 )
@@ -370,7 +370,7 @@ def test_models_are_fitted_to_standard_input(kind, tmp_path):
 def test_standard_input_is_read_once(tmp_path):
     result = run("fit", "-", "--target", "price", "--test", "-", input="")
     assert result.exit_code == 2
-    assert "standard input is read once" in result.output
+    assert "standard input can be read only once" in result.output
 
 
 def test_info_prints_the_code_that_builds_the_model(fitted):
@@ -388,7 +388,7 @@ def test_info_prints_the_code_that_builds_the_model(fitted):
     assert "time limit: 2 s" in result.output
 
 
-def test_classes_with_rows_of_their_own_to_judge_them(tmp_path):
+def test_classes_are_validated_on_held_out_rows(tmp_path):
     frame = table(160).drop(columns="price")
     frame.head(120).to_parquet(tmp_path / "train.parquet")
     with gzip.open(tmp_path / "test.csv.gz", "wt") as file:
@@ -558,7 +558,7 @@ def test_few_rows_and_rare_classes(tmp_path):
     assert "undefined" in result.output
 
 
-def test_one_class_is_no_odd_row(tmp_path):
+def test_one_class_is_not_an_outlier(tmp_path):
     frame = table().assign(sold="yes")
     frame.to_csv(tmp_path / "one.csv", index=False)
     result = run("fit", tmp_path / "one.csv", "--target", "sold", "--out", tmp_path)
@@ -573,7 +573,7 @@ def test_one_class_is_no_odd_row(tmp_path):
     ("sales.csv", "--target", "prices"),
     ("sales.csv", "--target", "price", "--time-limit", "0"),
 ])  # fmt: skip
-def test_what_cannot_be_fitted_is_told_in_a_line(fitted, arguments, monkeypatch):
+def test_what_cannot_be_fitted_is_reported_in_a_line(fitted, arguments, monkeypatch):
     monkeypatch.chdir(fitted[0])
     result = run("fit", *arguments)
     assert result.exit_code == 2
@@ -695,7 +695,7 @@ def test_with_test_rows_the_saved_model_is_the_one_that_was_scored(tmp_path):
     assert results["scores"]["rmse"] == pytest.approx(rmse)
 
 
-def test_a_warning_is_given_once(capsys):
+def test_a_warning_is_raised_once(capsys):
     with console.user_messages():
         warnings.simplefilter("always")
         for _ in range(3):
@@ -758,7 +758,7 @@ def test_readers_of_predictions_may_stop(fitted, tmp_path):
     assert process.returncode == 0
 
 
-def test_a_target_of_names_is_told(tmp_path):
+def test_a_target_of_names_warns(tmp_path):
     frame = table(30).assign(name=[f"name {i}" for i in range(30)])
     frame.to_csv(tmp_path / "names.csv", index=False)
     named = tables.load(str(tmp_path / "names.csv"), "name", None)

@@ -30,7 +30,7 @@ def ridge():
     ],
 )
 @pytest.mark.parametrize("names", [[0, 1, 2], [("a", 0), ("a", 1), ("b", 0)]])
-def test_names_that_are_no_strings_are_compared(model, targets, names):
+def test_names_that_are_not_strings_are_compared(model, targets, names):
     table = pd.DataFrame(X)
     table.columns = (
         pd.Index(names) if names[0] == 0 else pd.MultiIndex.from_tuples(names)
@@ -120,7 +120,7 @@ DAYS = pd.Series(pd.date_range("2026-01-01", periods=N))
 @pytest.mark.parametrize(
     "model", [ridge(), rk.TabularRegressor(1), rk.TabularClassifier(1)]
 )
-def test_dates_and_durations_are_no_targets(model, y):
+def test_dates_and_durations_are_refused_as_targets(model, y):
     with pytest.raises(ValueError, match="y (has|holds) .* values, expected real"):
         model.fit(X, y)
 

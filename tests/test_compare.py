@@ -188,7 +188,7 @@ def test_offset_and_units_of_a_regression_target_do_not_matter():
     assert max(errors[0]) < 0.2
 
 
-def test_a_given_alpha_is_kept():
+def test_a_fixed_alpha_is_used():
     results = compare(blobs(60), "gaussian", [8], alpha=0.5, n_seeds=1)
     assert {r["hyperparameters"]["alpha"] for r in results["records"]} == {0.5}
 
@@ -385,7 +385,7 @@ def test_more_classes_than_held_out_rows():
 
 
 @pytest.mark.parametrize("name", ["gaussian", "linear", "optical"])
-def test_many_rows_are_judged_by_features(monkeypatch, name):
+def test_many_rows_are_validated_by_features(monkeypatch, name):
     monkeypatch.setattr("randkern.study.selection.MAX_EXACT_ROWS", 1000)
     monkeypatch.setattr("randkern.study.selection.FEATURE_ROWS", (600, 200))
     monkeypatch.setattr("randkern.study.selection.N_FEATURES", 50)

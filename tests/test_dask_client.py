@@ -206,7 +206,7 @@ def test_the_exact_kernel(name):
 def test_what_reads_no_collections():
     X, _ = collection(2)
     process = clone(SUMMED["process"]).fit(*gathered(1))
-    with pytest.raises(ValueError, match="return_cov needs all rows at once"):
+    with pytest.raises(ValueError, match="return_cov=True needs rows in memory"):
         process.predict(X, return_cov=True)
     frame = dd.from_pandas(pd.DataFrame({"a": np.arange(9.0)}), npartitions=2)
     readers = (

@@ -145,7 +145,7 @@ def test_rows_need_not_fill_the_tiles(tile, table, weight, monkeypatch):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4, 9, 100])
-def test_any_number_of_tiles_is_kept(kept, table, rng):
+def test_any_number_of_tiles_is_cached(kept, table, rng):
     X, _ = table
     kernel, V = KERNELS["gaussian"], rng.normal(size=(N, 3))
     nbytes = 8 * 64**2
@@ -248,7 +248,7 @@ def test_repeated_rows_and_a_tiny_penalty(dtype, tol, apart, table):
 
 
 @pytest.mark.parametrize("tol", [1e-7, 1e-9])
-def test_what_single_precision_cannot_reach_is_told(tol, table):
+def test_what_single_precision_cannot_reach_warns(tol, table):
     """Too small a tolerance on a singular matrix: a warning, and no wrong answer."""
     X, y = table
     X, y = np.tile(X[:70], (3, 1)).astype(np.float32), np.tile(y[:70], (3, 1))

@@ -283,7 +283,7 @@ def test_targets_far_from_zero_are_met(data):
     np.testing.assert_allclose(mean, 1e9, rtol=1e-3)
 
 
-def test_an_end_on_a_bound_is_told(data):
+def test_an_optimum_on_a_bound_warns(data):
     X, y = data
     model = rk.GaussianProcessRegressor(n_components=40, random_state=0)
     with warnings.catch_warnings():

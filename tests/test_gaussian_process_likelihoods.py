@@ -459,8 +459,8 @@ def test_dask_collections_have_deviations_and_no_covariances(rng):
     expected = model.predict(X, return_std=True)
     for got, value in zip(model.predict(lazy, return_std=True), expected, strict=True):
         np.testing.assert_allclose(got.compute(), value, rtol=1e-12)
-    with pytest.raises(ValueError, match="return_cov is for likelihood='gaussian'"):
+    with pytest.raises(ValueError, match="return_cov needs likelihood='gaussian'"):
         model.predict(lazy, return_cov=True)
     model.set_params(likelihood="gaussian").fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="return_cov needs all rows at once"):
+    with pytest.raises(ValueError, match="return_cov=True needs rows in memory"):
         model.predict(lazy, return_cov=True)

@@ -439,7 +439,7 @@ def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, 
 @pytest.mark.parametrize(
     ("options", "weight", "message"),
     [
-        ({"features": "random"}, None, "correction='fitc' is of features='nystrom'"),
+        ({"features": "random"}, None, "correction='fitc' needs features='nystrom'"),
         ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
         ({}, np.ones(80), "weights='precision'"),
         ({}, "blocks", "needs all rows in memory, as arrays, not RowBlocks"),

@@ -134,10 +134,8 @@ MANY_CONSTANTS = {
     "randkern/backend/skinny_gemm.py",
     "randkern/backend/triton_kernels.py",
     # Thresholds of one method each, which its docstrings explain; to be grouped.
-    "randkern/study/selection.py",
     "randkern/persistence.py",
     "randkern/tabular/classifier.py",
-    "randkern/tabular/estimators.py",
     "randkern/tabular/model.py",
     "randkern/tabular/search.py",
     # Names, sizes and checksums of published files.
@@ -201,7 +199,7 @@ SMALL_FUNCTIONS = {
     # Their docstrings say why; the second stands beside the like for monotone columns.
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",
-    "randkern/tabular/search.py::_by_validation_loss",
+    "randkern/tabular/many_rows.py::_n_evaluated",
 }
 
 

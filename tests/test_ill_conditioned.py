@@ -161,7 +161,7 @@ def test_a_usual_penalty_cures_all(mode, name, rng):
         np.testing.assert_allclose(model.predict(X), expected, atol=1e-5)
 
 
-def test_a_residual_that_is_not_true_is_not_believed(rng):
+def test_a_wrong_residual_is_recomputed(rng):
     """A matrix that is not definite in floating point: rounding fakes convergence."""
 
     class Rounded:

@@ -124,7 +124,7 @@ def test_idx_damage(damage, tmp_path):
     assert "some-file" in str(caught.value)
 
 
-def test_an_error_of_the_disk_is_no_damage(tmp_path, monkeypatch):
+def test_a_disk_error_is_not_reported_as_damage(tmp_path, monkeypatch):
     class Failing(io.BytesIO):
         def read(self, *_):
             raise OSError(errno.EIO, "Input/output error")

@@ -98,7 +98,7 @@ def test_tables_must_match():
     [rk.Gaussian(), rk.Linear(), rk.Optical(), rk.Laplacian(columns=["city"])],
     ids=str,
 )
-def test_text_is_no_number(kernel):
+def test_text_is_not_a_number(kernel):
     with pytest.raises(ValueError, match="city"):
         kernel(TABLE)
 

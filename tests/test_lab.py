@@ -119,7 +119,7 @@ def test_a_run_that_was_interrupted_continues(tmp_path):
     assert not journal.exists()
 
 
-def test_what_follows_a_line_cut_short_is_kept(tmp_path):
+def test_lines_after_a_truncated_line_are_read(tmp_path):
     path = tmp_path / "journal"
     Journal(path, "key").keep({"n": 1}, {"records": []})
     path.write_text(path.read_text() + '{"case": "{')
@@ -252,7 +252,7 @@ def test_records_are_chosen_and_grouped_in_their_order():
     assert found == [({"n": 1}, records[::2]), ({"n": 2}, [records[1]])]
 
 
-def test_notes_tell_of_edges_and_of_reasons_once():
+def test_notes_report_edges_and_reasons_once():
     chosen = {"alpha": 1.0, "bias": 2.0}
     assert at_edges(chosen, {"alpha": [0.1, 1.0], "bias": [2.0]}) == ["alpha"]
     told = ["warning, gaussian: the best alpha is at the edge of its grid"]
@@ -288,6 +288,13 @@ def test_curves_are_means_and_records_without_x_are_levels():
     levels = [line.get_ydata()[0] for line in axes.lines if line.get_zorder() == 1]
     assert levels == [0.5]
     assert axes.get_xscale() == "log"
+
+
+def test_panels_without_values_are_left_out():
+    pytest.importorskip("matplotlib")
+    styles = {"a": Style("a")}
+    panels = [Panel("n_components", key, "kernel", styles) for key in ("e", "joules")]
+    assert len(draw({"records": RECORDS}, panels).axes) == 1
 
 
 def test_curves_may_be_of_several_keys():
@@ -420,7 +427,7 @@ def test_stale_records_are_listed_with_their_cost(folder, capsys):
 
 
 @pytest.mark.slow
-def test_stale_records_are_made_again(folder):
+def test_stale_records_are_renewed(folder):
     record(folder, sources={"a.py": "0"})
     main(folder, ["curve"], rerun=True)
     results = json.loads((folder / "curve" / "results.json").read_text())

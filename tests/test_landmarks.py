@@ -118,7 +118,7 @@ def test_equal_rows_give_fewer_features():
     np.testing.assert_allclose(few @ few.T, rk.Gaussian(2.0)(X), atol=1e-7)
 
 
-def test_rows_of_no_weight_are_no_landmarks():
+def test_rows_of_weight_zero_are_not_landmarks():
     weight = np.where(np.arange(60) < 30, 0.0, RNG.uniform(1, 2, 60))
     for how in ("uniform", "rpcholesky"):
         rows = choose_landmarks(rk.Gaussian(2.0), X, weight, 20, how, Stream(0))

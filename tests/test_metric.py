@@ -171,7 +171,7 @@ def test_heavy_tailed_losses_do_not_hide_a_signal():
 
 
 @pytest.mark.slow
-def test_skewed_noise_is_no_signal():
+def test_skewed_noise_is_not_signal():
     for seed in range(8):
         rng = np.random.default_rng(seed)
         with pytest.warns(NoSignalWarning):

@@ -322,7 +322,7 @@ REFUSED = {
     ),
     "weights without a sum": (
         lambda: _ridge().fit(X, Y, np.full(30, 1e308)),
-        (ValueError, "sample_weight of up to 1e+308", "divide the weights"),
+        (ValueError, "sum of sample_weight, of up to 1e+308", "divide the weights"),
     ),
     "weights that count rows": (
         lambda: _process().fit(X, Y, np.full(30, 1e300)),
@@ -379,7 +379,7 @@ def test_targets_of_any_size_have_the_answer_of_usual_ones(model, scale):
     [(None, 2), ("neg_mean_absolute_error", 1), ("neg_mean_squared_error", 2)],
 )
 @pytest.mark.parametrize("cv", [None, 3, "gcv"])
-def test_scores_are_those_of_the_targets_as_they_were_given(cv, scoring, power, scale):
+def test_scores_are_those_of_the_original_targets(cv, scoring, power, scale):
     if cv == "gcv" and scoring is not None:
         return
     usual = _search(cv=cv, scoring=scoring).fit(X, Y)

@@ -237,7 +237,7 @@ def test_bad_input(X):
     for wrong in (X * 0.5, X - 1.0, np.full(X.shape, np.nan)):
         with pytest.raises(ValueError, match="encode it first"):
             features.fit(wrong)
-    with pytest.raises(ValueError, match="no row of X has a bit that is 1"):
+    with pytest.raises(ValueError, match="all bits of X are 0"):
         features.fit(np.zeros_like(X))
     with pytest.raises(ValueError, match="5 features"):
         features.fit(X).transform(X[:, :5])
@@ -315,7 +315,7 @@ def test_count_helpers_refuse():
         count_blocks(counts, scale=1.0, degree=-1)
     with pytest.raises(ValueError, match="one number per row"):
         mean_count_per_bit(counts, [1, 2, 3])
-    with pytest.raises(ValueError, match="no row has a bit that is 1"):
+    with pytest.raises(ValueError, match="all bits of the rows are 0"):
         mean_count_per_bit(counts, [0, 0])
     with pytest.raises(ValueError, match="sees no light"):
         mean_count_per_bit(0 * counts, [1, 2])

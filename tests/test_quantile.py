@@ -230,7 +230,7 @@ def test_constant_targets_and_single_rows(rng):
         ({"quantiles": (0.9, 0.1)}, "increasing order"),
         ({"quantiles": ()}, "between 0 and 1"),
         ({"quantiles": (0.0, 0.5)}, "between 0 and 1"),
-        ({"quantiles": (0.001, 0.5), "conformal": True}, "too few to shift"),
+        ({"quantiles": (0.001, 0.5), "conformal": True}, "too few for"),
         ({"validation_fraction": 0.999, "conformal": True}, "or all of them"),
         ({"n_components": 2000, "memory_limit": "1MB"}, "Use fewer components"),
     ],
@@ -247,7 +247,7 @@ def test_several_targets_are_refused(rng):
         rk.KernelQuantileRegressor().fit(X, np.stack([y, y], axis=1))
 
 
-def test_a_gap_above_the_tolerance_is_said(rng):
+def test_a_gap_above_the_tolerance_warns(rng):
     X, y = data(rng)
     model = rk.KernelQuantileRegressor(
         n_components=30, alpha=1e-6, tol=1e-30, random_state=0

@@ -82,7 +82,7 @@ def test_the_chart_has_figures_and_its_page_names_their_records():
     assert set(re.findall(r"`([\w-]+)`", section)) == {c.record for c in MEASURED}
 
 
-def test_a_wrong_number_is_found():
+def test_a_wrong_number_is_detected():
     record = RECORDS["compositional-tables"]
     rows = list(rows_of(record))
     line = "| wine, exact | 1.8 | 1.3 | 1.3 | 1.3 |"
@@ -140,7 +140,7 @@ def test_a_rerun_has_the_words_of_its_record(entry, expected, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_records_can_be_drawn_and_tell_no_paths(record):
+def test_records_can_be_drawn_and_contain_no_paths(record):
     if record.results is None:
         return
     drawn = record.experiment.figures(record.results)

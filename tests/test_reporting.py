@@ -18,7 +18,14 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import randkern as rk
 from randkern.datasets.schema import TableSchema
-from randkern.reporting import Judged, baselines, contents, evaluate, panels, render
+from randkern.reporting import (
+    EvaluatedModel,
+    baselines,
+    contents,
+    evaluate,
+    panels,
+    render,
+)
 from randkern.reporting.figures import gain_of_rows
 from randkern.reporting.quality import interval_coverage
 from randkern.reporting.scores import TREES, Evaluation, share_text
@@ -34,12 +41,12 @@ def rows_and_targets(n=160):
     return X, y.to_numpy()
 
 
-def judged_model(y, model, X, names=slice(120), held=slice(120, None)):
+def evaluated_model(y, model, X, names=slice(120), held=slice(120, None)):
     task = "classification" if hasattr(model, "predict_proba") else "regression"
     model.fit(X[names], y[names])
     test = X[held], y[held]
     others = baselines(X[names], y[names], task)
-    return Judged(
+    return EvaluatedModel(
         model,
         (X[names], y[names]),
         test,
@@ -51,32 +58,36 @@ def judged_model(y, model, X, names=slice(120), held=slice(120, None)):
 @pytest.fixture(scope="module")
 def regression():
     X, y = rows_and_targets()
-    return judged_model(y, rk.TabularRegressor(time_limit=1, random_state=3), X)
+    return evaluated_model(y, rk.TabularRegressor(time_limit=1, random_state=3), X)
 
 
 @pytest.fixture(scope="module")
 def classes():
     X, y = rows_and_targets()
     labels = np.where(y > 0, "yes", "no")
-    return judged_model(labels, rk.TabularClassifier(time_limit=1, random_state=0), X)
+    return evaluated_model(
+        labels, rk.TabularClassifier(time_limit=1, random_state=0), X
+    )
 
 
-def page_of(judged, command=""):
-    X, y = judged.train
-    task = "regression" if "rmse" in judged.evaluation.scores else "classification"
+def page_of(evaluated, command=""):
+    X, y = evaluated.train
+    task = "regression" if "rmse" in evaluated.evaluation.scores else "classification"
     summary = summarise(X, y, task, TableSchema({}))
-    figures = panels(judged, "y")
+    figures = panels(evaluated, "y")
     assert all(figure.svg for figure in figures)
-    shown = contents(judged, summary, "Predicting y", figures, command)
-    return {figure.heading: figure.said for figure in figures}, render(shown, "saved.")
+    shown = contents(evaluated, summary, "Predicting y", figures, command)
+    return {figure.heading: figure.caption for figure in figures}, render(
+        shown, "saved."
+    )
 
 
 def test_a_report_on_classes_has_curves_and_numbers_of_rows(classes):
-    said, _ = page_of(classes)
+    caption, _ = page_of(classes)
     y, P = classes.test[1] == "yes", classes.evaluation.probabilities[:, 1]
-    assert share_text(roc_auc_score(y, P)) in said["ROC curve"]
+    assert share_text(roc_auc_score(y, P)) in caption["ROC curve"]
     precision = share_text(average_precision_score(y, P))
-    assert f"(AP) is {precision};" in said["Precision and recall"]
+    assert f"(AP) is {precision};" in caption["Precision and recall"]
     figure = next(
         figure.svg
         for figure in panels(classes, "y")
@@ -93,20 +104,22 @@ def test_a_report_on_classes_has_curves_and_numbers_of_rows(classes):
 def test_curves_of_several_classes_are_of_each_against_the_others():
     X, y = rows_and_targets()
     labels = np.digitize(y, [-1, 1])
-    judged = judged_model(labels, rk.TabularClassifier(time_limit=1), X)
-    said, page = page_of(judged)
-    assert said["ROC curve"] == "One curve per class, against all others."
-    auc = roc_auc_score(judged.test[1] == 2, judged.evaluation.probabilities[:, 2])
+    evaluated = evaluated_model(labels, rk.TabularClassifier(time_limit=1), X)
+    caption, page = page_of(evaluated)
+    assert caption["ROC curve"] == "One curve per class, against all others."
+    auc = roc_auc_score(
+        evaluated.test[1] == 2, evaluated.evaluation.probabilities[:, 2]
+    )
     assert f"2 (AUC {share_text(auc)})" in page
 
 
 def test_a_report_names_its_origin_and_cost(regression):
-    said, page = page_of(regression, "randkern fit 'my rows.csv' --target y")
+    caption, page = page_of(regression, "randkern fit 'my rows.csv' --target y")
     assert "randkern fit &#39;my rows.csv&#39; --target y" in page
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC, randkern .*, seed 3", page)
     assert "prediction of a row" in page
     assert re.search(r"columns with a share below 1%: \d", page)
-    assert "Coverage by size of the prediction" in said
+    assert "Coverage by size of the prediction" in caption
     # A histogram per column, the share of missing values, and boosted trees.
     assert page.count('<svg class="bars"') == 4
     n_missing = int(regression.train[0]["colour"].isna().sum())
@@ -152,14 +165,14 @@ def test_boosted_trees_are_left_out_when_there_is_no_time(regression):
     assert TREES not in baselines(X, y, "regression", time_limit=1e-3)
     others = dict(regression.others)
     del others[TREES]
-    judged = Judged(
+    evaluated = EvaluatedModel(
         regression.model,
         regression.train,
         regression.test,
         regression.evaluation,
         others,
     )
-    assert "were not fitted, as the time limit" in page_of(judged)[1]
+    assert "were not fitted, as the time limit" in page_of(evaluated)[1]
 
 
 def test_coverage_by_size_of_the_prediction():
@@ -167,13 +180,13 @@ def test_coverage_by_size_of_the_prediction():
     y = predictions + np.tile([0.0, 2.0], 50) * (predictions == 5)
     intervals = np.column_stack([predictions - 1, predictions + 1])
     evaluation = Evaluation(predictions, {}, 0.0, intervals=intervals)
-    _, said = interval_coverage(evaluation, y, "y")
-    assert "In 5 groups" in said
-    assert "50% to 100%" in said
+    _, caption = interval_coverage(evaluation, y, "y")
+    assert "In 5 groups" in caption
+    assert "50% to 100%" in caption
     assert interval_coverage(evaluation, y[:30], "y") is None
 
 
-def test_what_more_rows_bring_is_said_where_the_curve_supports_it():
+def test_the_gain_of_more_rows_is_reported_where_the_curve_supports_it():
     sizes = [100, 200, 400]
     assert "help" not in gain_of_rows(sizes, [3, 2, 1.99], 30_000)
     assert "the curve ends at 400 of 30,000" in gain_of_rows(

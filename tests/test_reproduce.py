@@ -26,6 +26,7 @@ from randkern_lab.papers import (
     optical_hyperparameters,
     optical_ridge,
     projection_cost,
+    transfer_learning,
 )
 from randkern_lab.papers.device_counts import acquired_counts
 from randkern_lab.papers.extraction import load_features
@@ -197,7 +198,7 @@ def test_auto_says_what_is_missing(tmp_path):
         load_binary_images("auto", tmp_path)
 
 
-def test_tables_are_no_images():
+def test_tables_are_refused_as_images():
     with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
         load_binary_images("iris", None)
 
@@ -426,6 +427,32 @@ def test_first_columns_of_a_draw_are_a_smaller_draw():
             )
             predicted = ridge.predict(small.transform(X_test)).argmax(axis=1)
             assert error == np.mean(predicted != y_test)
+
+
+def test_equations_of_parts_are_those_of_all_rows(rng):
+    Z = rng.standard_normal((50, 7)).astype(np.float32)
+    Y = rng.standard_normal((50, 2))
+    equations = nested_ridge.normal_equations(
+        nested_ridge.shifted(Z.__getitem__, 20), Y[20:]
+    )
+    equations = nested_ridge.normal_equations(Z.__getitem__, Y[:20], equations)
+    (fit,) = nested_ridge.solved(equations, [7], [0.5])
+    ridge = Ridge(0.5, fit_intercept=False).fit(Z, Y)
+    np.testing.assert_allclose(fit.weights, ridge.coef_.T, rtol=1e-4)
+
+
+def test_our_errors_stand_in_the_published_table(quick):
+    """Means of the draws of each method, in percent, below the twelve layers."""
+    results = quick("transfer-learning")
+    rows = list(transfer_learning.table_1(results))
+    assert [row["ours"] for row in rows] == [False] * 12 + [True] * 2
+    assert rows[11]["optical-2-exact"] == 12.9
+    own = [r for r in results["records"] if r["inputs"] == "bits"]
+    for record in own:
+        exact = record["n_components"] is None and record["method"] != "linear"
+        key = record["method"] + "-exact" * exact
+        assert rows[12][key] == pytest.approx(100 * record["test_error"])
+    assert len(own) == 7
 
 
 def test_ticks_of_many_values_are_powers_of_ten():

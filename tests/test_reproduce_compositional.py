@@ -159,7 +159,7 @@ def test_skeletons_read_every_pixel(name, shape, depth):
     assert skeleton.depth == depth
 
 
-def test_tables_are_no_images():
+def test_tables_are_refused_as_images():
     with pytest.raises(ValueError, match="must be images with classes, got 'iris'"):
         images.load_circle_images("iris", None, n_train=10)
 
@@ -430,10 +430,9 @@ def test_few_rows_suffice():
     assert results["records"] and not results["skipped"]
 
 
-def test_no_matrix_of_features_is_too_large(monkeypatch):
-    monkeypatch.setattr(compositional_structure, "_ENTRIES", 120 * 60)
+def test_no_matrix_of_features_is_too_large():
     created = compositional_structure.CompositionalStructure(
-        compositional_structure.Options(quick=True)
+        compositional_structure.Options(quick=True, entries=120 * 60)
     )
     created.prepare()
     growth = [c for c in created.cases() if c["measure"] == "growth"]
@@ -460,7 +459,7 @@ def test_gaps_are_of_the_same_rows():
     assert gap["standard_error"] == pytest.approx(np.sqrt(0.0024 + 0.0021))
 
 
-def test_features_come_near_their_exact_kernel(small):
+def test_features_approximate_their_exact_kernel(small):
     """At D = 120 and n = 240 digits; chance is 0.9."""
     errors = {
         (r["curve"], r["n_components"]): r["test_error"]

@@ -152,7 +152,7 @@ def test_bad_options_are_named(option, value):
 def test_legends_name_the_curves(machines, processes):
     figure = fourier_svm.FourierSVM.figure(machines)
     names = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {"scikit-learn's SVC", "Gaussian, pair", "Cauchy, offset"} <= names
+    assert {"scikit-learn's SVC", "Gaussian", "Cauchy, offset"} <= names
     figure = kitchen_sinks_gp.KitchenSinks.figure(processes)
     labels = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
     assert {"300 columns", "exact", "exact ± 2 sd", "rows"} == labels
@@ -213,7 +213,7 @@ def test_both_maps_and_svc_learn(machines):
         assert abs(record["accuracy"] - accuracy) <= 4 / 500
 
 
-def test_a_pair_is_the_same_made_first_or_in_the_model():
+def test_a_pair_is_the_same_before_or_within_the_model():
     X, y = fourier_svm.generate(200, seed=0)
     X = X.astype(np.float64)
     own = fourier_svm.make_classifier(rk.Gaussian(2.0), 1.0, 60, "pair", 3).fit(X, y)

@@ -97,7 +97,7 @@ def products():
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4])
-def test_a_flat_loss_alone_is_no_convergence(products, alpha, intercept):
+def test_a_flat_loss_alone_is_not_convergence(products, alpha, intercept):
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(30.0),
         alpha,

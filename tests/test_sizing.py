@@ -46,7 +46,7 @@ def measured(kernel, n_components, fourier, seeds):
 
 @pytest.mark.parametrize("fourier", ["pair", "offset"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_promise_is_kept(name, fourier):
+def test_the_promise_holds(name, fourier):
     kernel, target = KERNELS[name], 0.12
     n_components = rk.suggest_n_components(kernel, MIXED, target, fourier=fourier)
     error = measured(kernel, n_components, fourier, seeds=40)

@@ -125,7 +125,7 @@ def test_any_width(dtype, width, rng, running):
 @pytest.mark.parametrize("dtype", DTYPES, ids=KINDS)
 @pytest.mark.parametrize("pitch", [65, 100, 2500])
 @pytest.mark.parametrize("n", [1, 9, 130])
-def test_rows_may_lie_apart(dtype, pitch, n, rng, running):
+def test_rows_may_be_strided(dtype, pitch, n, rng, running):
     with running(shared=n > 8):
         check_all(n, 5, 64, dtype, rng, pitch)
 

@@ -192,7 +192,7 @@ def test_an_intercept_takes_up_an_offset_without_loss(kind, solver, n_components
     assert np.abs(model.predict(X) - 1e12 - expected).max() < 4e-4
 
 
-def test_an_intercept_may_be_given_up_between_batches(rng):
+def test_fit_intercept_may_become_false_between_batches(rng):
     X, y = rng.normal(size=(100, 3)), 50 + rng.normal(size=100)
     model = rk.KernelRidgeRegressor(
         rk.Gaussian(2.0), 1e-2, 20, fit_intercept=True, random_state=0

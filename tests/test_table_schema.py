@@ -208,6 +208,8 @@ def test_columns_are_read_as_asked(tmp_path):
     assert data.schema.missing == {"b": ("err",)}
     with pytest.raises(ValueError, match=r"no column 'aa' \(did you mean 'a'\?\)"):
         read(tmp_path, text, categorical=("aa",))
+    with pytest.raises(ValueError, match="no column 'e'"):
+        read(tmp_path, text, drop=("e",))
     with pytest.raises(ValueError, match="a: named more than once"):
         TableFormat(categorical=("a",), drop=("a",))
 
@@ -296,7 +298,7 @@ def test_ratings_are_classes_if_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_dates_and_durations_are_no_targets(suffix, tmp_path):
+def test_dates_and_durations_are_refused_as_targets(suffix, tmp_path):
     days = pd.date_range("2024-01-01", periods=40)
     table = pd.DataFrame({"a": range(40), "y": days})
     if suffix == "csv":

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import randkern as rk
 from randkern import cli
+from randkern.tabular.base import Rows
 from randkern.tabular.folds import Folds
 from randkern.tabular.texts import TextEncoder, _hashed, text_columns
 from randkern.tabular.work import Work
@@ -119,14 +121,16 @@ def test_texts_of_polars_are_those_of_pandas(fitted):
 def test_missing_and_unknown_texts(fitted):
     table = NEW[:3].assign(note=[None, "", "never seen before"])
     predicted = fitted.predict(table.assign(x=0.0))
-    assert np.ptp(predicted) < 1e-9
+    # Distances of equal rows are roots of rounding errors.
+    assert np.ptp(predicted) < 1e-6
 
 
 def test_code_of_a_model_of_texts(fitted):
     names = {"X": TABLE, "y": TARGET}
     exec(fitted.model_.explain(), names)
     found = names["model"].predict(names["texts"].transform(NEW))
-    np.testing.assert_allclose(found, fitted.predict(NEW), rtol=1e-6)
+    # Distances of equal rows are roots of rounding errors.
+    np.testing.assert_allclose(found, fitted.predict(NEW), rtol=1e-6, atol=1e-6)
 
 
 def test_models_of_texts_have_no_other_form(fitted, tmp_path):
@@ -227,11 +231,12 @@ def test_short_texts_leave_the_budget_to_the_search():
     table = pd.DataFrame({"note": [" ".join(each) for each in words]})
     y, work = rng.normal(size=5000), Work(60.0)
     model = rk.TabularRegressor(text_columns=["note"])
-    model._with_scores(table, y, None, None, work)
+    rows = Rows(table, y, np.ones(5000), weighted=False)
+    model._with_scores(rows, work)
     assert 0 < work.spent < 0.5
     charged = work.spent
     longer = table.assign(note=table["note"] * 10)
-    model._with_scores(longer, y, None, None, work)
+    model._with_scores(replace(rows, X=longer), work)
     assert work.spent == pytest.approx(11 * charged)
 
 
@@ -261,4 +266,4 @@ def test_logarithms_on_the_command_line(tmp_path):
     assert np.corrcoef(np.log(predicted), np.log(PRICE))[0, 1] > 0.95
     result = run("fit", tmp_path / "t.csv", "--target", "sold", *options)
     assert result.exit_code == 2
-    assert "--log-target is for quantities" in result.output
+    assert "--log-target needs a numeric target" in result.output

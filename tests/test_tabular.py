@@ -16,12 +16,11 @@ import pytest
 import scipy.optimize
 import sklearn
 from numba.core import event
-from scipy.special import expit
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -46,9 +45,9 @@ from randkern.tabular import (
 from randkern.tabular import leave_one_out as objectives
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.evidence import Evidence
+from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import inverse, leave_one_out
-from randkern.tabular.local_scale import local_sizes
 from randkern.tabular.model import fit_ridge
 from randkern.tabular.search import KernelSearch, blend
 from randkern.tabular.work import Work
@@ -222,7 +221,7 @@ def test_folds_are_fits_without_their_rows(k):
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_many_rows_are_judged_one_at_a_time(monkeypatch, k):
+def test_many_rows_are_validated_one_at_a_time(monkeypatch, k):
     monkeypatch.setattr(model, "MAX_FOLDED", 20)
     monkeypatch.setattr(model, "VALIDATION_ROWS", 15)
     X, Y = rows_and_targets(60, k)
@@ -484,7 +483,7 @@ def test_many_rows(monkeypatch, how):
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
     monkeypatch.setattr(many_rows, "blend", lambda E: np.full(len(E), 1 / len(E)))
     fit = regressor(time_limit=10).fit(TABLE, TARGET)
-    assert len(fit._residuals) == N
+    assert len(fit._intervals.sizes) == N
     fits = [member.fit for member in fit.model_.members]
     cells = next(each for each in fits if each.features == "local")
     assert cells.cells_.tree.n_cells >= 3
@@ -684,7 +683,7 @@ def learning_of(X, Y, labels=None, loss=objectives.log_squares, work=None, **opt
     return replace(known, **options)
 
 
-def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
+def test_a_kernel_of_few_hyperparameters_is_evaluated_first(monkeypatch):
     """Where its loss is larger by less than the others overfit."""
     Y = np.sign(np.arange(90.0)[:, None] - 40)
     machine = streaming(monkeypatch, 90)
@@ -693,8 +692,8 @@ def test_a_kernel_of_few_learned_numbers_is_judged_first(monkeypatch):
     known = learning_of(RNG.normal(size=(90, 8)), Y, loss=objectives.log_loss)
     monkeypatch.setattr(Learning, "adapted", lambda self, trial, *_: trial)
     monkeypatch.setattr(learning, "leave_one_out", lambda *_: Y / 2)
-    judged = known.judged(trials, endless(), 1.0)
-    assert [trial.metric for trial, _ in judged] == ["none", "diagonal"]
+    compared = known.compared(trials, endless(), 1.0)
+    assert [trial.metric for trial, _ in compared] == ["none", "diagonal"]
 
 
 def streaming(monkeypatch, n=600):
@@ -760,7 +759,7 @@ def test_many_rows_are_streamed_with_all_kernels_from_isotropic_starts(monkeypat
     assert objectives == sorted(objectives)
 
 
-def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
+def test_trials_of_streams_and_of_one_set_of_rows_are_scored_alike(monkeypatch):
     """What they say of themselves is not of the same rows."""
     machine = streaming(monkeypatch, 300)
     fair = machine.isotropic("Matern 3/2", "standard", 100)
@@ -768,7 +767,7 @@ def test_trials_of_streams_and_of_one_set_of_rows_are_judged_alike(monkeypatch):
     assert machine._by_validation_loss([wrong, fair], 100) == [fair, wrong]
 
 
-def test_labels_are_judged_by_their_log_loss(monkeypatch):
+def test_labels_are_scored_by_log_loss(monkeypatch):
     monkeypatch.setattr(search, "_FIRST_ROWS", 60)
     monkeypatch.setattr(search, "_MAX_ROWS", 60)
     seen = []
@@ -789,7 +788,7 @@ def test_labels_are_judged_by_their_log_loss(monkeypatch):
     assert len(seen) > 1
 
 
-def test_columns_without_a_say_have_no_importance():
+def test_unused_columns_have_no_importance():
     rng = np.random.default_rng(8)
     X = rng.normal(size=(400, 6))
     y = np.sin(2 * X[:, 1]) + X[:, 3] ** 2 + 0.1 * rng.normal(size=400)
@@ -851,13 +850,17 @@ def test_intervals_are_those_of_cv_plus(monkeypatch):
     for member in fit.model_.members:
         U, V = (member.encoder.transform(rows) for rows in (X, new))
         for fold in range(20):
-            held = fit._folds == fold
+            held = fit._intervals.folds == fold
             without = krr(member.kernel, member.fit.alpha).fit(U[~held], y[~held])
             share = member.weight
             sizes[held] += share * (y[held] - without.predict(U[held]))
             values[:, held] += share * without.predict(V)[:, None]
     sizes = abs(sizes) * 1.25
-    width = sizes / fit._local[:, 0] * fit._sizes_near(new)
+    widths = fit._intervals.widths_at(
+        fit.model_.members[0].rows_of(new), fit.predict(new)[:, None]
+    )
+    assert fit._intervals.spread.dual is None  # all have the same noise
+    width = sizes / sizes.mean() * widths
     for coverage in (0.9, 0.5):
         rank = int(np.ceil(coverage * 201))
         low = np.sort(values - width, axis=1)[:, 200 - rank]
@@ -894,57 +897,11 @@ def test_intervals_of_many_rows_cover(monkeypatch):
     assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 900 + 0.09 / 250)
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
-    if many:
-        monkeypatch.setattr(model, "MAX_FOLDED", 100)
-        monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-2, 2, size=(1600, 2))
-    noise = 0.2 * np.exp(X[:, 0])
-    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
-    fit = regressor(time_limit=3).fit(X[:600], y[:600])
-    assert fit._power > 0
-    covered, widths = [], []
-    for alike in (False, True):
-        if alike:
-            fit._power = 0.0
-            fit._local[:] = abs(fit._residuals).mean()
-        low, high = fit.predict_interval(X[600:]).T
-        covered.append((low <= y[600:]) & (y[600:] <= high))
-        widths.append(high - low)
-        # 1,000 rows: 5 standard errors, and those of the quantile.
-        bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
-        assert abs(covered[-1].mean() - 0.9) < bound
-    assert np.corrcoef(np.log(widths[0]), X[600:, 0])[0, 1] > 0.7
-    assert widths[0].mean() < 0.9 * widths[1].mean()
-    noisy = X[600:, 0] > 1
-    local, alike = (abs(part[noisy].mean() - 0.9) for part in covered)
-    assert local < 0.5 * alike
-
-
-def test_sizes_near_a_row_are_weighted_means():
-    X, sizes = RNG.normal(size=(50, 2)), RNG.random((50, 2))
-    kernel, new = 3.0 * rk.Gaussian(1.3), RNG.normal(size=(4, 2))
-    found = local_sizes(kernel, 4.0, new, X, sizes)
-    for row, made in zip(new, found, strict=True):
-        weight = (kernel(row[None], X)[0] / 3) ** 4
-        mean = weight @ sizes + 2 * sizes.mean(axis=0)
-        np.testing.assert_allclose(made, mean / (weight.sum() + 2))
-    # Of its own mean a row is left out.
-    alone = local_sizes(kernel, 4.0, X, X, np.eye(50)[:, :1], own=True)
-    others = ((kernel(X) / 3) ** 4)[0].sum() - 1
-    assert alone[0, 0] == pytest.approx(2 / 50 / (2 + others))
-    assert np.array_equal(
-        local_sizes(kernel, 0.0, new, X, sizes)[0], sizes.mean(axis=0)
-    )
-
-
 # -- weights, several targets, seconds -----------------------------------------------
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_rows_of_weight_zero_are_no_rows(make):
+def test_rows_of_weight_zero_are_ignored(make):
     y = TARGET if make is regressor else LABELS
     used = np.arange(N) % 4 > 0
     fits = [
@@ -961,6 +918,26 @@ def test_rows_of_weight_zero_are_no_rows(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+def test_equal_weights_are_no_weights(make):
+    """And rows of weight zero are rows that are not there, for the search too."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=90)
+    predict = "predict"
+    if make is classifier:
+        y, predict = y > 0, "predict_proba"
+    used = np.sort(rng.permutation(90)[:60])
+    model = make(time_limit=60)
+    alone = getattr(model.fit(X[used], y[used]), predict)(X)
+    ones = getattr(model.fit(X[used], y[used], np.full(60, 2.0)), predict)(X)
+    np.testing.assert_array_equal(ones, alone)
+    weight = np.zeros(90)
+    weight[used] = 1.0
+    zeros = getattr(model.fit(X, y, weight), predict)(X)
+    np.testing.assert_allclose(zeros, alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)
@@ -970,7 +947,7 @@ def test_weights_whose_inverse_overflows_are_zero(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_copies_of_rows_are_no_evidence(make):
+def test_copies_of_rows_add_no_evidence(make):
     """A row that is left out beside its copies is predicted however noisy it is."""
     rng = np.random.default_rng(11)
     X = rng.normal(size=(120, 3))
@@ -994,7 +971,7 @@ def test_copies_of_rows_are_no_evidence(make):
     )
 
 
-def test_equal_rows_of_different_targets_are_no_copies():
+def test_equal_rows_of_different_targets_are_not_copies():
     cells = np.repeat([[0.0], [1.0], [2.0]], 20, axis=0)
     targets = (np.arange(60) % 3 > 0)[:, None]
     assert model.different_rows(cells, targets, np.ones(60)) is None
@@ -1086,7 +1063,7 @@ def test_lengthscales_are_adapted_to_more_rows():
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
-def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make):
+def test_trials_of_few_rows_are_adapted_before_validation(monkeypatch, make):
     monkeypatch.setattr(search, "_FIRST_ROWS", 150)
     monkeypatch.setattr(search, "_MAX_ROWS", 150)
     seen = []
@@ -1114,7 +1091,7 @@ def test_trials_of_few_rows_are_adapted_before_they_are_judged(monkeypatch, make
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 @pytest.mark.parametrize("n", [2600, 6000])
-def test_seconds_are_kept(make, n, monkeypatch):
+def test_time_limits_hold(make, n, monkeypatch):
     """Of the processor, on two cores, whatever else it does."""
     for room in (estimators, classification):
         monkeypatch.setattr(room, "Work", partial(Work, clock=time.process_time))
@@ -1140,17 +1117,10 @@ def test_the_last_fit_of_labels_follows_the_time(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_many_rows_of_labels(monkeypatch):
-    """Rows that fits do not know weight and calibrate fits to all rows."""
+    """Held-out rows weight and calibrate the fits that are returned."""
     monkeypatch.setattr(classification, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(local, "cells_within", lambda *_: (50, 1e-3))
-    blended, seen = [], []
-    with_cells = rk.TabularClassifier._with_cells
-
-    def spied(self, *arguments):
-        seen.append(arguments)
-        return with_cells(self, *arguments)
-
-    monkeypatch.setattr(rk.TabularClassifier, "_with_cells", spied)
+    blended = []
 
     def equal_weights(P, _, labels, weight):
         blended.append((P, labels))
@@ -1158,28 +1128,25 @@ def test_many_rows_of_labels(monkeypatch):
 
     monkeypatch.setattr(classification, "blend_probabilities", equal_weights)
     fit = classifier(time_limit=10).fit(TABLE, LABELS)
-    assert fit.fit_report_["rows_held_out"] == 0
-    assert fit.fit_report_["rows_used"] == N and fit.model_.held_out is None
+    assert fit.fit_report_["rows_held_out"] == N // 8
+    assert fit.fit_report_["rows_used"] == N - N // 8
     members = fit.model_.members
     assert [member.fit.features for member in members] == ["local", "nystrom"]
     assert fit.temperature_ == 1.3
+    seed, n_apart, _ = fit.model_.held_out
+    _, apart = train_test_split(np.arange(N), test_size=n_apart, random_state=seed)
     ((P, labels),) = blended
-    ((_, _, part, table),) = seen
-    np.testing.assert_array_equal(labels, table.labels[part.rows])
-    np.testing.assert_array_equal(P[1], part.P)
-    cells = members[0].fit
-    values = cells.cells_.left_out[part.rows, 0]
-    values = values / cells.temperature_ + cells.calibration_offset_
-    np.testing.assert_allclose(P[0][:, 1], expit(values), rtol=1e-12)
-    assert np.abs(P[0] - members[0].predict(TABLE.iloc[part.rows])).max() > 1e-3
+    np.testing.assert_array_equal(fit.classes_[labels], np.array(LABELS)[apart])
+    for member, found in zip(members, P, strict=True):
+        np.testing.assert_array_equal(member.predict(TABLE.iloc[apart]), found)
     names = {"X": TABLE, "y": LABELS}
     exec(fit.model_.explain(), names)
-    expected = fit.predict_proba(TABLE)
+    expected = fit.predict_proba(names["X"])  # without rows that are held out
     np.testing.assert_allclose(names["probabilities"], expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("left", "best"), [(60, "b"), (1, None)])
-def test_kernels_are_compared_with_more_rows_and_all_that_judged(
+def test_kernels_are_refitted_with_more_rows_and_validation_rows(
     monkeypatch, left, best
 ):
     """In the order of their losses with few rows, while there is time."""
@@ -1310,11 +1277,22 @@ def allowance(trial, encoder, n):
 def test_residuals_of_a_fit_allow_for_every_lengthscale(monkeypatch):
     """Where kernels are not learned again without each fold."""
     monkeypatch.setattr(estimators, "is_refitted", lambda _: False)
+    seen, of = [], Intervals.of
+
+    def spied(rows, predictions, residuals, *others, **options):
+        seen.append((predictions, residuals))
+        return of(rows, predictions, residuals, *others, **options)
+
+    monkeypatch.setattr(Intervals, "of", spied)
     fit = regressor().fit(TABLE[:100], TARGET[:100])
     members = fit.model_.members
     plain = sum(member.weight * member.fit.residuals for member in members)
     factor = allowance(members[0], members[0].encoder, 100)
-    np.testing.assert_allclose(fit._residuals, factor * plain)
+    ((predictions, residuals),) = seen
+    np.testing.assert_allclose(residuals, factor * plain)
+    # Predictions are those of rows left out.
+    y = np.sort((predictions + plain)[:, 0])
+    np.testing.assert_allclose(y, np.sort(TARGET[:100]))
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -1417,7 +1395,7 @@ def test_few_rows_are_left_out_on_one_thread(n, expected, rng):
     assert seen == {expected}
 
 
-def test_few_seconds_are_kept():
+def test_short_time_limits_hold():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(1500, 30))
     fit = regressor(time_limit=0.01).fit(X, X[:, 0])
@@ -1672,7 +1650,7 @@ def test_effects_are_those_of_predictions_with_a_column_of_other_rows(form, turn
         np.testing.assert_allclose(change, expected.reshape(20, 1), atol=1e-6)
 
 
-def test_the_variance_of_fits_is_no_importance():
+def test_the_variance_of_fits_is_not_importance():
     # The targets ignore the second column, but a fit follows noise along it, by 0.040
     # of all effects (0.036 to 0.041 over four seeds) where its variance is counted.
     rng, n = np.random.default_rng(0), 150
@@ -1764,7 +1742,7 @@ DAYS = pd.Series(pd.date_range("2020", periods=240))
     ],
     ids=lambda days: f"{days.dtype} {type(days.iloc[0]).__name__}",
 )
-def test_dates_and_numbers_of_any_dtype_are_no_categories(days):
+def test_dates_and_numbers_of_any_dtype_are_not_categories(days):
     with_gap = days.copy()
     with_gap[7] = None
     table = pd.DataFrame({"other": 1.0 * (np.arange(240) % 2), "day": with_gap})
@@ -1886,7 +1864,7 @@ def test_few_labels_make_probabilities_less_confident(monkeypatch):
     assert temperatures[1] > 1.1 * temperatures[0]
 
 
-def test_what_is_no_table_is_named():
+def test_other_objects_are_refused_as_tables():
     lazy = pl.from_pandas(TABLE).lazy()
     for X, advice in ((lazy, r"X\.collect"), (pa.table(TABLE), r"X\.to_pandas")):
         with pytest.raises(TypeError, match=advice):

@@ -11,6 +11,7 @@ from randkern._random import root_stream
 from randkern.tabular import classifier, estimators, refits
 from randkern.tabular.evidence import Evidence
 from randkern.tabular.folds import Folds
+from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import Learning
 from randkern.tabular.leave_one_out import log_loss, log_squares
 from randkern.tabular.model import Table
@@ -130,7 +131,7 @@ def test_intervals_of_few_rows_of_many_columns_cover():
     # A quantile of 80 residuals covers 90 % with this deviation.
     deviation = np.sqrt(0.09 / 80 + 0.09 / 500)
     assert abs(np.mean(covered) - 0.9) < 4 * deviation / np.sqrt(4)
-    assert fit._residuals.shape == (80, 1)
+    assert fit._intervals.sizes.shape == (80, 1)
 
 
 def test_blends_are_those_of_kernels_learned_again(monkeypatch):
@@ -141,7 +142,14 @@ def test_blends_are_those_of_kernels_learned_again(monkeypatch):
         seen.extend(refits.refits_of(*args))
         return seen
 
+    residuals, of = [], Intervals.of
+
+    def spied(*args, **options):
+        residuals.append(args[2])
+        return of(*args, **options)
+
     monkeypatch.setattr(estimators, "refits_of", refits_of)
+    monkeypatch.setattr(Intervals, "of", spied)
     rng = np.random.default_rng(6)
     X = rng.normal(size=(80, 5))
     y = 3 + 2 * (X[:, 0] > 0) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=80)
@@ -151,7 +159,7 @@ def test_blends_are_those_of_kernels_learned_again(monkeypatch):
         member.weight * members[id(member.kernel)].residuals
         for member in fit.model_.members
     )
-    np.testing.assert_allclose(fit._residuals, y.std() * blended)
+    np.testing.assert_allclose(residuals[0], y.std() * blended)
 
 
 def test_the_same_seed_gives_the_same_refits():

@@ -161,7 +161,7 @@ def test_kernels_of_numbers_that_no_longer_vary_are_searched_for_again(
     assert len(searches) == 1
 
 
-def test_landmarks_are_no_more_than_were_judged(monkeypatch):
+def test_landmarks_are_at_most_those_validated(monkeypatch):
     for name, value in (("_MAX_ROWS", 50), ("_FEATURE_ROWS", 60)):
         monkeypatch.setattr(classification, name, value)
     monkeypatch.setattr(

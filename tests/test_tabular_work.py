@@ -18,7 +18,7 @@ from randkern.tabular import classifier as classification
 from randkern.tabular import estimators
 from randkern.tabular.base import Rows
 from randkern.tabular.effects import ColumnEffects
-from randkern.tabular.local_scale import novelty
+from randkern.tabular.intervals import novelty
 from randkern.tabular.model import code_of
 from randkern.tabular.work import Work, evaluation_seconds, largest
 
@@ -354,7 +354,7 @@ def test_uncertainty_is_that_of_a_process_that_knows_the_nearest_row():
     found = novelty(kernel, 0.1, np.array([[0.5], [9.0]]), rows)
     expected = np.sqrt(1 - np.exp(-np.array([0.25, 16.0])) + 0.1)
     np.testing.assert_allclose(found, expected)
-    alone = novelty(kernel, 0.1, rows, rows, True)
+    alone = novelty(kernel, 0.1, rows, rows, lambda _: np.eye(3, dtype=bool))
     np.testing.assert_allclose(alone[:2], np.sqrt(1 - np.exp(-1.0) + 0.1))
 
 

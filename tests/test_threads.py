@@ -29,7 +29,7 @@ def data():
 # The threads of compiled loops.
 
 
-def test_nothing_shared_is_no_test_of_threads(two_threads):
+def test_threads_need_shared_objects(two_threads):
     with pytest.raises(AssertionError, match="no work was shared"), two_threads():
         run_over_ranges(lambda start, stop: None, 1, 1e9)
 

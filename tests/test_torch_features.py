@@ -353,7 +353,7 @@ def test_values_that_are_not_finite(value, rng):
 def test_what_computes_on_arrays_only():
     with (
         dispatch(),
-        pytest.raises(TypeError, match="this takes no tensors; pass NumPy"),
+        pytest.raises(TypeError, match="tensors are not supported here; pass NumPy"),
     ):
         rk.Gaussian().feature_variance(torch.zeros(3, 2))
 

@@ -50,15 +50,15 @@ def check_kind(array: Any, name: str) -> None:
     if np.ma.is_masked(array):
         raise ValueError(
             f"{name} is a masked array with {np.ma.count_masked(array)} masked "
-            "entries, whose mask is not read; leave such rows out, or impute."
+            "entries, but masks are not supported; remove these rows, or impute them."
         )
     if isinstance(array, (list, tuple)):
         try:
             array = np.asarray(array)
         except ValueError:
             raise ValueError(
-                f"{name} is a {type(array).__name__} of parts of different lengths, "
-                "expected as many numbers in each."
+                f"{name} is a {type(array).__name__} of parts of different lengths; "
+                "they must be equal."
             ) from None
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mMV":
@@ -160,12 +160,14 @@ def check_weights(
         total = float(weights.sum())
     if not math.isfinite(total):
         raise ValueError(
-            f"sample_weight of up to {float(weights.max()):.3g} adds up to more than "
-            "the largest float; divide the weights by a number, and alpha as well (or "
+            f"the sum of sample_weight, of up to {float(weights.max()):.3g}, overflows "
+            "float64; divide the weights by a number, and alpha as well (or "
             "multiply C by it)."
         )
     if not (weights != 0).any():
-        raise ValueError("every sample_weight is zero: no row is left to fit.")
+        raise ValueError(
+            "every sample_weight is zero; at least one row needs a positive weight."
+        )
     return weights
 
 
@@ -231,8 +233,8 @@ def refuse_dask(X: Any, name: str) -> None:
     """Raise rather than gather a Dask collection into this process."""
     if is_dask_collection(X):
         raise TypeError(
-            f"{name} is a Dask {type(X).__name__}, but no Dask collections are read "
-            f"here; pass {name}.compute() if it fits in the memory of this process."
+            f"{name} is a Dask {type(X).__name__}, which is not supported here; pass "
+            f"{name}.compute() if it fits in the memory of this process."
         )
 
 
@@ -248,7 +250,8 @@ def validate_rows(
     check_readable(X)
     X = read_tensor(X)
     if is_device_array(X) and not get_tags(estimator).array_api_support:
-        raise TypeError(f"{type(estimator).__name__} takes no tensors; {_NUMPY_ADVICE}")
+        owner = type(estimator).__name__
+        raise TypeError(f"{owner} does not support tensors; {_NUMPY_ADVICE}")
     check_column_order(estimator, X, reset=reset)
     names = None
     if is_table(X):
@@ -308,7 +311,7 @@ def check_kernel_rows(
         X = encoder.transform(X)
     if is_device_array(X):
         if not tensors:
-            raise TypeError(f"this takes no tensors; {_NUMPY_ADVICE}")
+            raise TypeError(f"tensors are not supported here; {_NUMPY_ADVICE}")
         if Y is not None and (not is_tensor(Y) or Y.device != X.device):
             where = Y.device if is_tensor(Y) else type(Y).__name__
             raise ValueError(

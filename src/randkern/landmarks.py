@@ -192,7 +192,7 @@ def _check_any(pivots: Any, kernel: Kernel) -> None:
     """Raise if there are no landmarks, because the kernel is zero on all rows."""
     if not len(pivots):
         raise ValueError(
-            f"{kernel} is 0 on all rows of X, so that none of them can be a landmark; "
+            f"{kernel} is 0 on all rows of X, so none of them can be a landmark; "
             "use another kernel, or random features."
         )
 

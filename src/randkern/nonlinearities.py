@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gamma
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.projections import InputMap
 
@@ -29,7 +29,7 @@ class Nonlinearity(ABC):
     can_center: ClassVar[bool] = False
 
     @abstractmethod
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         """Return the amplitude and the phase of a tile; either may be None.
 
         An amplitude may be complex: its angle counts as phase. `projected` is what
@@ -56,7 +56,7 @@ class Phase(Nonlinearity):
 
     has_phase = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         return None, projected
 
 
@@ -64,7 +64,7 @@ class Phase(Nonlinearity):
 class Signed(Nonlinearity):
     """Multiplies the amplitude by ω·x, whose law is symmetric."""
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         return projected, None
 
 
@@ -74,7 +74,7 @@ class Polar(Nonlinearity):
 
     has_phase = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         return projected
 
 
@@ -86,7 +86,7 @@ class Modulus(Nonlinearity):
 
     can_center = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         real, imaginary = projected
         return ops_of(block).modulus_in_place(real, imaginary, self.power), None
 

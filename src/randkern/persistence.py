@@ -92,6 +92,7 @@ from randkern.solvers.sgd import SGDIterate, SGDState
 from randkern.tabular.category_scores import CategoryScores
 from randkern.tabular.effects import ColumnEffects
 from randkern.tabular.folds import Folds
+from randkern.tabular.intervals import Intervals, Spread
 from randkern.tabular.model import ExactRidge, Member, TabularModel
 from randkern.tabular.search import Trial
 from randkern.tabular.texts import TextEncoder, Words
@@ -172,6 +173,8 @@ _PARTS = (
     TabularModel,
     Trial,
     Folds,
+    Intervals,
+    Spread,
     TableFormat,
     TableSchema,
     CategoryScores,
@@ -386,7 +389,7 @@ def load(
         limit = archive_limit(file, memory_limit)
         with _reading(
             path,
-            " is damaged, truncated, or no file of randkern.save",
+            " is damaged or truncated, or was not written by randkern.save",
             "copy it again, or save the model again",
         ):
             sizes = check_archive(file, limit, copies=_COPIES)
@@ -540,8 +543,8 @@ def _check_loadable(skops: Any, file: BinaryIO) -> None:
     for name in unknown:
         if pydoc.locate(name) is None:
             raise TypeError(
-                f"the estimator holds {name}, which a file can only name, but which "
-                "no module offers under that name; define it at the top of a module."
+                f"the estimator holds {name}, which cannot be imported by that name "
+                "when the file is loaded; define it at the top level of a module."
             )
     if unknown:
         warn(
@@ -562,8 +565,8 @@ def _checked_version(
 
     if _MEMBER not in sizes:
         raise ModelFileError(
-            f"{path} is a zip archive, but no file of randkern.save; files that skops "
-            "wrote itself are read by skops.io.load."
+            f"{path} is a zip archive that was not written by randkern.save; load "
+            "files of skops with skops.io.load."
         )
     check_needed(_BYTES_PER_CHARACTER * sizes[_MEMBER], limit)
     with zipfile.ZipFile(file) as archive:

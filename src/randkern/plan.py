@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.counter import random_matrix
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -123,7 +123,7 @@ class Plan:
         D = self.n_components
         return row_blocks(D, D if self.factor is not None else max_columns)
 
-    def solve(self, values: Any, transposed: bool = False) -> Any:
+    def solve(self, values: Array, transposed: bool = False) -> Any:
         """Return T⁻¹V or T⁻ᵀV, by the leading block of T; V itself without a factor."""
         if self.factor is None:
             return values
@@ -323,7 +323,7 @@ def _tiles(group: Group, X: Rows, start: int, stop: int) -> Any:
             yield rows, draws, *_polar(phase, amplitude)
 
 
-def _polar(phase: Any, amplitude: Any) -> tuple[Any, Any]:
+def _polar(phase: Array, amplitude: Array) -> tuple[Any, Any]:
     """Return phase and amplitude with the angle of a complex amplitude in the phase."""
     if amplitude is None or "complex" not in str(amplitude.dtype):
         return phase, amplitude

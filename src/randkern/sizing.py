@@ -100,7 +100,7 @@ def suggest_n_components(
     scale = float(np.sum(exact**2))
     if scale == 0:
         raise ValueError(
-            "the kernel is 0 for all pairs of rows of X, so that a relative error is "
+            "the kernel is 0 for all pairs of rows of X, so a relative error is "
             "undefined; use a larger lengthscale."
         )
 

@@ -74,8 +74,14 @@ class Panel(Selection):
     extra: Callable[..., None] | None = None
 
     def of(self, results: Mapping[str, Any]) -> list[list[Any]]:
-        """Return the records of each panel; a single panel may have none."""
-        return super().of(results) or ([] if self.per else [[]])
+        """Return the records of each panel, of which curves need values.
+
+        What `extra` draws alone may need no records.
+        """
+        own, y = super().of(results), quantity(self.y).key
+        if y:
+            return [part for part in own if any(r.get(y) is not None for r in part)]
+        return own or ([] if self.per else [[]])
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
@@ -103,8 +109,8 @@ def draw(
     one legend (``"below"``, ``"right"``) or one per panel (``"inside"``).
     """
     shown = list(laid_out(results, panels))
-    columns = columns or len(shown)
-    rows = -(-len(shown) // columns)
+    columns = max(1, min(columns, len(shown)) or len(shown))
+    rows = max(1, -(-len(shown) // columns))
     figure = new_figure(size[0] * columns, size[1] * rows, text(title, results))
     grid = figure.subplots(rows, columns, squeeze=False)
     handles: dict[str, Any] = {}

@@ -22,9 +22,15 @@ from randkern.study.records import describe_machine
 SOURCES = Path(__file__).resolve().parents[1]
 #: What only reads options, prints and draws: no number depends on it.
 PRESENTATION = (
-    *("randkern.cli", "randkern.plots", "randkern.reporting"),
-    *("randkern_lab.catalogue", "randkern_lab.cli", "randkern_lab.heatmaps"),
-    *("randkern_lab.panels", "randkern_lab.records", "randkern_lab.render"),
+    "randkern.cli",
+    "randkern.plots",
+    "randkern.reporting",
+    "randkern_lab.catalogue",
+    "randkern_lab.cli",
+    "randkern_lab.heatmaps",
+    "randkern_lab.panels",
+    "randkern_lab.records",
+    "randkern_lab.render",
 )
 
 

@@ -109,13 +109,13 @@ def command(
         _fit(model, share, split[0], split[2], known, clock, doing)
     files.write_model(model)  # whatever happens to the rest
     with clock.phase("scoring held-out rows"):
-        judged = _evaluated(model, table.task, split, held_out, measurement)
+        evaluated = _evaluated(model, table.task, split, held_out, measurement)
     n = len(split[2])
     fitted = fitted_rows(model, n) or f"fitted to the {n:,} rows that train it"
-    _print_tables(console, judged, table.task, asked)
+    _print_tables(console, evaluated, table.task, asked)
     command = shlex.join(["randkern", *sys.argv[1:]])
     with clock.phase("importances and figures of the report"):
-        page = contents(judged, summary, title, panels(judged, target), command)
+        page = contents(evaluated, summary, title, panels(evaluated, target), command)
     arguments = {
         "data": data,
         "target": target,
@@ -129,14 +129,14 @@ def command(
         "refit": refit,
         "seed": seed,
     }
-    results = {"command": "fit", "arguments": arguments, **judged.record()}
+    results = {"command": "fit", "arguments": arguments, **evaluated.record()}
     files.write_model(model)  # which now has stored its importances
     files.write_report(page, results, fitted)
     if refit:
         fitted = _refit(model, table, splitting, clock)
         files.write_model(model)
         files.write_report(page, results, fitted)
-    console.print(files.said(fitted), soft_wrap=True)
+    console.print(files.outcome(fitted), soft_wrap=True)
     console.print(f"wrote {files}", soft_wrap=True)
 
 
@@ -171,13 +171,13 @@ def _log_transform(table: Any) -> str:
     """Return the logarithm that suits a target; raise if none does."""
     if table.task != "regression":
         raise ValueError(
-            "--log-target is for quantities, but the target is a class; leave it out, "
-            "or say --task regression"
+            "--log-target needs a numeric target, but the target is a class; omit it, "
+            "or pass --task regression"
         )
     least = float(table.y_train.min())
     if least < 0:
         raise ValueError(
-            f"--log-target takes targets of 0 or more, got {least:g}; leave it out"
+            f"--log-target needs targets of at least 0, got {least:g}; omit it"
         )
     return "log" if least > 0 else "log1p"
 
@@ -193,6 +193,8 @@ class _Files:
     def __init__(self, folder: Path, n_bytes: int) -> None:
         from .._files import check_writable
 
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--out {folder} is a file; pass a folder")
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder, n_bytes)
         self.model = folder / "model.skops"
@@ -202,7 +204,7 @@ class _Files:
     def __str__(self) -> str:
         return ", ".join(map(str, (self.model, self.report, self.results)))
 
-    def said(self, fitted: str) -> str:
+    def outcome(self, fitted: str) -> str:
         """Say to which rows the model in the file is `fitted`."""
         return f"{self.model.name} is {fitted}."
 
@@ -225,7 +227,7 @@ class _Files:
         from ..study.records import write_results
 
         with atomic_write(self.report) as file:
-            file.write(render(page, self.said(fitted)).encode())
+            file.write(render(page, self.outcome(fitted)).encode())
         n_bytes = self.model.stat().st_size
         further = {"model": fitted, "model_bytes": n_bytes}
         write_results({**results, **further}, self.results)
@@ -300,12 +302,12 @@ def _refit(model: Any, table: Any, splitting: Any, clock: Clock) -> str:
 
 def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) -> Any:
     """Evaluate a fitted model and others on test rows."""
-    from ..reporting import Judged, baselines, evaluate
+    from ..reporting import EvaluatedModel, baselines, evaluate
 
     X, X_test, y, y_test = split
     others = baselines(X, y, task, model.text_columns, model.time_limit).items()
     scores = partial(evaluate, X=X_test, y=y_test, groups=held_out.clusters)
-    return Judged(
+    return EvaluatedModel(
         model,
         (X, y),
         (X_test, y_test),
@@ -317,12 +319,12 @@ def _evaluated(model: Any, task: str, split: Any, held_out: _HeldOut, fit: Any) 
     )
 
 
-def _print_tables(console: Any, judged: Any, task: str, metric: Any) -> None:
+def _print_tables(console: Any, evaluated: Any, task: str, metric: Any) -> None:
     """Print what was tried and the scores; warn of a model that is of no use."""
-    console.print(_leaderboard(judged.model, task, metric))
-    console.print(_scores(judged, metric))
-    if judged.verdict:
-        warnings.warn(judged.verdict, UserWarning, stacklevel=1)
+    console.print(_leaderboard(evaluated.model, task, metric))
+    console.print(_scores(evaluated, metric))
+    if evaluated.verdict:
+        warnings.warn(evaluated.verdict, UserWarning, stacklevel=1)
 
 
 def _leaderboard(model: Any, task: str, metric: Any) -> Table:
@@ -355,17 +357,17 @@ def _leaderboard(model: Any, task: str, metric: Any) -> Table:
     return table
 
 
-def _scores(judged: Any, metric: Any) -> Table:
+def _scores(evaluated: Any, metric: Any) -> Table:
     """Return a table of scores, with the metric that was asked for on top."""
     from ..reporting.page import SCORES, score_rows
 
-    n = len(judged.evaluation.predictions)
-    rows = judged.held_out or f"{n:,} rows held out"
+    n = len(evaluated.evaluation.predictions)
+    rows = evaluated.held_out or f"{n:,} rows held out"
     table = titled_table(f"on {rows} (± one standard error)")
     table.add_column("")
-    for name in ("this model", *judged.others):
+    for name in ("this model", *evaluated.others):
         table.add_column(name, justify="right")
     first = SCORES[metric.score][0] if metric.score in SCORES else ""
-    for name, cells in sorted(score_rows(judged), key=lambda row: row[0] != first):
+    for name, cells in sorted(score_rows(evaluated), key=lambda row: row[0] != first):
         table.add_row(name, *cells)
     return table

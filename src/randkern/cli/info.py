@@ -84,11 +84,11 @@ def _columns_as_read(names: Any, schema: Any) -> Any:
     )
     width = max(len(name) for name in names[:_MAX_COLUMNS])
     for name in names[:_MAX_COLUMNS]:
-        said = schema.kinds[name]
+        text = schema.kinds[name]
         if share := schema.missing_shares.get(name, 0.0):
-            said += f", {share:.1%} missing" if share >= 0.001 else ", <0.1% missing"
+            text += f", {share:.1%} missing" if share >= 0.001 else ", <0.1% missing"
         if texts := schema.placeholders(name):
-            said += f" (also {texts})"
-        yield f"  {name:{width}}  {said}"
+            text += f" (also {texts})"
+        yield f"  {name:{width}}  {text}"
     if len(names) > _MAX_COLUMNS:
         yield f"  and {len(names) - _MAX_COLUMNS:,} more"

@@ -102,7 +102,9 @@ Save = Annotated[
 def finite(seconds: float) -> float:
     """Return seconds, or raise if they are no number."""
     if not math.isfinite(seconds):
-        raise typer.BadParameter(f"{seconds} is no number of seconds, such as 60.")
+        raise typer.BadParameter(
+            f"expected a number of seconds, such as 60, got {seconds}."
+        )
     return seconds
 
 

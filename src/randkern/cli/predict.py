@@ -68,7 +68,7 @@ def _check_out(out: str) -> None:
     if not out.lower().endswith(_SUFFIXES):
         raise ValueError(f"--out takes a .csv or .parquet file, or -, got {out!r}")
     if not path.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no folder {path.parent}; make it")
+        raise ValueError(f"the folder of --out {out} does not exist; create it")
     if out.lower().endswith(".parquet"):
         import_extra("pyarrow", "Writing a Parquet file", "data")
     check_writable(path.parent)
@@ -81,7 +81,7 @@ def _check_fitted(fitted: Any, interval: float | None, probabilities: bool) -> N
     name = type(fitted).__name__
     if not hasattr(fitted, "predict"):
         raise ValueError(
-            f"the file holds a {name}, which makes no predictions; give one of a "
+            f"the file holds a {name}, which cannot predict; pass the file of a "
             "fitted regressor or classifier"
         )
     check_is_fitted(fitted)
@@ -91,7 +91,7 @@ def _check_fitted(fitted: Any, interval: float | None, probabilities: bool) -> N
             + (", use --probabilities" if hasattr(fitted, "predict_proba") else "")
         )
     if probabilities and not hasattr(fitted, "predict_proba"):
-        raise ValueError(f"{name} has no probabilities; leave --probabilities out")
+        raise ValueError(f"{name} does not predict probabilities; omit --probabilities")
 
 
 def _columns(fitted: Any, frame: Any, data: str) -> Any:
@@ -106,8 +106,8 @@ def _columns(fitted: Any, frame: Any, data: str) -> Any:
             raise ValueError(
                 f"the model was fitted to an array of {n:,} columns without names, but "
                 f"{data} has {frame.shape[1]:,}: "
-                f"{', '.join(map(str, frame.columns[:20]))}; leave only those of the "
-                "fit, in their order"
+                f"{', '.join(map(str, frame.columns[:20]))}; keep only those of the "
+                "fit, in the same order"
             )
         return frame
     missing = [str(name) for name in names if name not in frame.columns]

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def load(
     from ..datasets.frames import test_rows, with_dependent_rows, without_free_texts
 
     if data == "-" and str(test) == "-":
-        raise ValueError("standard input is read once: name a file for --test")
+        raise ValueError("standard input can be read only once; pass a file for --test")
     with naming(data), _file_of(data) as path:
         table: Any = load_dataset(
             path, data_dir=data_dir, target=target, task=task, form=form
@@ -53,10 +54,10 @@ def described(table: Any, task: str | None) -> str:
     n = len(set(y.tolist()))
     if y.dtype.kind not in "iuf":
         kind = "booleans" if y.dtype.kind == "b" else "text"
-        said = f"{table.description}, because it holds {kind}"
+        text = f"{table.description}, because it holds {kind}"
         if n > len(y) / 2:
-            said += f": {n:,} different ones in {len(y):,} rows are too many to learn"
-        return said
+            text += f": {n:,} different ones in {len(y):,} rows are too many to learn"
+        return text
     other = "regression" if table.task == "classification" else "classification"
     few = "only " if other == "regression" else ""
     whole = "whole " if bool((y == y.astype("int64")).all()) else ""
@@ -76,7 +77,9 @@ def read(data: str, schema: Any = None) -> Any:
     with _file_of(data) as path:
         if schema is None:
             return read_table(path)
-        return schema.apply(read_table(path, schema.form, texts=schema.texts))
+        # What the fit dropped may be missing.
+        form = replace(schema.form, drop=())
+        return schema.apply(read_table(path, form, texts=schema.texts))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, is_device_array
+from randkern._validation import Array, Rows, is_device_array
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import RowsChangedError
 
@@ -26,7 +26,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _X, _TARGETS, _WEIGHTS = 0, 1, 2  # seeds of the multipliers of their columns
 
 
-def fingerprint_of(X: Rows, y: Any, weight: Any, start: int) -> int:
+def fingerprint_of(X: Rows, y: Any, weight: Array, start: int) -> int:
     """Return the fingerprint of a block of rows, the first of which is row `start`."""
     hashes = row_hashes(X, y)
     if weight is not None:
@@ -43,7 +43,7 @@ def row_hashes(X: Rows, y: Any) -> np.ndarray:
     return _hashes(X, _X) + _target_hashes(y)
 
 
-def _hashes(values: Any, seed: int) -> np.ndarray:
+def _hashes(values: Array, seed: int) -> np.ndarray:
     return ops_of(values).row_hashes(values, _multipliers(seed, values.shape[1]))
 
 
@@ -75,7 +75,7 @@ class PassRecord:
         # The end and the fingerprint of each block, by its first row.
         self._blocks: dict[int, tuple[int, int]] = {}
 
-    def add(self, X: Rows, y: Any, weight: Any, start: int) -> None:
+    def add(self, X: Rows, y: Any, weight: Array, start: int) -> None:
         """Record a block."""
         value = fingerprint_of(X, y, weight, start)
         self.total = (self.total + value) % _MODULUS

@@ -16,6 +16,7 @@ from randkern._cells import NotFiniteError
 from randkern._extras import import_extra
 from randkern._random import Stream
 from randkern._validation import (
+    Array,
     Rows,
     check_weights,
     is_device_array,
@@ -119,7 +120,7 @@ class StreamedRows(TrainingData):
     def without(self, numbers: np.ndarray) -> StreamedRows:
         return self._changed(partial(ArrayRows.without, numbers=numbers))
 
-    def with_targets(self, numbers: np.ndarray, targets: Any) -> StreamedRows:
+    def with_targets(self, numbers: np.ndarray, targets: Array) -> StreamedRows:
         change = partial(ArrayRows.with_targets, numbers=numbers, targets=targets)
         rows = self._changed(change)
         rows.n_targets += targets.shape[1]
@@ -214,7 +215,7 @@ def read_stream(
     seen: list[Any] = []
     targets: list[tuple[Any, Any]] = []
     n_rows, n_bytes, target_bytes = 0, 0, 0
-    like: Any = None
+    like: Array = None
     for block, seen_in_block in checked.first_pass():
         rows, weight = block.X, block.sample_weight
         seen.append(seen_in_block)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 
 _SAMPLE_BYTES = 16 * 10**6
@@ -39,7 +39,7 @@ class RowSample:
         self._weights: list[Any] = []
         self._size = 0
 
-    def add(self, X: Rows, weight: Any, generator: np.random.Generator) -> None:
+    def add(self, X: Rows, weight: Array, generator: np.random.Generator) -> None:
         """Add a block."""
         ops = ops_of(X)
         keys = ops.float64_like(generator.random(X.shape[0]), X)

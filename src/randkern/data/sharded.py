@@ -31,6 +31,7 @@ from randkern._memory import (
 )
 from randkern._random import Stream
 from randkern._validation import (
+    Array,
     check_has_targets,
     check_weights,
     is_dask_collection,
@@ -285,7 +286,7 @@ def _matching_parts(column: Any, X: Any, n_parts: int) -> Any:
     return parts
 
 
-def _packed(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
+def _packed(X: Any, y: Any, weight: Array) -> tuple[Any, Any, Any]:
     return X, y, weight
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 
 # Up to this size, sums of squares of numbers, and of their inverses, are finite.
@@ -29,7 +30,7 @@ def unit_of(largest: float) -> float:
     return 2.0 ** max(math.floor(math.log2(largest)), -960) if largest > 0 else 1.0
 
 
-def unit_of_weights(weight: Any) -> float:
+def unit_of_weights(weight: Array) -> float:
     """Return a power of two near the largest weight, 1 for None."""
     return unit_of(1.0 if weight is None else float(weight.max()))
 
@@ -43,7 +44,7 @@ class Moments:
     squares: np.ndarray  # weighted sums of squares about the mean
 
     @classmethod
-    def of(cls, Y: Any, weight: Any) -> Moments:
+    def of(cls, Y: Array, weight: Array) -> Moments:
         """Return the moments of some rows."""
         to_host = ops_of(Y).to_host
         weight_sum = float(weight.sum())
@@ -100,7 +101,7 @@ class TargetStatistics:
         return total
 
     @classmethod
-    def _of_block(cls, Y: Any, weight: Any) -> TargetStatistics:
+    def _of_block(cls, Y: Array, weight: Array) -> TargetStatistics:
         ops = ops_of(Y)
         used = ops.float64_ones(len(Y), Y)
         if weight is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from randkern._memory import DeviceCopies
-from randkern._validation import check_count, is_tensor
+from randkern._validation import Array, check_count, is_tensor
 from randkern.backend.namespace import empty_on, ops_of
 from randkern.data.sample import stacked
 from randkern.data.target_statistics import TargetStatistics
@@ -55,7 +55,7 @@ class TrainingData:
 
     n_rows: int
     n_targets: int
-    like: Any
+    like: Array
     in_memory = False
     in_one_place = True
     _statistics: TargetStatistics | None = None
@@ -122,7 +122,7 @@ class TrainingData:
         """Return the rows with the weight 0 at these ascending numbers."""
         raise NotImplementedError
 
-    def with_targets(self, numbers: np.ndarray, targets: Any) -> TrainingData:
+    def with_targets(self, numbers: np.ndarray, targets: Array) -> TrainingData:
         """Return the rows with further targets (m, s) at these numbers, 0 elsewhere."""
         raise NotImplementedError
 
@@ -190,7 +190,7 @@ class ArrayRows(TrainingData):
         """Return a copy of the rows."""
         return self._apply(ops_of(self.X).copy, self.start)
 
-    def at(self, like: Any) -> ArrayRows:
+    def at(self, like: Array) -> ArrayRows:
         """Return the rows in the dtype and on the device of `like`."""
         ops = ops_of(like)
         if sp.issparse(self.X):
@@ -255,7 +255,7 @@ class ArrayRows(TrainingData):
         weight = weight if self.weight is None else weight * self.weight
         return ArrayRows(self.X, self.Y, weight, self.start)
 
-    def with_targets(self, numbers: np.ndarray, targets: Any) -> ArrayRows:
+    def with_targets(self, numbers: np.ndarray, targets: Array) -> ArrayRows:
         ops = ops_of(self.Y)
         further = ops.float64_zeros((self.n_rows, targets.shape[1]), self.Y)
         low, high = np.searchsorted(numbers, (self.rows.start, self.rows.stop))
@@ -283,7 +283,7 @@ def merge(blocks: Sequence[ArrayRows]) -> ArrayRows:
     )
 
 
-def placed(value: Any, like: Any) -> Any:
+def placed(value: Any, like: Array) -> Any:
     """Return rows, tensors, or collections of these, on the device of `like`."""
     if isinstance(value, ArrayRows):
         return value.at(like)

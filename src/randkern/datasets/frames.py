@@ -159,7 +159,7 @@ def with_dependent_rows(
         )
     name, X = str(groups or time), cast(Any, table.X_train)
     if not hasattr(X, "columns"):
-        raise ValueError(f"{table.name} has no column {name!r}: it is not a table")
+        raise ValueError(f"{table.name} has no column {name!r}, as it is not a table")
     _check_column(name, [str(column) for column in X.columns], table.name)
     column = X[name]
     if n_missing := int(column.isna().sum()):
@@ -175,7 +175,7 @@ def with_dependent_rows(
             )
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
-        raise ValueError(f"{table.name}: no column is left beside {name!r}")
+        raise ValueError(f"{table.name} has no columns besides {name!r}")
     test, left = cast(Any, table.X_test), X.drop(columns=[name])
     return replace(
         table,

@@ -229,17 +229,15 @@ def load_dataset(
     if target is not None:
         raise ValueError(
             f"target={target!r} applies to tables, but {text!r} has its own target; "
-            f"leave it out"
+            f"omit it"
         )
     data = load_bundled(text) if text in BUNDLED_NAMES else _load_files(text, place)
     if form is not None and form != TableFormat():
         raise ValueError(
-            f"form= applies to tables in files, but {text!r} is not one; leave it out"
+            f"form= applies to tables in files, but {text!r} is not one; omit it"
         )
     if task not in (None, data.task):
-        raise ValueError(
-            f"task={task!r}, but {text!r} is a {data.task}; leave task out"
-        )
+        raise ValueError(f"task={task!r}, but {text!r} is a {data.task}; omit task")
     return data
 
 

@@ -138,8 +138,7 @@ class TableFormat:
             )
         if self.thousands == self.decimal:
             raise ValueError(
-                f"decimal and thousands are both {self.decimal!r}; pass another "
-                "decimal, too"
+                f"decimal and thousands are both {self.decimal!r}; they must differ"
             )
         names = [*self.categorical, *self.numeric, *self.drop, *self.text]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -206,7 +205,7 @@ class TableSchema:
         error names them; those that are no dates raise a DataFileError.
         """
         frame = with_known_types(frame)
-        typed = frame.copy(deep=False)
+        typed = frame.drop(columns=list(self.form.drop), errors="ignore")
         for name, kind in self.kinds.items():
             if name not in frame.columns:
                 continue

@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -75,7 +76,7 @@ def read_table(
     Raises
     ------
     ValueError
-        If the name has another suffix.
+        If the name has another suffix, or the file lacks a column to drop.
     DataFileError
         If the file is empty, ragged or damaged, or column names repeat.
     ImportError
@@ -110,7 +111,9 @@ def read_table(
         frame = _read_binary(path, arrow=kind in _ARROW)
     if form.strip:
         frame = _parsed(_stripped(path, frame), form, texts)
-    return frame.drop(columns=[name for name in form.drop if name in frame.columns])
+    columns = [str(name) for name in frame.columns]
+    replace(form, categorical=(), numeric=(), text=()).check_names(columns, str(path))
+    return frame.drop(columns=list(form.drop))
 
 
 def _read_text(

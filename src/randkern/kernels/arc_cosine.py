@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gamma
 
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
@@ -106,7 +106,7 @@ class RectifiedPower(Nonlinearity):
 
     can_center = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         if self.power == 0:
             return ops_of(block).asarray(projected > 0, block) * math.sqrt(2), None
         return math.sqrt(2) * projected.clip(min=0) ** self.power, None

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from randkern._random import Stream, root_stream
 from randkern._tables import TableEncoder, column_names, is_table
 from randkern._validation import (
+    Array,
     Rows,
     check_choice,
     check_components,
@@ -305,7 +306,7 @@ class Kernel(BaseEstimator):
         """Yield the parts of Σ_ij M_ij ∂k(x_i, y_j)/∂θ, for float64 rows."""
 
     def _checked(
-        self, X: Any, Y: Any, *, tensors: bool
+        self, X: Rows, Y: Rows, *, tensors: bool
     ) -> tuple[Kernel, Rows, Rows | None]:
         """Return the kernel with numbered columns that fit the checked rows."""
         kernel = self._bind(column_names(X))
@@ -623,7 +624,7 @@ class Leaf(Kernel):
         """
         return {}
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         """Return the derivatives of Σ G∘Z in θ for every learnable attribute."""
         return {}
 
@@ -633,7 +634,7 @@ class Leaf(Kernel):
             for name, value in self._gradient(X, Y, M).items():
                 yield self, name, value
 
-    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
+    def _feature_slopes(self, factors: Array, slopes: DrawSlopes) -> Slopes:
         """Yield the derivatives of Σ G∘Z in this kernel's part of θ."""
         if self.learnable:
             for name, value in self._feature_gradient(factors, slopes).items():
@@ -645,7 +646,7 @@ class Leaf(Kernel):
             encoder.check_numbers(self._columns_of_numbers(n_features), self)
             self._check_categories(n_features, encoder)
 
-    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         """Replace everything that depends on data by numbers (in a fresh copy)."""
 
     def _check_leaf(self, n_features: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_choice
+from randkern._validation import Array, Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
@@ -123,7 +123,7 @@ class Compositional(Leaf):
             )
         return recipe.build(n_columns)
 
-    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         self.skeleton = self._skeleton(len(self._selected(X.shape[1])))
 
     def _check_leaf(self, n_features: int) -> None:
@@ -147,7 +147,7 @@ class Compositional(Leaf):
         read = self._skeleton(len(selected)).columns_of_numbers()
         return tuple(selected[column] for column in read)
 
-    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> Any:
+    def _gram(self, X: Rows, Y: Rows | None, *, precise: bool = True) -> Array:
         X = self._select(X)
         Y = X if Y is None else self._select(Y)
         return self._skeleton(X.shape[1]).recursion.gram(X, Y, precise=precise)

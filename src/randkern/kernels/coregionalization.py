@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from randkern._tables import TableEncoder
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
@@ -140,7 +140,7 @@ class Coregionalization(Leaf):
         slopes = ops_of(slopes).to_host(slopes)
         return self._chained((slopes + slopes.T) @ self._factor)
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         (factor,) = factors
         X, L = slopes.X, self._factor
         drawn, ops = factor.projection.drawn, ops_of(X)
@@ -171,7 +171,7 @@ class Loaded(Projection):
     def stored_bytes(self, itemsize: int) -> int:
         return self.drawn.stored_bytes(8)
 
-    def project(self, X: Rows, start: int, stop: int) -> Any:
+    def project(self, X: Rows, start: int, stop: int) -> Array:
         ops = ops_of(X)
         _check_codes(X, len(self.loadings))
         rows = ops.take(ops.float64_like(self.loadings, X), X[:, 0])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.exceptions import UnresolvedKernelError
 from randkern.kernels.base import Leaf
@@ -130,7 +130,7 @@ class Categorical(Leaf):
         self.columns = columns
         self.categories = categories
 
-    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         if isinstance(self.categories, str) and self.categories == "auto":
             X = densify(self._select(X))
             unique = ops_of(X).unique

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf, Slopes
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws, column_slopes
@@ -20,7 +20,7 @@ class _Part(Leaf):
     mixture: Any
     row: int
 
-    def _feature_slopes(self, factors: Any, slopes: DrawSlopes) -> Slopes:
+    def _feature_slopes(self, factors: Array, slopes: DrawSlopes) -> Slopes:
         for name, value in self._feature_gradient(factors, slopes).items():
             gradient = np.zeros(np.shape(getattr(self.mixture, name)))
             gradient[self.row] = value
@@ -38,7 +38,7 @@ class Envelope(_Part, Gaussian):
     def _gradient(self, X: Rows, Y: Rows, M: np.ndarray) -> dict[str, Any]:
         return {"scales": -super()._gradient(X, Y, M)["lengthscale"]}
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         return {"scales": -super()._feature_gradient(factors, slopes)["lengthscale"]}
 
 
@@ -71,5 +71,5 @@ class Wave(_Part):
         slopes = odd.sum(axis=0) @ Y - odd.sum(axis=1) @ X
         return {"means": slopes * ops_of(X).float64_like(self.frequency, X)}
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         return {"means": column_slopes(factors[0], slopes.X, slopes.phase)}

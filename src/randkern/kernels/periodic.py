@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ive
 
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, FactorDraws
@@ -115,7 +115,7 @@ class Periodic(Leaf):
             lengthscale += 2 * float((weight * sin(angle) ** 2).sum())
         return {"period": period, "lengthscale": lengthscale}
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         drawn, block = factors[0].projection, factors[0].inputs.apply(slopes.X)
         phase = slopes.phase * drawn.project(block, 0, drawn.n_draws)[1]
         ratios = ops_of(block).to_host(slopes.amplitude.sum(axis=0))

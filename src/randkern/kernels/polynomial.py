@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, check_count, densify
+from randkern._validation import Array, Rows, check_count, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.nonlinearities import Nonlinearity
@@ -33,7 +33,7 @@ class ComplexValue(Nonlinearity):
 
     has_phase = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         real, imaginary = projected
         return (real + 1j * imaginary) * math.sqrt(0.5), None
 

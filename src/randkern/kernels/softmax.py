@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, check_choice, densify
+from randkern._validation import Array, Rows, check_choice, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import FactorDraws, Fourier, TermVariance
@@ -21,7 +21,7 @@ class ShiftedExponential(Nonlinearity):
 
     can_center = True
 
-    def contribute(self, projected: Any, block: Rows) -> tuple[Any, Any]:
+    def contribute(self, projected: Array, block: Rows) -> tuple[Any, Any]:
         ops = ops_of(block)
         shift = ops.asarray(ops.float64_squared_norms(block) / 2, block)
         return ops.xp.exp(projected - shift[:, None]), None

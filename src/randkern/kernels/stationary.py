@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_choice, check_positive, densify
+from randkern._validation import Array, Rows, check_choice, check_positive, densify
 from randkern.backend.namespace import ops_of
 from randkern.kernels.base import Leaf
 from randkern.kernels.factor_draws import DrawSlopes, column_slopes
@@ -61,7 +61,7 @@ class Stationary(Leaf):
         check_choice("metric", self.metric, ("euclidean", "cityblock"))
         self._lengthscale(len(self._selected(n_features)))
 
-    def _resolve_leaf(self, X: Rows, weight: Any, stream: Stream, names: Any) -> None:
+    def _resolve_leaf(self, X: Rows, weight: Array, stream: Stream, names: Any) -> None:
         if self.lengthscale is None:
             raise ValueError(
                 f"lengthscale of {self} must be a positive number, a vector of them, "
@@ -111,7 +111,7 @@ class Stationary(Leaf):
         columns = self._column_gradient(X * scale, Y * scale, M)
         return {"lengthscale": columns if np.ndim(self.lengthscale) else columns.sum()}
 
-    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
+    def _column_gradient(self, X: Rows, Y: Rows, M: Array) -> Array:
         """Return Σ M ∂K/∂log ℓ_j for every column j of rows divided by ℓ.
 
         With a single lengthscale only the sum over columns is needed, and may be
@@ -135,7 +135,7 @@ class Stationary(Leaf):
             "implemented; use optimizer=None."
         )
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         # p = ω·(x/ℓ): ∂p/∂log ℓ_j = −ω_j x_j/ℓ_j
         (factor,) = factors
         columns = -column_slopes(factor, slopes.X, slopes.phase)
@@ -213,7 +213,7 @@ class Laplacian(Stationary):
         distances *= -1.0
         return ops_of(distances).exp_of(distances)
 
-    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
+    def _column_gradient(self, X: Rows, Y: Rows, M: Array) -> Array:
         weight = M * self._profile(self._distances(X, Y, 1.0, False))
         pairs = zip(X.T, Y.T, strict=True)
         sums = [(weight * abs(x[:, None] - y)).sum() for x, y in pairs]
@@ -246,7 +246,7 @@ class Cauchy(Stationary):
         ops_of(X).cauchy_kernel(densify(X) * scale, densify(Y) * scale, out)
         return out
 
-    def _column_gradient(self, X: Any, Y: Any, M: Any) -> Any:
+    def _column_gradient(self, X: Rows, Y: Rows, M: Array) -> Array:
         squares = [(x[:, None] - y) ** 2 for x, y in zip(X.T, Y.T, strict=True)]
         weight = 2 * M
         for square in squares:
@@ -377,7 +377,7 @@ class RationalQuadratic(Stationary):
         law = NormalLaw(Mixing("gamma", float(self.alpha), drawn))
         return replace(projection, law=law, _cache={})
 
-    def _feature_gradient(self, factors: Any, slopes: DrawSlopes) -> dict[str, Any]:
+    def _feature_gradient(self, factors: Array, slopes: DrawSlopes) -> dict[str, Any]:
         # Frequencies are proportional to the factors of their rows.
         (factor,) = factors
         drawn, block = factor.projection, factor.inputs.apply(slopes.X)

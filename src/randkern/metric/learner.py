@@ -19,7 +19,7 @@ from randkern._fitting import all_or_nothing
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
-from randkern._validation import MAX_COMPONENTS, check_positive
+from randkern._validation import MAX_COMPONENTS, Array, check_positive
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data.reading import mapped_rows, read
@@ -211,7 +211,7 @@ class MetricLearner(
         importances = search.importances(sample, root, result)
         return self._keep(root * mapped.scale, importances, rows.like)
 
-    def _check_dense(self, like: Any) -> None:
+    def _check_dense(self, like: Array) -> None:
         """Raise unless rows are dense and numeric."""
         encoder = self.table_encoder_
         if encoder is not None:
@@ -256,7 +256,7 @@ class MetricLearner(
         self.kernel_ = self.kernel_.resolve(sample)
         return self._keep(np.ones(len(variances)), variances, sample)
 
-    def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Any) -> Any:
+    def _keep(self, root: np.ndarray, relevance: np.ndarray, like: Array) -> Any:
         """Store A and the importances, on the device of the rows."""
         total, place = float(relevance.sum()), ops_of(like).float64_like
         equal = np.full(len(relevance), 1 / len(relevance))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._validation import Array
 from randkern._warnings import ignoring
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
@@ -29,7 +30,7 @@ from randkern.plan import Plan, evaluate
 _BLOCK_BYTES = 64 * 10**6
 
 
-def applied(root: Any, X: Any) -> Any:
+def applied(root: Array, X: Any) -> Any:
     """Return X Aᵀ, A being a matrix or the vector of its diagonal."""
     root = ops_of(X).float64_like(root, X)
     return X * root if root.ndim == 1 else X @ root.T
@@ -143,7 +144,7 @@ class GradientRidge:
         return self.rows.reduce(_equations_of, self.mapped, self.plan, unit)
 
     @cached_property
-    def _gram(self) -> Any:
+    def _gram(self) -> Array:
         return exact_gram(self.kernel, self._fitted.X)
 
     def solve(self, alpha: float) -> tuple[Any, Any]:
@@ -168,7 +169,7 @@ class GradientRidge:
             return self.kernel._gram(U, self._fitted.X)
         return evaluate(self.plan, U)
 
-    def outer_products(self, weights: Any, numbers: np.ndarray, full: bool) -> Any:
+    def outer_products(self, weights: Array, numbers: np.ndarray, full: bool) -> Any:
         """Return the mean of J(x)ᵀJ(x) over some rows, or its diagonal.
 
         J is the derivative with respect to the standardised columns.
@@ -191,7 +192,7 @@ class GradientRidge:
         for part in row_blocks(rows.n_rows, block_rows):
             yield part, rows.part(part.start, part.stop)
 
-    def gradients(self, weights: Any, rows: ArrayRows) -> Iterator[Any]:
+    def gradients(self, weights: Array, rows: ArrayRows) -> Iterator[Any]:
         """Yield the gradients of every output in the standardised columns, (n, d)."""
         U, ops = self.mapped(rows).X, ops_of(rows.X)
         # The gradient in Ax, times A.

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.model_selection import GroupKFold
 
 from randkern._random import Stream
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.kernels.draw import fit_plan
@@ -49,7 +50,7 @@ class _Split:
     # Groups of equal held-out rows, which count as a single row of their total weight.
     groups: np.ndarray
 
-    def losses(self, residuals: Any) -> np.ndarray:
+    def losses(self, residuals: Array) -> np.ndarray:
         """Return the weighted sum of squares for every distinct held-out row."""
         losses = (residuals**2).sum(axis=1) * self.held.targets()[1]
         return np.bincount(self.groups, ops_of(losses).to_host(losses))
@@ -198,7 +199,7 @@ class Search:
         trials = (self.trial(ones, at, _FIRST_ALPHA) for at in _FIRST_SPREADS)
         return min(trials, key=lambda trial: trial.error)
 
-    def gradients(self, ridge: GradientRidge, weights: Any, full: bool) -> np.ndarray:
+    def gradients(self, ridge: GradientRidge, weights: Array, full: bool) -> np.ndarray:
         """Return G of a fit in the standardised columns, or its diagonal."""
         numbers = np.arange(ridge.rows.n_rows)
         if len(numbers) > _MAX_DIFFERENTIATED:

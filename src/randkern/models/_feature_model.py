@@ -14,6 +14,7 @@ from randkern._random import Stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._validation import (
     MAX_COMPONENTS,
+    Array,
     Rows,
     check_components,
     check_count,
@@ -273,7 +274,7 @@ class FeatureModel(CallbackSupportMixin, TakesKernel):
         return tags
 
 
-def check_same_device(X: Rows, weights: Any) -> None:
+def check_same_device(X: Rows, weights: Array) -> None:
     """Raise unless rows and the weights of the model are on the same device."""
     expected, actual = place_of(weights), place_of(X)
     if expected != actual:

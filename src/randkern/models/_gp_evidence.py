@@ -105,8 +105,8 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
         return
     if model.features != "nystrom" or model.likelihood != "gaussian":
         raise ValueError(
-            "correction='fitc' is of features='nystrom' and a Gaussian likelihood, "
-            f"got {model.features!r} and {model.likelihood!r}."
+            "correction='fitc' needs features='nystrom' and likelihood='gaussian', "
+            f"got {model.features!r} and {model.likelihood!r}; use correction='dtc'."
         )
     if sample_weight is not None and model.weights == "counts":
         raise ValueError(
@@ -115,8 +115,8 @@ def check_correction(model: Any, X: Any, sample_weight: Any) -> None:
         )
     if not are_in_memory(X):
         raise ValueError(
-            "correction='fitc' needs all rows in memory, as arrays, not "
-            f"{type(X).__name__}; correction='dtc' takes blocks of them."
+            "correction='fitc' needs all rows in memory, as arrays, got "
+            f"{type(X).__name__}; use correction='dtc' for rows in blocks."
         )
 
 

@@ -183,19 +183,19 @@ def likelihood_of(
     """
     if rows.n_targets > 1:
         raise ValueError(
-            f"likelihood={name!r} takes one target, got {rows.n_targets}: fit a model "
-            "to each, as MultiOutputRegressor does."
+            f"likelihood={name!r} supports a single target, got {rows.n_targets}; use "
+            "sklearn.multioutput.MultiOutputRegressor."
         )
     if not counted:
         raise ValueError(
-            f"likelihood={name!r} takes weights that count rows (weights='counts'), "
-            "got weights='precision'."
+            f"likelihood={name!r} needs weights='counts' (a row of weight 2 counts as "
+            "two), got weights='precision'."
         )
     if name == "student-t":
         return StudentT(noise)
     if normalized:
         raise ValueError(
-            "likelihood='poisson' takes counts as they are, got normalize_y=True."
+            "likelihood='poisson' expects counts; use normalize_y=False, got True."
         )
     mean = float(rows.survey().target_mean[0])
     n_negative = rows.reduce(_n_negative)

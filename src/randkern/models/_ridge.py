@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,14 +15,19 @@ from randkern._fitting import all_or_nothing, forget
 from randkern._memory import check_memory, resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, StrOptions
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data.training_data import ArrayRows, TrainingData
 from randkern.models._feature_model import MAX_EXACT_ROWS
 from randkern.models._ridge_model import RidgeModel
 from randkern.models.callbacks import FitReport
 from randkern.models.dual import solve_dual
-from randkern.models.iterative_ridge import IterativeRidge, StreamingFit
+from randkern.models.iterative_ridge import (
+    SAME_SUMS,
+    IterativeRidge,
+    StreamingFit,
+    sums_of_rows,
+)
 from randkern.models.left_out import merge_copies
 from randkern.models.memory import (
     dual_bytes,
@@ -33,10 +39,17 @@ from randkern.models.normal_equations import (
     NormalEquations,
     normal_equations_of,
 )
-from randkern.solvers import ITERATIVE, SGD, Checkpoint, IterativeSolver, Solution
+from randkern.solvers import (
+    ITERATIVE,
+    PCG,
+    SGD,
+    Checkpoint,
+    IterativeSolver,
+    Solution,
+)
 
 
-class KernelRidge(IterativeRidge):
+class KernelRidge(RidgeModel):
     """Base class of the regressor and the classifier with one penalty."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -48,8 +61,15 @@ class KernelRidge(IterativeRidge):
     }
 
     _needs_sums_alone = True
+    alpha: float
+    solver: Any
+    checkpoint: Any
     _statistics: NormalEquations
     _streaming: StreamingFit
+
+    @abstractmethod
+    def _error_of(self, Y: Array, predictions: Array, weight: Array) -> float:
+        """Return the error of predictions, (n, k), for validation."""
 
     def _begin(self) -> tuple[int | None, Stream]:
         """Return the memory limit in bytes, if there is one, and the random stream.
@@ -81,10 +101,7 @@ class KernelRidge(IterativeRidge):
                 )
             self._fit_cells(rows, np.array([self.alpha], dtype=float), limit, stream)
         elif self._iterates(rows, limit):
-            if self.plan_ is None:
-                self.X_fit_ = rows.as_arrays().X
-            solution, intercept = self._iterated(rows, limit, stream, report)
-            self._store(solution, solution.value, intercept)
+            self._fit_iteratively(rows, limit, stream, report)
         elif self._is_dual(rows):
             self._fit_dual(rows.as_arrays(), limit)
         else:
@@ -144,6 +161,65 @@ class KernelRidge(IterativeRidge):
         if merged is not None:
             solution = replace(solution, value=merged.expanded(solution.value))
         self._store_dual(original.X, solution, intercept)
+
+    def _iterative_solver(self) -> IterativeSolver:
+        """Return the solver for `solver`, with checked arguments."""
+        solver = self.solver
+        if isinstance(solver, str):
+            solver = ITERATIVE.get(solver, PCG)()
+        solver._validate_params()
+        return solver
+
+    def _fit_iteratively(
+        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
+    ) -> None:
+        """Solve for weights without forming a matrix.
+
+        Targets are rescaled if their squares leave the range of floats.
+        """
+        if self.plan_ is None:
+            self.X_fit_ = rows.as_arrays().X
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = Checkpoint(
+                self.checkpoint,
+                attached={"key": np.uint64(self._key), "memory": np.int64(limit)},
+                identity={"sums": rows.reduce(sums_of_rows)},
+                tolerances={"sums": SAME_SUMS},
+            )
+        rows, scale = rows.within_range()
+
+        def rescaled(numbers: Any) -> Any:
+            return numbers * ops_of(numbers).float64_like(scale, numbers)
+
+        def weights_of(value: Any) -> tuple[Any, Any]:
+            weights, intercept = system.operator.weights_of(value)
+            return rescaled(weights), rescaled(intercept)
+
+        report.begin(lambda value: self._fitted(*weights_of(value)))
+        ridge = IterativeRidge(
+            self.kernel_,
+            self.plan_,
+            float(self.alpha),
+            self.fit_intercept,
+            self._labelled,
+            self._error_of,
+            limit,
+            stream.child("solver"),
+        )
+        try:
+            system = ridge.system(rows, self._iterative_solver(), checkpoint)
+            solution = system.solve(report, checkpoint)
+        finally:
+            report.iterations_end()
+        left = system.left_out(solution)
+        if left is not None:
+            sample = system.probed.sample
+            Y, left = rescaled(sample.rows.Y), rescaled(left)
+            self._keep_left_out(sample.numbers, Y, left, sample.weight)
+        weights, intercept = weights_of(solution.value)
+        solution = replace(solution, value=weights, companions=None)
+        self._store(solution, weights, intercept)
 
     def _iterates(self, rows: TrainingData, limit: int) -> bool:
         """Return whether to solve by conjugate gradients.

@@ -12,7 +12,7 @@ from randkern._fitting import all_or_nothing, forget, remember
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions
-from randkern._validation import Rows, check_count
+from randkern._validation import Array, Rows, check_count
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -54,7 +54,7 @@ class RidgeModel(FeatureModel):
 
     @abstractmethod
     def _keep_left_out(
-        self, numbers: np.ndarray, Y: Any, residuals: Any, weight: Any
+        self, numbers: np.ndarray, Y: Array, residuals: Array, weight: Array
     ) -> None:
         """Store results of the leave-one-out residuals of some rows.
 
@@ -184,7 +184,7 @@ class RidgeModel(FeatureModel):
             return {"dual_coef_": self._shaped(value), "intercept_": constant}
         return {"coef_": self._transposed(value), "intercept_": constant}
 
-    def _store(self, solution: Any, weights: Any, intercept: Any) -> None:
+    def _store(self, solution: Any, weights: Array, intercept: Any) -> None:
         self.solution_ = solution
         remember(self, self._fitted(weights, intercept))
 

@@ -73,10 +73,7 @@ class LogitsOfDecisions:
 
     def _logits(self, X: Any) -> Any:
         """Return logits, (n,) for two classes, else (n, n_classes)."""
-        return self._logits_of(self.decision_function(X))
-
-    def _logits_of(self, values: Any) -> Any:
-        """Return the logits of decision values."""
+        values = self.decision_function(X)
         if self._temperature is None:
             raise NotFittedError(self._uncalibrated)
         return values / self._temperature + ops_of(values).float64_like(
@@ -94,14 +91,11 @@ class LogitsOfDecisions:
         """
         if is_dask(X):
             return lazily(self.predict_proba, X, len(self.classes_))
-        return self._probabilities_of(self._logits(X))
-
-    @staticmethod
-    def _probabilities_of(logits: Any) -> Any:
-        ops = ops_of(logits)
-        if logits.ndim == 1:
-            return ops.special.expit(_of_both(logits))
-        return ops.special.softmax(logits, 1)
+        values = self._logits(X)
+        ops = ops_of(values)
+        if values.ndim == 1:
+            return ops.special.expit(_of_both(values))
+        return ops.special.softmax(values, 1)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:

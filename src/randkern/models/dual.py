@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
@@ -55,21 +55,23 @@ class DualSystem:
     """The matrix S(I − 1sᵀ)K(I − s1ᵀ)S, and the weights that its solutions give."""
 
     # The upper triangle of the matrix, (n, n).
-    gram: Any
+    gram: Array
     # A power of two: weights, and the penalty, are divided by it.
     unit: float
     # √w_i and the normalised weights, (n,).
-    root: Any
-    share: Any
+    root: Array
+    share: Array
     # S(Y − ȳ), (n, k).
-    right: Any
+    right: Array
     # Kᵀs and ȳ, (n,) and (k,); zero without an intercept.
-    means: Any
+    means: Array
     target_mean: Any
     fit_intercept: bool
 
     @classmethod
-    def of(cls, gram: Any, Y: Any, weight: Any, fit_intercept: bool) -> DualSystem:
+    def of(
+        cls, gram: Array, Y: Array, weight: Array, fit_intercept: bool
+    ) -> DualSystem:
         """Centre and weight a Gram matrix, which is **overwritten**."""
         n, ops = len(gram), ops_of(gram)
         unit = unit_of_weights(weight)
@@ -92,7 +94,7 @@ class DualSystem:
         right = root[:, None] * (Y - target_mean)
         return cls(gram, unit, root, share, right, means, target_mean, fit_intercept)
 
-    def weights_of(self, solved: Any) -> tuple[Any, Any]:
+    def weights_of(self, solved: Array) -> tuple[Any, Any]:
         """Return the weights of rows, (n, k), and intercepts minus ȳ, (k,)."""
         dual = solved * self.root[:, None]
         if not self.fit_intercept:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from randkern._memory import warn_if_not_free
-from randkern._validation import Rows, is_tensor
+from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.training_data import TrainingData
@@ -32,10 +32,10 @@ class FeatureBlock:
     """
 
     rows: slice
-    values: Any
+    values: Array
     scales: Any = None
-    Y: Any = None
-    weight: Any = None
+    Y: Array = None
+    weight: Array = None
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some rows of the block, numbered from its start."""
@@ -45,14 +45,14 @@ class FeatureBlock:
         )
 
 
-def products(Z: Any, weights: Any) -> Any:
+def products(Z: Array, weights: Array) -> Any:
     """Return w·z of rows of features for weights (k, width) of any size, (n, k)."""
     ops = ops_of(weights)
     size = ops.largest(abs(weights)) or 1.0
     return size * ops.skinny_gemm.multiply(Z, ops.asarray(weights / size, Z))
 
 
-def add_combinations(Z: Any, factors: Any, out: Any) -> None:
+def add_combinations(Z: Array, factors: Array, out: Array) -> None:
     """Add factorsᵀZ, for factors (n, k) of any size, to `out`, (k, width)."""
     ops, thin = ops_of(out), ops_of(out).skinny_gemm
     sizes = ops.column_max_abs(factors)
@@ -61,7 +61,7 @@ def add_combinations(Z: Any, factors: Any, out: Any) -> None:
     out += sizes[:, None] * part
 
 
-def combined(features: FeatureMatrix, factors: Any) -> Any:
+def combined(features: FeatureMatrix, factors: Array) -> Any:
     """Return factorsᵀZ of all rows, (k, width), for factors (n, k) of any size."""
     out = ops_of(factors).float64_zeros((factors.shape[1], features.width), factors)
     for block in features.blocks():
@@ -69,7 +69,7 @@ def combined(features: FeatureMatrix, factors: Any) -> Any:
     return out
 
 
-def scores_of(features: FeatureMatrix, weights: Any) -> tuple[Any, float]:
+def scores_of(features: FeatureMatrix, weights: Array) -> tuple[Any, float]:
     """Return w·z of all rows, (n, k), for weights (k, width), and the largest ‖z‖."""
     ops = ops_of(weights)
     scores, square = ops.float64_zeros((features.n_rows, len(weights)), weights), 0.0
@@ -117,7 +117,7 @@ class FeatureMatrix:
             block_rows = block_rows_within(plan, self.like, most)
         self.block_rows = block_rows
 
-    def _place(self, like: Any) -> None:
+    def _place(self, like: Array) -> None:
         self.like, self.dtype = like, like.dtype
         self._ops, self._gemm = ops_of(like), ops_of(like).skinny_gemm
 
@@ -193,7 +193,7 @@ class FeatureMatrix:
             weight = None if block.weight is None else block.weight / self.weight_unit
             yield FeatureBlock(block.rows, values, None, block.Y, weight)
 
-    def padded(self, weights: Any) -> Any:
+    def padded(self, weights: Array) -> Any:
         """Return weights (k, D) padded to (k, width), on the device of the features."""
         out = self._ops.float64_zeros((len(weights), self.width), self.like)
         out[:, : weights.shape[1]] = self._ops.float64_like(weights, self.like)
@@ -205,7 +205,7 @@ class FeatureMatrix:
         out[:, self.plan.n_components :] = 0
         return out
 
-    def _evaluate(self, X: Any, out: Any) -> None:
+    def _evaluate(self, X: Any, out: Array) -> None:
         X = ops_of(X).as_float64(X) if self.precise else X
         evaluate(self.plan, X, out=out[:, : self.plan.n_components])
 
@@ -321,7 +321,7 @@ class GramFactor(FeatureArray):
             del part
         super().__init__(factor, Y, weight)
 
-    def rows_of(self, weights: Any) -> tuple[Any, Any]:
+    def rows_of(self, weights: Array) -> tuple[Any, Any]:
         """Return sorted row numbers, and kernel weights (rank, k) at these rows.
 
         They give the same values as weights (k, rank or more) of the columns: with

@@ -423,7 +423,9 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         std or cov : ndarray
         """
         if return_std and return_cov:
-            raise ValueError("ask for return_std or for return_cov, not for both.")
+            raise ValueError(
+                "return_std and return_cov cannot both be True; call predict twice."
+            )
         check_is_fitted(self)
         if is_dask(X) and return_std:
             return self._lazy_mean_and_std(X, include_noise)
@@ -452,7 +454,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             return mapped_rows(self.predict, X, moments, None)
         if not are_in_memory(X):
             raise ValueError(
-                f"return_cov needs all rows at once, not {type(X).__name__}."
+                f"return_cov=True needs rows in memory, got {type(X).__name__}; pass "
+                "an array."
             )
         X = validate_rows(self, X, reset=False)
         covariance = self._covariance(X)
@@ -481,7 +484,7 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         check_is_fitted(self)
         if isinstance(self._posterior, LaplacePosterior):
             raise ValueError(
-                f"{what} is for likelihood='gaussian', got {self.likelihood!r}."
+                f"{what} needs likelihood='gaussian', got {self.likelihood!r}."
             )
         return self._posterior
 

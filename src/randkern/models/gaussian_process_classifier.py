@@ -223,7 +223,7 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
             return mean_softmax(means, variances)
         ops = ops_of(means)
         columns = zip(means.T, variances.T, strict=True)
-        out = ops.hstack([mean_probability(*each)[:, None] for each in columns])
+        out = ops.hstack([mean_probability(*pair)[:, None] for pair in columns])
         if out.shape[1] == 1:
             return ops.hstack([1 - out, out])
         total = out.sum(axis=1)[:, None]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,27 +11,25 @@ import numpy as np
 
 from randkern._memory import check_rank_memory
 from randkern._random import Stream
-from randkern._validation import Rows
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data.target_statistics import TargetStatistics
 from randkern.data.training_data import ArrayRows, TrainingData
-from randkern.models._feature_model import predict_by_features, predict_by_rows
-from randkern.models._ridge_model import RidgeModel
-from randkern.models.callbacks import FitReport
+from randkern.kernels import Kernel
+from randkern.models._feature_model import predict_by_features
 from randkern.models.feature_matrix import FeatureMatrix, add_combinations, products
 from randkern.models.left_out import ProbedRows
 from randkern.models.linear_operators import FeatureOperator, KernelOperator
 from randkern.models.memory import kernel_operator_bytes, operator_memory
 from randkern.plan import Plan
 from randkern.solvers import (
-    ITERATIVE,
-    PCG,
     SGD,
     Checkpoint,
     IterativeSolver,
     Loss,
     Solution,
 )
+from randkern.solvers.iteration import Callback
 
 # Memory of the features of sampled rows for estimating the step size.
 _SAMPLED_BYTES = 64 * 10**6
@@ -64,7 +61,7 @@ class FeatureBatches(FeatureOperator):
         self._buffer = features.empty(max_rows)
         yield from features.rows.batches(n_rows, generator, self.spare_bytes)
 
-    def gradient(self, batch: ArrayRows, W: Any) -> tuple[Any, Any, float]:
+    def gradient(self, batch: ArrayRows, W: Array) -> tuple[Any, Any, float]:
         ops, (D, k) = ops_of(W), W.shape
         weights, total = self.features.padded(W.T), 0.0
         means = ops.float64_like(self.means, W)
@@ -96,7 +93,7 @@ _FOR_LABELS = {"floor": 1.0, "caution": 1 / 16}
 _DUAL_RANK = 2000
 # Rows per block of sums that identify rows, and their relative rounding errors.
 _SUMMED_ROWS = 4096
-_SAME_SUMS = 1e-12
+SAME_SUMS = 1e-12
 _GOLDEN = (5**0.5 - 1) / 2
 # Number of rows on which a kernel is compared with that of a checkpoint.
 _PROBE_ROWS = 64
@@ -104,108 +101,85 @@ _PROBE_ROWS = 64
 
 @dataclass(frozen=True)
 class System:
-    """A linear system for an iterative solver."""
+    """A linear system of ridge regression, for an iterative solver."""
 
     solver: IterativeSolver
-    operator: Any
+    operator: FeatureOperator | KernelOperator
     rhs: Any
+    alpha: float
     # Further arguments of the solver, above all of its stopping criterion.
     arguments: dict[str, Any]
     # Rows whose leverage is estimated.
     probed: ProbedRows
 
+    def solve(self, callback: Callback, checkpoint: Checkpoint | None) -> Solution:
+        """Return the solution of the solver."""
+        shift = self.alpha / self.operator.weight_unit
+        return self.solver.solve(
+            self.solver.init(self.operator, shift),
+            self.rhs,
+            callback=callback,
+            checkpoint=checkpoint,
+            **self.arguments,
+        )
 
-class IterativeRidge(RidgeModel):
-    """Kernel ridge regression by iterative solvers."""
+    def left_out(self, solution: Solution) -> Array:
+        """Return the leave-one-out residuals of the probed rows, (m, k).
 
-    alpha: float
-    solver: Any
-    checkpoint: Any
-
-    @abstractmethod
-    def _error_of(self, Y: Any, predictions: Any, weight: Any) -> float:
-        """Return the error of predictions, (n, k), for validation."""
-
-    def _iterative_solver(self) -> IterativeSolver:
-        """Return the solver for `solver`, with checked arguments."""
-        solver = self.solver
-        if isinstance(solver, str):
-            solver = ITERATIVE.get(solver, PCG)()
-        solver._validate_params()
-        return solver
-
-    def _iterated(
-        self, rows: TrainingData, limit: int, stream: Stream, report: FitReport
-    ) -> tuple[Solution, Any]:
-        """Return weights and intercepts, solved for without forming a matrix.
-
-        Targets are rescaled if their squares leave the range of floats.
+        None if the solver has not solved for the probes.
         """
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint(
-                self.checkpoint,
-                attached={"key": np.uint64(self._key), "memory": np.int64(limit)},
-                identity={"sums": rows.reduce(_sums_of_rows)},
-                tolerances={"sums": _SAME_SUMS},
-            )
-        rows, scale = rows.within_range()
+        if solution.companions is None:
+            return None
+        weights, intercept = self.operator.weights_of(solution.value)
+        values = self.operator.values_of(weights, self.probed.sample.rows.X)
+        probes = self.operator.fitted_probes(self.probed, solution.companions)
+        return self.probed.left_out(values + intercept, probes)
 
-        def rescaled(numbers: Any) -> Any:
-            return numbers * ops_of(numbers).float64_like(scale, numbers)
 
-        def attributes_of(value: Any) -> dict[str, Any]:
-            return self._fitted(*map(rescaled, system.operator.weights_of(value)))
+@dataclass(frozen=True)
+class IterativeRidge:
+    """The systems of ridge regression that iterative solvers take.
 
-        report.begin(attributes_of)
-        try:
-            solver, stream = self._iterative_solver(), stream.child("solver")
-            if solver.takes == "batches":
-                system = self._batch_system(rows, limit, stream, solver)
-            elif self.plan_ is None:
-                in_memory = rows.as_arrays()
-                system = self._dual_system(in_memory, limit, stream, solver, checkpoint)
-            else:
-                system = self._primal_system(rows, limit, stream, solver)
-            solver, operator = system.solver, system.operator
-            solution = solver.solve(
-                solver.init(operator, float(self.alpha) / operator.weight_unit),
-                system.rhs,
-                callback=report,
-                checkpoint=checkpoint,
-                **system.arguments,
-            )
-        finally:
-            report.iterations_end()
-        weights, intercept = operator.weights_of(solution.value)
-        if system.probed is not None and solution.companions is not None:
-            probed, sample = system.probed, system.probed.sample
-            fitted = self._predicted(weights, sample.rows.X) + intercept
-            probes = operator.fitted_probes(probed, solution.companions)
-            left = probed.left_out(fitted, probes)
-            Y, left = rescaled(sample.rows.Y), rescaled(left)
-            self._keep_left_out(probed.sample.numbers, Y, left, sample.weight)
-        weights = rescaled(weights)
-        solution = replace(solution, value=weights, companions=None)
-        return solution, rescaled(intercept)
+    It has what these need to know of a model.
+    """
 
-    def _predicted(self, weights: Any, X: Rows) -> Any:
-        """Return the values of rows without an intercept, for weights (n or D, k)."""
-        if self.plan_ is None:
-            return predict_by_rows(self.kernel_, self.X_fit_, weights, X)
-        return predict_by_features(self.plan_, weights, X)
+    kernel: Kernel
+    # None: the exact kernel.
+    plan: Plan | None
+    alpha: float
+    fit_intercept: bool
+    # Whether targets are labels coded as ±1.
+    labelled: bool
+    # Returns the error of predictions for validation: error_of(Y, predictions, weight).
+    error_of: Callable[[Any, Any, Any], float]
+    # Memory in bytes.
+    limit: int
+    stream: Stream
 
-    def _probed(self, rows: TrainingData, stream: Stream) -> ProbedRows:
-        """Return rows to leave out, for iterative solvers."""
-        unit, generator = rows.survey().weight_unit, stream.child("left out")
-        return ProbedRows.of(rows, self._labelled, unit, generator.generator())
+    def system(
+        self,
+        rows: TrainingData,
+        solver: IterativeSolver,
+        checkpoint: Checkpoint | None,
+    ) -> System:
+        """Return the system that the solver takes."""
+        if solver.takes == "batches":
+            return self._batch_system(rows, solver)
+        if self.plan is None:
+            return self._dual_system(rows.as_arrays(), solver, checkpoint)
+        return self._primal_system(rows, self.plan, solver)
+
+    def _probed(self, rows: TrainingData) -> ProbedRows:
+        """Return rows to leave out."""
+        generator = self.stream.child("left out").generator()
+        unit = rows.survey().weight_unit
+        return ProbedRows.of(rows, self.labelled, unit, generator)
 
     def _primal_system(
-        self, rows: TrainingData, limit: int, stream: Stream, solver: IterativeSolver
+        self, rows: TrainingData, plan: Plan, solver: IterativeSolver
     ) -> System:
         """Return the normal equations of features, by their products."""
-        plan = self._plan
-        fixed, at_once = operator_memory(plan, rows, solver, limit)
+        fixed, at_once = operator_memory(plan, rows, solver, self.limit)
         block: Any = None
         if solver.validation_fraction is not None:
             if not rows.in_one_place:
@@ -213,47 +187,46 @@ class IterativeRidge(RidgeModel):
                     "validation_fraction needs all rows in one process, not on a "
                     "cluster or on several devices; use validation_fraction=None."
                 )
-            held_out, block = _held_out(rows, solver.validation_fraction, stream)
+            held_out, block = _held_out(rows, solver.validation_fraction, self.stream)
             rows = rows.without(held_out)
         statistics = rows.survey()
         features = FeatureMatrix(
             rows,
             plan.raw,
-            limit - fixed,
+            self.limit - fixed,
             compress=solver.is_coarse,
             weight_unit=statistics.weight_unit,
             block_rows=at_once,
         )
         center = self.fit_intercept
-        operator = FeatureOperator(features, statistics, center, stream, plan)
+        operator = FeatureOperator(features, statistics, center, self.stream, plan)
         rhs, unit = operator.right_hand_side(), operator.weight_unit
         loss = Loss(
             operator.loss_without_features,
             spread=statistics.spread / unit,
             cap=_loss_cap(statistics, center) / unit,
-            **(_FOR_LABELS if self._labelled else {}),
+            **(_FOR_LABELS if self.labelled else {}),
         )
-        probed = self._probed(rows, stream)
+        probed = self._probed(rows)
         arguments: dict[str, Any] = {
             "loss": loss,
             "companions": operator.probes(probed),
         }
         if block is None:
-            return System(solver, operator, rhs, arguments, probed)
+            return System(solver, operator, rhs, self.alpha, arguments, probed)
 
-        def error(weights: Any) -> float:
+        def error(weights: Array) -> float:
             """Return the validation error of weights."""
             predictions = predict_by_features(plan, weights, block.X)
             predictions = predictions + operator.intercept(weights)
-            return self._error_of(block.Y, predictions, block.weight)
+            return self.error_of(block.Y, predictions, block.weight)
 
-        return System(solver, operator, rhs, arguments | {"validate": error}, probed)
+        arguments["validate"] = error
+        return System(solver, operator, rhs, self.alpha, arguments, probed)
 
-    def _batch_system(
-        self, rows: TrainingData, limit: int, stream: Stream, solver: IterativeSolver
-    ) -> System:
+    def _batch_system(self, rows: TrainingData, solver: IterativeSolver) -> System:
         """Return the normal equations of features, in batches of rows."""
-        if self.plan_ is None:
+        if self.plan is None:
             raise ValueError(
                 f"solver={solver.name!r} needs random features, got n_components=None; "
                 "use solver='pcg', 'cholesky' or 'auto'."
@@ -263,27 +236,22 @@ class IterativeRidge(RidgeModel):
                 f"solver={solver.name!r} needs all rows in one process, not on a "
                 "cluster or on several devices; use solver='pcg'."
             )
-        needed, at_once = operator_memory(self.plan_, rows, solver, limit)
-        probed = self._probed(rows, stream)
+        needed, at_once = operator_memory(self.plan, rows, solver, self.limit)
+        probed = self._probed(rows)
         rows = rows.with_targets(probed.sample.numbers, probed.probes)
         statistics = rows.survey()
         features = FeatureMatrix(
-            rows, self.plan_, weight_unit=statistics.weight_unit, block_rows=at_once
+            rows, self.plan, weight_unit=statistics.weight_unit, block_rows=at_once
         )
-        operator = FeatureBatches(features, statistics, self.fit_intercept, stream)
-        operator.spare_bytes = limit - needed
+        operator = FeatureBatches(features, statistics, self.fit_intercept, self.stream)
+        operator.spare_bytes = self.limit - needed
         if self.fit_intercept:
             operator.right_hand_side()  # a pass for the means of the features
         arguments = {"n_companions": probed.probes.shape[1]}
-        return System(solver, operator, operator, arguments, probed)
+        return System(solver, operator, operator, self.alpha, arguments, probed)
 
     def _dual_system(
-        self,
-        rows: ArrayRows,
-        limit: int,
-        stream: Stream,
-        solver: IterativeSolver,
-        checkpoint: Checkpoint | None,
+        self, rows: ArrayRows, solver: IterativeSolver, checkpoint: Checkpoint | None
     ) -> System:
         """Return the dual system of the exact kernel.
 
@@ -299,23 +267,26 @@ class IterativeRidge(RidgeModel):
         sizes = _loss_cap(statistics, self.fit_intercept)
         if solver.tol is None:
             solver = copy.copy(solver)
-            solver.tol = _DUAL_TOL_OF_LABELS if self._labelled else _DUAL_TOL
+            solver.tol = _DUAL_TOL_OF_LABELS if self.labelled else _DUAL_TOL
             # Relative to the deviations of the targets, not to their means.
             sizes = np.where(statistics.spread > 0, statistics.spread, sizes)
-        solver, iterating = _dual_solver(solver, rows, limit)
-        spare = limit - iterating
-        operator = KernelOperator(self.kernel_, rows, self.fit_intercept, stream, spare)
+        solver, iterating = _dual_solver(solver, rows, self.limit)
+        spare = self.limit - iterating
+        operator = KernelOperator(
+            self.kernel, rows, self.fit_intercept, self.stream, spare
+        )
         if checkpoint is not None:
             # The right-hand side does not depend on the kernel.
             probe = rows.X[:: max(1, rows.n_rows // _PROBE_ROWS)]
-            gram = self.kernel_._gram(probe, None)
+            gram = self.kernel._gram(probe, None)
             checkpoint.identity["gram"] = ops_of(gram).to_host(gram)
-        probed = self._probed(rows, stream)
+        probed = self._probed(rows)
         arguments = {
             "sizes": np.sqrt(sizes / operator.weight_unit),
             "companions": operator.probes(probed),
         }
-        return System(solver, operator, operator.right_hand_side(), arguments, probed)
+        rhs = operator.right_hand_side()
+        return System(solver, operator, rhs, self.alpha, arguments, probed)
 
 
 class StreamingFit:
@@ -355,7 +326,7 @@ def _loss_cap(statistics: TargetStatistics, center: bool) -> np.ndarray:
     return np.where(usual > 0, usual, every)
 
 
-def _sums_of_rows(rows: TrainingData) -> np.ndarray:
+def sums_of_rows(rows: TrainingData) -> np.ndarray:
     """Return sums by which a checkpoint knows its rows, (2, d + k).
 
     In the first row columns and weighted targets are summed with factors between 1 and

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._validation import Array
 from randkern.backend.namespace import ops_of
 from randkern.data.fingerprint import row_hashes
 from randkern.data.training_data import ArrayRows, TrainingData
@@ -57,7 +58,7 @@ class LeftOut:
 
     numbers: np.ndarray
     rows: ArrayRows
-    weight: Any
+    weight: Array
     copies: Any
 
 
@@ -129,7 +130,7 @@ class MergedRows:
         """The number of the first copy of each different row."""
         return np.unique(self.group, return_index=True)[1]
 
-    def expanded(self, weights: Any) -> Any:
+    def expanded(self, weights: Array) -> Any:
         """Return the weights (n, k) of all rows in a sum over the merged ones."""
         ops = ops_of(weights)
         share = ops.float64_like(self.share[:, None], weights)
@@ -172,7 +173,7 @@ def _with_copies(rows: ArrayRows, weight: np.ndarray) -> np.ndarray:
     return total
 
 
-def _classes_of(Y: Any) -> Any:
+def _classes_of(Y: Array) -> Any:
     """Return the numbers of classes, for labels coded as ±1."""
     return Y.argmax(axis=1) if Y.shape[1] > 1 else (Y[:, 0] > 0) * 1
 

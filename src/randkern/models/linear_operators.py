@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from randkern._random import Stream
+from randkern._validation import Array, Rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import TargetStatistics
@@ -65,7 +66,7 @@ class FeatureOperator:
             self.means = np.zeros_like(self.means)
         self.loss_without_features = squares / self.weight_unit
 
-    def right_hand_side(self) -> Any:
+    def right_hand_side(self) -> Array:
         """Return Σ w_i (z_i − z̄)(y_i − ȳ)ᵀ, (D, k).
 
         Also sets the sum of features, which centring needs: call it first.
@@ -75,7 +76,7 @@ class FeatureOperator:
         self.feature_sum = ops.copy(cross[:, -1])
         return ops.contiguous(cross[:, :-1])
 
-    def probes(self, probed: ProbedRows) -> Any:
+    def probes(self, probed: ProbedRows) -> Array:
         """Return Σ w_i (z_i − z̄) v_iᵀ for probes v at sampled rows, (D, s)."""
         ops, sample = ops_of(self.feature_sum), probed.sample.rows
         targets = self._weighted(probed)
@@ -89,12 +90,12 @@ class FeatureOperator:
             out -= mean[:, None] * targets.sum(axis=0)
         return out
 
-    def _weighted(self, probed: ProbedRows) -> Any:
+    def _weighted(self, probed: ProbedRows) -> Array:
         if probed.sample.rows.weight is None:
             return probed.probes
         return probed.probes * (probed.sample.rows.weight / self.weight_unit)[:, None]
 
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
+    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
         values = predict_by_features(self.plan, value, probed.sample.rows.X)
         if self.center:
@@ -102,11 +103,11 @@ class FeatureOperator:
             values += mean - self.feature_sum @ value / self.weight_sum
         return values
 
-    def _solved(self, columns: Any) -> Any:
+    def _solved(self, columns: Any) -> Array:
         """Return sums over features, given those over raw columns."""
         return self.plan.solve(columns) if self._is_raw else columns
 
-    def intercept(self, weights: Any) -> Any:
+    def intercept(self, weights: Array) -> Array:
         """Return ȳ − z̄·W."""
         ops = ops_of(weights)
         if not self.center:
@@ -119,7 +120,11 @@ class FeatureOperator:
         """Return the weights of features and the intercepts of a solution."""
         return value, self.intercept(value)
 
-    def matmat(self, V: Any) -> Any:
+    def values_of(self, weights: Array, X: Rows) -> Array:
+        """Return the values of rows for weights (D, k), without an intercept."""
+        return predict_by_features(self.plan, weights, X)
+
+    def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a block in the dtype of X."""
         ops = ops_of(V)
         size = ops.largest(abs(V)) or 1.0
@@ -172,8 +177,8 @@ class FeatureOperator:
         return lambda columns: ops.copy(values[:, columns]), weight
 
     def scaled_features(
-        self, features: Callable[[slice], Any], weight: Any, columns: slice
-    ) -> Any:
+        self, features: Callable[[slice], Any], weight: Array, columns: slice
+    ) -> Array:
         """Return some columns of sampled features, centred, with weighted rows."""
         Z = features(columns)
         asarray = ops_of(Z).asarray
@@ -200,7 +205,7 @@ def _cross(features: FeatureMatrix, means: np.ndarray) -> Any:
     return out[:, :D]
 
 
-def _product(features: FeatureMatrix, V: Any) -> Any:
+def _product(features: FeatureMatrix, V: Array) -> Any:
     """Return Σ w_i z_i z_iᵀ V, transposed.
 
     V is transposed, of shape (k, D), with entries of at most about 1.
@@ -286,7 +291,7 @@ class KernelOperator:
                     tile[:, values.shape[1] :] = 0.0
                 yield i, j, tile
 
-    def product(self, V: Any) -> Any:
+    def product(self, V: Array) -> Array:
         """Return KV in float64, for V of shape (n, k)."""
         ops, thin, k = self._ops, self._ops.skinny_gemm, V.shape[1]
         size = ops.largest(abs(V)) or 1.0
@@ -308,7 +313,7 @@ class KernelOperator:
         out *= size
         return out
 
-    def right_hand_side(self) -> Any:
+    def right_hand_side(self) -> Array:
         """Return S(Y − ȳ), (n, k)."""
         return self.root[:, None] * (self.rows.Y - self.means)
 
@@ -317,18 +322,22 @@ class KernelOperator:
         dual = self.dual(value)
         return dual, self.means - self._means_of(dual)
 
+    def values_of(self, weights: Array, X: Rows) -> Array:
+        """Return the values of rows for weights (n, k), without an intercept."""
+        return predict_by_rows(self.kernel, self.X, weights, X)
+
     @cached_property
-    def _mean_kernel(self) -> Any:
+    def _mean_kernel(self) -> Array:
         """The weighted means of kernel values of all rows, (n,): one product."""
         return self.product(self.share[:, None])[:, 0]
 
-    def _means_of(self, dual: Any) -> Any:
+    def _means_of(self, dual: Array) -> Array:
         """Return the weighted means sᵀKA of the values of weights; 0 if not centred."""
         if not self.center:
             return 0.0 * dual[0]
         return self._mean_kernel @ dual
 
-    def probes(self, probed: ProbedRows) -> Any:
+    def probes(self, probed: ProbedRows) -> Array:
         """Return S(V − v̄) for probes at sampled rows, (n, s)."""
         numbers, probes = probed.sample.numbers, probed.probes
         out = self._ops.float64_zeros((self.size, probes.shape[1]), self.X)
@@ -336,20 +345,20 @@ class KernelOperator:
         out -= self.share[numbers] @ probes
         return self.root[:, None] * out
 
-    def fitted_probes(self, probed: ProbedRows, value: Any) -> Any:
+    def fitted_probes(self, probed: ProbedRows, value: Any) -> Array:
         """Return the values of the fits to probes at the sampled rows, (m, s)."""
         dual = self.dual(value)
         values = predict_by_rows(self.kernel, self.X, dual, probed.sample.rows.X)
         mean = self.share[probed.sample.numbers] @ probed.probes
         return values + mean - self._means_of(dual)
 
-    def dual(self, V: Any) -> Any:
+    def dual(self, V: Array) -> Array:
         """Return (I − s1ᵀ)SV, the weights of rows for a solution."""
         U = self.root[:, None] * V
         U -= self.share[:, None] * U.sum(axis=0)
         return U
 
-    def matmat(self, V: Any) -> Any:
+    def matmat(self, V: Array) -> Array:
         """Return AV in float64; products within a tile in the dtype of X."""
         out = self.product(self.dual(V))
         out -= self.share @ out
@@ -387,7 +396,7 @@ class KernelOperator:
         return ops.to_host(values), basis
 
 
-def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
+def _leading(gram: Array, rank: int) -> tuple[Any, Any]:
     """Return the leading eigenpairs, descending, given the upper triangle."""
     values, vectors = ops_of(gram).algebra.leading_eigenpairs(gram, rank)
     if not len(values):  # they are not finite
@@ -401,7 +410,7 @@ def _leading(gram: Any, rank: int) -> tuple[Any, Any]:
     return values[significant], vectors[:, significant]
 
 
-def _orthonormalised(basis: Any) -> Any:
+def _orthonormalised(basis: Array) -> Any:
     """Orthonormalise columns that are nearly orthonormal (Cholesky QR)."""
     ops = ops_of(basis)
     gram = ops.float64_zeros((basis.shape[1], basis.shape[1]), basis)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows, is_tensor
+from randkern._validation import Array, Rows, is_tensor
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 from randkern.data.target_statistics import unit_of_weights
@@ -60,7 +60,7 @@ class NormalEquations:
         )
 
     @classmethod
-    def of_features(cls, Z: Any, Y: Any) -> NormalEquations:
+    def of_features(cls, Z: Array, Y: Array) -> NormalEquations:
         """Return the equations of rows of features, (n, D), and targets, (n, k)."""
         out = cls.empty(Z.shape[1], Y.shape[1], 1.0, Z)
         for rows in row_blocks(len(Z), block_rows(Z[:1].nbytes)):
@@ -80,7 +80,7 @@ class NormalEquations:
             weight = None if sample_weight is None else sample_weight[rows]
             self.add_features(Z, Y[rows], weight)
 
-    def add_features(self, Z: Any, targets: Any, weight: Any = None) -> None:
+    def add_features(self, Z: Array, targets: Array, weight: Array = None) -> None:
         """Add rows of features, which are overwritten if they have weights."""
         ops = ops_of(Z)
         root = ops.float64_ones((len(targets), 1), Z)
@@ -202,7 +202,7 @@ class NormalEquations:
         solution: Solution,
         intercept: np.ndarray,
         copies: Any = 1.0,
-    ) -> Any:
+    ) -> Array:
         """Return the leave-one-out residuals of rows, (m, k).
 
         Call it after `solve` with `overwrite`; the rows must be part of the fit.

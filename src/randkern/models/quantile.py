@@ -218,9 +218,9 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         self.quantiles_ = _checked_quantiles(self.quantiles)
         if np.ndim(self.quantiles) and issparse(X):
             raise TypeError(
-                "KernelQuantileRegressor takes sparse X for a single quantile, got "
-                f"quantiles={self.quantiles!r}; pass X.toarray(), or fit a model per "
-                "quantile."
+                "KernelQuantileRegressor supports sparse X only for a single quantile, "
+                f"got quantiles={self.quantiles!r}; pass X.toarray(), or fit one model "
+                "per quantile."
             )
         report = FitReport(self, X, y, sample_weight)
         report.begin(None)
@@ -263,8 +263,8 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         """Raise if there are several targets; warn of a column."""
         if (self._n_outputs or 1) > 1:
             raise ValueError(
-                "KernelQuantileRegressor has one target, got y with "
-                f"{self._n_outputs}; fit a model to each."
+                "KernelQuantileRegressor supports a single target, got "
+                f"{self._n_outputs}; fit one model per target."
             )
         if self._n_outputs is not None:
             warn(
@@ -301,9 +301,9 @@ class KernelQuantileRegressor(RealTargets, RegressorMixin, FeatureModel):
         shifts = conformal_quantile(np.zeros((n, 1)), extreme, weight[numbers])
         if n == len(used) or not np.isfinite(shifts).all():
             raise ValueError(
-                f"conformal=True sets {n} of {len(used)} rows aside, too few to shift "
-                f"quantiles={self.quantiles!r}, or all of them; pass more rows, "
-                "another validation_fraction, or less extreme quantiles."
+                f"conformal=True holds out {n} of {len(used)} rows, which is too few "
+                f"for quantiles={self.quantiles!r}, or leaves no rows to fit; pass "
+                "more rows, another validation_fraction, or less extreme quantiles."
             )
         return numbers
 

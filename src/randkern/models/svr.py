@@ -183,7 +183,7 @@ class KernelSVR(RealTargets, RegressorMixin, FeatureModel):
         Y, weight = super()._read_targets(X, y, sample_weight)
         if Y.shape[1] > 1:
             raise ValueError(
-                f"KernelSVR has one target, got y with {Y.shape[1]}; use "
+                f"KernelSVR supports a single target, got {Y.shape[1]}; use "
                 "sklearn.multioutput.MultiOutputRegressor."
             )
         if self._many_targets:

@@ -449,7 +449,8 @@ def _scores(model: Any, inputs: list[Traced]) -> Any:
     """Return the decision function of a classifier, one column per class."""
     if isinstance(model, (GaussianProcessClassifier, TabularClassifier)):
         raise ValueError(
-            f"{type(model).__name__} has no decision function for raw_scores=True."
+            "raw_scores=True needs a classifier with a decision function, got "
+            f"{type(model).__name__}."
         )
     values = _values(model, _rows(inputs))
     return _XP.concat([-values, values], axis=1) if values.shape[1] == 1 else values

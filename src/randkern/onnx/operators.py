@@ -172,7 +172,7 @@ def encoded(
         raise ValueError(
             f"column {encoder._name(texts[0])!r} held numbers or dates when the model "
             "was fitted, but holds texts in X. Pass rows with the types of the fit, "
-            "for instance with dates from pandas.to_datetime, or leave X out."
+            "for instance with dates from pandas.to_datetime, or omit X."
         )
     return encode_columns(encoder, columns, levels_of(encoder), _is_known)
 

@@ -19,12 +19,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import scipy.linalg
 import scipy.special
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.polynomial import chebyshev
 
+from randkern._extras import import_extra
 from randkern.backend.array_ops import ArrayOps, NumpyOps
 from randkern.backend.hadamard import block_size
 from randkern.backend.special import polynomial
@@ -54,6 +54,7 @@ class Graph:
     """
 
     def __init__(self, scope: Any, container: Any):
+        self._onnx = import_extra("onnx", "randkern.export_onnx", "onnx")
         self._container = container
         self._prefix = scope.get_unique_variable_name("randkern")
         self._numbers = itertools.count()
@@ -66,10 +67,12 @@ class Graph:
     ) -> None:
         """Add an operator of the standard domain to the nodes of the container."""
         newest = self._container.target_opset_any_domain("")
-        version = onnx.defs.get_schema(operator, newest).since_version
+        version = self._onnx.defs.get_schema(operator, newest).since_version
         self._container.node_domain_version_pair_sets.add(("", version))
         name = self._new_name(operator)
-        node = onnx.helper.make_node(operator, inputs, [output], name, **attributes)
+        node = self._onnx.helper.make_node(
+            operator, inputs, [output], name, **attributes
+        )
         self._container.nodes.append(node)
 
     def _name(self, values: Any) -> str:
@@ -80,7 +83,7 @@ class Graph:
             if example.dtype.kind in "OU":
                 example = example.astype(str).astype(object)
             values.name = self._new_name("constant")
-            tensor = onnx.numpy_helper.from_array(example, values.name)
+            tensor = self._onnx.numpy_helper.from_array(example, values.name)
             self._container.initializers.append(tensor)
         return values.name
 
@@ -97,10 +100,8 @@ class Graph:
         self._add_node("Identity", [self._name(values)], name)
 
 
-def _onnx_type(dtype: np.dtype) -> int:
-    """Return the ONNX type number of a dtype."""
-    names = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
-    return 8 if dtype.kind in "OU" else names[dtype.str[1:]]
+# Numbers of types in ONNX; that of texts is 8.
+_ONNX_TYPES = {"f4": 1, "i8": 7, "b1": 9, "f8": 11}
 
 
 def _of(function: Callable[..., Any], *values: Any, **options: Any) -> np.ndarray:
@@ -177,7 +178,7 @@ class Traced(NDArrayOperatorsMixin):
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
             return self
-        to = _onnx_type(dtype)
+        to = 8 if dtype.kind in "OU" else _ONNX_TYPES[dtype.str[1:]]
         return self.graph.apply("Cast", self.example.astype(dtype), self, to=to)
 
     def reshape(self, *shape: int) -> Traced:

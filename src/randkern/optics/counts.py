@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.lib import format as npy
 
 from randkern._files import atomic_write
-from randkern._validation import check_positive
+from randkern._validation import Array, check_positive
 from randkern.backend.camera import look_up
 from randkern.data import RowBlock, RowBlocks, row_blocks, rows_within
 from randkern.optics._scattering import exclusive
@@ -25,7 +25,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def count_features(
-    counts: Any, *, scale: float, degree: float = 2.0, out: np.ndarray | None = None
+    counts: Array, *, scale: float, degree: float = 2.0, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the features (counts/scale)^(degree/2)/√D.
 
@@ -97,7 +97,7 @@ def _check_finite(largest: float, degree: float) -> None:
         )
 
 
-def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
+def mean_count_per_bit(counts: Array, n_lit: Any) -> float:
     """Return the mean of |Ux|²/‖x‖² in counts, over rows and outputs.
 
     Parameters
@@ -127,8 +127,8 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
     lit = n_lit > 0
     if not lit.any():
         raise ValueError(
-            "no row has a bit that is 1, so that there is nothing to calibrate on; "
-            "pass other rows."
+            "all bits of the rows are 0, but calibration needs light; pass rows with "
+            "bits that are 1."
         )
     means = counts.mean(axis=1, dtype=np.float64)[lit]
     scale = float(np.mean(means / n_lit[lit]))
@@ -141,7 +141,7 @@ def mean_count_per_bit(counts: Any, n_lit: Any) -> float:
 
 
 def count_blocks(
-    counts: Any,
+    counts: Array,
     y: Any = None,
     sample_weight: Any = None,
     *,

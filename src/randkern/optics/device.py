@@ -14,6 +14,7 @@ import numpy as np
 from randkern._random import root_stream
 from randkern._validation import (
     MAX_COMPONENTS,
+    Array,
     Rows,
     check_choice,
     check_count,
@@ -337,7 +338,7 @@ class SimulatedOPU(SharedDevice):
         return X
 
     def _count(
-        self, light: np.ndarray, gain: float, frame: int, columns: slice, out: Any
+        self, light: np.ndarray, gain: float, frame: int, columns: slice, out: Array
     ) -> None:
         """Write the counts of a few pixels in the frames from `frame` on."""
         expose(

@@ -129,8 +129,8 @@ class OpticalFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         bright = np.flatnonzero(lit)
         if not len(bright):
             raise ValueError(
-                "no row of X has a bit that is 1, so that there is nothing to "
-                "calibrate on; pass other rows."
+                "all bits of X are 0, but calibration needs light; pass rows with bits "
+                "that are 1."
             )
         n_measured = min(len(bright), self.n_calibration)
         chosen = bright[np.linspace(0, len(bright) - 1, n_measured, dtype=int)]

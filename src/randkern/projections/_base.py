@@ -14,7 +14,7 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
 from scipy.stats import gamma
 
 from randkern._random import Stream
-from randkern._validation import Rows, check_choice
+from randkern._validation import Array, Rows, check_choice
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
 
@@ -294,14 +294,14 @@ class Projection(ABC):
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @abstractmethod
-    def project(self, X: Rows, start: int, stop: int) -> Any:
+    def project(self, X: Rows, start: int, stop: int) -> Array:
         """Return X Ωᵀ for rows `start` to `stop` of Ω.
 
         `X` is a block from :meth:`InputMap.apply`. A complex law returns the
         pair (real part, imaginary part).
         """
 
-    def phases(self, X: Rows, start: int, stop: int) -> Any:
+    def phases(self, X: Rows, start: int, stop: int) -> Array:
         """Return X Ωᵀ for features: up to multiples of 2π for heavy-tailed laws.
 
         Only phases use such laws.
@@ -323,7 +323,7 @@ class Projection(ABC):
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         return state | {"_cache": {}}
 
-    def cached(self, like: Any, make: Callable[[], Any]) -> Any:
+    def cached(self, like: Array, make: Callable[[], Any]) -> Any:
         """Return the cached value of `make` for arrays like this one.
 
         The cache holds one dtype per device, as maps are rarely used with several.
@@ -355,7 +355,7 @@ class Projection(ABC):
         draws: slice,
         weight: float,
         out: np.ndarray,
-        offsets: Any,
+        offsets: Array,
     ) -> None:
         """Write weight·cos(ωᵢ·x + bᵢ) of draws to `out`, `offsets` being the bᵢ."""
         ops = ops_of(out)
@@ -401,7 +401,7 @@ class Stored(Projection):
         parts = 2 if self.law.is_complex else 1
         return parts * self.n_draws * self.width * (self.drawing_bytes + itemsize)
 
-    def matrices(self, like: Any) -> tuple[np.ndarray, ...]:
+    def matrices(self, like: Array) -> tuple[np.ndarray, ...]:
         """Return the result of :meth:`draw` in the dtype and on the device of `like`.
 
         It is cached.
@@ -411,18 +411,18 @@ class Stored(Projection):
             like, lambda: tuple(asarray(part, like) for part in self.draw())
         )
 
-    def project(self, X: Rows, start: int, stop: int) -> Any:
+    def project(self, X: Rows, start: int, stop: int) -> Array:
         product = ops_of(X).precise_product
         tiles = [product(X, part[start:stop].T) for part in self.matrices(X)]
         return tuple(tiles) if self.law.is_complex else tiles[0]
 
-    def phases(self, X: Rows, start: int, stop: int) -> Any:
+    def phases(self, X: Rows, start: int, stop: int) -> Array:
         if not self.law.heavy_tailed:
             return self.project(X, start, stop)
         return phase_product(X, self.matrices(X)[0][start:stop])
 
 
-def phase_product(X: Rows, matrix: Any) -> Any:
+def phase_product(X: Rows, matrix: Array) -> Any:
     """Return X Ωᵀ, with large phases in single precision reduced modulo 2π.
 
     A frequency of a heavy-tailed law may be a million times larger than the others. In

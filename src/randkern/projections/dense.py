@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.blas import one_thread_if_short
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
@@ -33,7 +33,7 @@ class Dense(Stored):
     def draw(self) -> tuple[np.ndarray, ...]:
         return self.rows(0, self.n_draws)
 
-    def rows(self, start: int, stop: int, like: Any = None) -> tuple[Any, ...]:
+    def rows(self, start: int, stop: int, like: Array = None) -> tuple[Any, ...]:
         """Return rows `start` to `stop` of the matrix, or their two parts.
 
         They are drawn on the device of `like`, the same for any range.
@@ -55,7 +55,7 @@ class Dense(Stored):
         names = ("real", "imaginary") if self.law.is_complex else ("real",)
         return [self.stream.child(name).key for name in names]
 
-    def _mixed(self, columns: Any, start: int, stop: int, like: Any) -> Any:
+    def _mixed(self, columns: Any, start: int, stop: int, like: Array) -> Any:
         """Return columns of draws `start` to `stop` times their mixing factors."""
         if self.law.mixing is None:
             return columns
@@ -92,10 +92,10 @@ class Streamed(Dense):
             return parts
         return self._mixed(parts[0], start, stop, X)
 
-    def project(self, X: Rows, start: int, stop: int) -> Any:
+    def project(self, X: Rows, start: int, stop: int) -> Array:
         return self._products(X, start, stop, _product)
 
-    def phases(self, X: Rows, start: int, stop: int) -> Any:
+    def phases(self, X: Rows, start: int, stop: int) -> Array:
         return self._products(X, start, stop, self._phase_product)
 
     @property
@@ -131,7 +131,7 @@ class Streamed(Dense):
                 yield rows, draws, tiles if self.law.is_complex else tiles[0]
 
 
-def _product(X: Rows, matrix: Any) -> Any:
+def _product(X: Rows, matrix: Array) -> Any:
     return ops_of(X).precise_product(X, matrix.T)
 
 

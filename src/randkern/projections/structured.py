@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from randkern._validation import Rows
+from randkern._validation import Array, Rows
 from randkern.backend.hadamard import block_size
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
@@ -50,7 +50,7 @@ class Structured(Projection):
             self.stream.child("signs").key, norms[start:stop], start, stop, **inputs
         )
 
-    def project(self, X: Rows, start: int, stop: int) -> Any:
+    def project(self, X: Rows, start: int, stop: int) -> Array:
         ops = ops_of(X)
         shape = (X.shape[0], stop - start)
         out = ops.empty(shape, X)
@@ -77,7 +77,7 @@ class Structured(Projection):
         draws: slice,
         weight: float,
         out: np.ndarray,
-        offsets: Any,
+        offsets: Array,
     ) -> None:
         drawn = self._scaled_rows(X, inputs, draws)
         for rows in _selected_blocks(X, inputs):

@@ -2,8 +2,15 @@
 
 from randkern.reporting.page import Panel, contents, panels, render
 from randkern.reporting.public import report
-from randkern.reporting.scores import Judged, baselines, evaluate
+from randkern.reporting.scores import EvaluatedModel, baselines, evaluate
 from randkern.reporting.summary import fitted_rows, summarise
 
-__all__ = ["Judged", "Panel", "baselines", "contents", "evaluate", "fitted_rows"]
+__all__ = [
+    "EvaluatedModel",
+    "Panel",
+    "baselines",
+    "contents",
+    "evaluate",
+    "fitted_rows",
+]
 __all__ += ["panels", "render", "report", "summarise"]

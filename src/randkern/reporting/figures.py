@@ -63,16 +63,16 @@ def gain_of_rows(sizes: Sequence[int], errors: Sequence[float], n_rows: int) -> 
     gains = [
         1 - after / before if before else 0.0 for before, after in pairwise(errors)
     ]
-    said = "The last doubling of the rows took nothing off the error"
+    caption = "The last doubling of the rows took nothing off the error"
     if gains[-1] > 0:
-        said = f"The last doubling of the rows took {gains[-1]:.0%} off the error"
+        caption = f"The last doubling of the rows took {gains[-1]:.0%} off the error"
     if sizes[-1] < n_rows:
-        said += f"; the curve ends at {sizes[-1]:,} of {n_rows:,} training rows"
+        caption += f"; the curve ends at {sizes[-1]:,} of {n_rows:,} training rows"
     elif len(gains) > 1 and min(gains[-2:]) > _LITTLE:
-        said += ": more rows would help"
+        caption += ": more rows would help"
     elif len(gains) > 1 and max(map(abs, gains[-2:])) <= _LITTLE:
-        said += ", and the one before hardly more: more rows would help little"
-    return f"{said}."
+        caption += ", and the one before hardly more: more rows would help little"
+    return f"{caption}."
 
 
 def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing | None:
@@ -99,10 +99,10 @@ def effects(model: Any, X: Any, shares: np.ndarray, target: str) -> Drawing | No
         elif panels[0].lines:
             panels[0].legend(frameon=False, fontsize="small")
     figure.supylabel(label, fontsize="medium")
-    said = "The mean prediction where one column has a value in all rows"
+    caption = "The mean prediction where one column has a value in all rows"
     if n_small := int((shares < _MIN_SHARE).sum()):
-        said += f"; columns with a share below {_MIN_SHARE:.0%}: {n_small}"
-    return as_svg(figure), f"{said}."
+        caption += f"; columns with a share below {_MIN_SHARE:.0%}: {n_small}"
+    return as_svg(figure), f"{caption}."
 
 
 def _draw_effect(axes: Any, model: Any, X: Any, j: int) -> None:

@@ -22,7 +22,7 @@ from randkern.reporting import canvas, figures, quality
 from randkern.reporting.scores import (
     COVERAGE,
     TREES,
-    Judged,
+    EvaluatedModel,
     root_mean_square,
     share_text,
 )
@@ -61,18 +61,18 @@ class Panel:
     """A figure of a report, and what it shows; without `svg` it could not be drawn."""
 
     heading: str
-    said: str
+    caption: str
     svg: str | None = None
 
 
-def panels(judged: Judged, target: str) -> list[Panel]:
+def panels(evaluated: EvaluatedModel, target: str) -> list[Panel]:
     """Return the figures of a report, in their order.
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
     scores do not depend on it. `target` is the name of the column that is predicted.
     """
     drawn = []
-    for heading, draw in _drawings(judged, target):
+    for heading, draw in _drawings(evaluated, target):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # from fits to few rows
@@ -87,17 +87,17 @@ def panels(judged: Judged, target: str) -> list[Panel]:
             )
             continue
         if drawing is not None:
-            svg, said = drawing
-            drawn.append(Panel(heading, said, svg))
+            svg, caption = drawing
+            drawn.append(Panel(heading, caption, svg))
     return drawn
 
 
 def _drawings(
-    judged: Judged, target: str
+    evaluated: EvaluatedModel, target: str
 ) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
     """Return the headings of figures, and what draws them."""
-    model, evaluation, (X, y) = judged.model, judged.evaluation, judged.test
-    rows, _ = judged.train  # of which there are more than of the others
+    model, evaluation, (X, y) = evaluated.model, evaluated.evaluation, evaluated.test
+    rows, _ = evaluated.train  # of which there are more than of the others
     few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
     def importances() -> canvas.Drawing:
@@ -107,11 +107,11 @@ def _drawings(
         return figures.effects(model, few, model.feature_importances_, target)
 
     def curve() -> canvas.Drawing | None:
-        errors = learning_curve(model, judged.train, judged.test)
+        errors = learning_curve(model, evaluated.train, evaluated.test)
         if len(errors) < 2:
             return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        sizes, n_rows = list(errors), len(judged.train[1])
+        sizes, n_rows = list(errors), len(evaluated.train[1])
         return figures.learning_curve(sizes, list(errors.values()), unit, n_rows)
 
     of_predictions: list[tuple[str, Callable[[], canvas.Drawing | None]]]
@@ -146,7 +146,7 @@ def _drawings(
 
 
 def contents(
-    judged: Judged,
+    evaluated: EvaluatedModel,
     summary: Summary,
     title: str,
     figures: Sequence[Panel],
@@ -157,39 +157,39 @@ def contents(
     Another fit of the model does not change it. `command` is the line that has fitted
     the model.
     """
-    model = judged.model
+    model = evaluated.model
     return {
         "title": title,
         "version": randkern.__version__,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "seed": model.random_state,
-        "no_trees": bool(judged.others) and TREES not in judged.others,
+        "no_trees": bool(evaluated.others) and TREES not in evaluated.others,
         "summary": summary,
         "most_columns": _MAX_COLUMNS,
-        "n_test": len(judged.test[1]),
-        "scores": score_rows(judged),
-        "held_out": judged.held_out,
-        "verdict": judged.verdict,
-        "names": ["this model", *judged.others],
+        "n_test": len(evaluated.test[1]),
+        "scores": score_rows(evaluated),
+        "held_out": evaluated.held_out,
+        "verdict": evaluated.verdict,
+        "names": ["this model", *evaluated.others],
         "panels": figures,
         "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
-        "cost": _cost(judged),
+        "cost": _cost(evaluated),
     }
 
 
-def _cost(judged: Judged) -> dict[str, str]:
+def _cost(evaluated: EvaluatedModel) -> dict[str, str]:
     """Return what the fit took, as far as it is known."""
-    cost = {"training rows": f"{len(judged.train[1]):,}"}
-    if judged.seconds is not None:
-        cost["seconds to fit the training rows"] = f"{judged.seconds:.1f}"
-    if judged.evaluation.seconds_per_row is not None:
-        milliseconds = 1e3 * judged.evaluation.seconds_per_row
-        text = f"{milliseconds:.2g} ms, of {len(judged.test[1]):,} rows at once"
+    cost = {"training rows": f"{len(evaluated.train[1]):,}"}
+    if evaluated.seconds is not None:
+        cost["seconds to fit the training rows"] = f"{evaluated.seconds:.1f}"
+    if evaluated.evaluation.seconds_per_row is not None:
+        milliseconds = 1e3 * evaluated.evaluation.seconds_per_row
+        text = f"{milliseconds:.2g} ms, of {len(evaluated.test[1]):,} rows at once"
         cost["prediction of a row"] = text
-    if judged.peak_bytes is not None:
-        cost["largest memory"] = f"{judged.peak_bytes / 1e6:,.0f} MB"
+    if evaluated.peak_bytes is not None:
+        cost["largest memory"] = f"{evaluated.peak_bytes / 1e6:,.0f} MB"
     return cost
 
 
@@ -252,15 +252,15 @@ def learning_curve(
     return out
 
 
-def score_rows(judged: Judged) -> list[tuple[str, list[str]]]:
+def score_rows(evaluated: EvaluatedModel) -> list[tuple[str, list[str]]]:
     """Return a row per score: its name, and its value for each model as text."""
-    rows, evaluation = [], judged.evaluation
+    rows, evaluation = [], evaluated.evaluation
     for at, (name, value) in enumerate(evaluation.scores.items()):
         title, text = SCORES[name]
         first = _defined(text, value)
         cells = [
             _defined(text, other.scores[name]) if name in other.scores else ""
-            for other in judged.others.values()
+            for other in evaluated.others.values()
         ]
         if at == 0:
             # More than two digits would say nothing.

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from randkern._files import atomic_write
 from randkern.reporting.page import contents, panels, render
-from randkern.reporting.scores import Judged, baselines, evaluate
+from randkern.reporting.scores import EvaluatedModel, baselines, evaluate
 from randkern.reporting.summary import fitted_rows, summarise
 from randkern.tabular.texts import text_columns
 
@@ -88,7 +88,7 @@ def report(
     y_test = np.asarray(y_test)
     texts = text_columns(X, model.text_columns)
     others = baselines(X, y, _task(model), texts)
-    judged = Judged(
+    evaluated = EvaluatedModel(
         model,
         (X, y),
         (X_test, y_test),
@@ -97,7 +97,7 @@ def report(
         seconds,
     )
     page = contents(
-        judged, summary, title or f"Predicting {target}", panels(judged, target)
+        evaluated, summary, title or f"Predicting {target}", panels(evaluated, target)
     )
     fitted = fitted_rows(model, len(y)) or f"fitted to {len(y):,} rows"
     path = Path(path)
@@ -109,13 +109,13 @@ def report(
 def _check(model: Any, X: Any, X_test: Any, y_test: Any) -> None:
     if not hasattr(model, "time_limit"):
         raise TypeError(
-            "report takes a TabularRegressor or TabularClassifier, got "
+            "report expects a TabularRegressor or TabularClassifier, got "
             f"{type(model).__name__}; scikit-learn's displays draw other models."
         )
     for rows in (X, X_test):
         if rows is not None and not hasattr(rows, "iloc"):
             raise TypeError(
-                f"report takes a pandas DataFrame, got {type(rows).__name__}; pass "
+                f"report expects a pandas DataFrame, got {type(rows).__name__}; pass "
                 "pandas.DataFrame(X)."
             )
     if (X_test is None) != (y_test is None):

@@ -97,11 +97,11 @@ def interval_coverage(
         ylabel=f"inside {COVERAGE:.0%} interval (%)",
     )
     axes.set_ylim(min(50, 100 * shares.min() - 5), 102)
-    said = (
+    caption = (
         f"In {n_groups} groups of rows by their prediction, {shares.min():.0%} to "
         f"{shares.max():.0%} of the targets are inside."
     )
-    return as_svg(figure), said
+    return as_svg(figure), caption
 
 
 def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
@@ -120,8 +120,8 @@ def calibration(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing:
     axes.plot(means, shares, "o-", color=ACCENT)
     axes.set(xlabel="predicted probability", ylabel="share of rows")
     error = abs(shares - means).max()
-    said = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
-    return as_svg(figure), said
+    caption = f"Probabilities and shares differ by at most {error:.1%} in ten bins."
+    return as_svg(figure), caption
 
 
 def roc(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing | None:
@@ -138,10 +138,10 @@ def roc(model: Any, evaluation: Evaluation, y: np.ndarray) -> Drawing | None:
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.legend(frameon=False)
-    said = "One curve per class, against all others."
+    caption = "One curve per class, against all others."
     if len(areas) == 1:
-        said = f"The area under the curve is {share_text(areas[0])}."
-    return as_svg(figure), said
+        caption = f"The area under the curve is {share_text(areas[0])}."
+    return as_svg(figure), caption
 
 
 def precision_and_recall(
@@ -162,14 +162,14 @@ def precision_and_recall(
         return None
     axes.set(xlabel="recall", ylabel="precision", ylim=(0, 1.03))
     axes.legend(frameon=False, loc="lower left")
-    said = "One curve per class, against all others; AP is the average precision."
+    caption = "One curve per class, against all others; AP is the average precision."
     if len(rates) == 1:
         axes.axhline(rates[0], color=INK, linewidth=0.8)
-        said = (
+        caption = (
             f"The average precision (AP) is {share_text(averages[0])}; the line is "
             f"the share of the class, {rates[0]:.1%}."
         )
-    return as_svg(figure), said
+    return as_svg(figure), caption
 
 
 def _one_against_others(
@@ -219,8 +219,8 @@ def confusion(evaluation: Evaluation, y: np.ndarray) -> Drawing:
     axes.set_yticks(places, names)
     axes.set(xlabel="predicted", ylabel="true")
     worst = np.argmin(shares.diagonal())
-    said = (
+    caption = (
         f"Numbers of rows. Of the {n_true[worst]:,} rows of class {labels[worst]}, "
         f"{shares[worst, worst]:.0%} are predicted right, the smallest share."
     )
-    return as_svg(figure), said
+    return as_svg(figure), caption

@@ -34,6 +34,8 @@ COVERAGE = 0.9
 #: The name of boosted trees among the baselines, and their share of the time limit.
 TREES = "boosted trees"
 _TREES_SHARE = 0.1
+# Other models are far better with an error below this share of a model's.
+_FAR_BETTER = 0.8
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedModel:
     """A model fitted to training rows, its evaluation and others' on test rows.
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
@@ -76,20 +78,28 @@ class Judged:
 
     @property
     def verdict(self) -> str | None:
-        """A sentence, if the model is no better than a constant."""
-        constant, other = next(iter(self.others.items()))
-        own, theirs = self.evaluation.scores, other.scores
-        name, said = "rmse", "root mean squared error"
-        spread = 2 * self.evaluation.standard_error
+        """A sentence, if the model is no better than a constant, or far from others."""
+        own, standard_error = self.evaluation.scores, self.evaluation.standard_error
+        name, label, spread = "rmse", "root mean squared error", 2 * standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
-            name, said, spread = "log_loss", "log loss", 0.0
-        if own[name] < theirs[name] - spread:
-            return None
-        within = " within two standard errors" if spread else ""
-        return (
-            f"on held-out rows this model is no better than the {constant}{within}: "
-            f"its {said} is {own[name]:.4g}, and {theirs[name]:.4g} without any column."
-        )
+            name, label, spread = "log_loss", "log loss", 0.0
+        theirs = {title: other.scores[name] for title, other in self.others.items()}
+        constant = next(iter(theirs))
+        best = min(theirs, key=theirs.__getitem__)
+        if own[name] >= theirs[constant] - spread:
+            within = " within two standard errors" if spread else ""
+            return (
+                f"on held-out rows this model is no better than the {constant}"
+                f"{within}: its {label} is {own[name]:.4g}, and {theirs[constant]:.4g} "
+                "without columns."
+            )
+        if theirs[best] < _FAR_BETTER * own[name] - spread:
+            return (
+                f"on held-out rows the {label} of {best} is {theirs[best]:.4g}, far "
+                f"below the {own[name]:.4g} of this model; a larger --time-limit may "
+                "help."
+            )
+        return None
 
     def record(self) -> dict[str, Any]:
         """Return its entry in results, JSON-compatible."""
@@ -239,7 +249,9 @@ def _trees(X: Any, texts: Sequence[str], classes: bool) -> list[Any]:
     # Trees do not take a column without any value.
     used = [name for name in X.columns if name not in texts and X[name].notna().any()]
     columns = [X[name] for name in used]
-    n_categories = sum(not (is_numeric(each) or is_time(each)) for each in columns)
+    n_categories = sum(
+        not (is_numeric(column) or is_time(column)) for column in columns
+    )
     codes = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from randkern._tables import is_numeric, numbers_of
 from randkern.datasets.schema import TableSchema
@@ -67,7 +68,7 @@ def summarise(
     schema = schema or TableSchema({})
     columns = [_column(str(name), X[name], schema) for name in X.columns]
     suspicions = suspected_leakage(X, y, task, dates=schema.dates)
-    suspicions = [each for each in suspicions if each.kind != dependence]
+    suspicions = [item for item in suspicions if item.kind != dependence]
     leaks = [suspicion.message for suspicion in suspicions]
     determining = {
         name
@@ -88,12 +89,13 @@ def fitted_rows(model: Any, n: int) -> str | None:
     fitted, held = report["rows_used"], report["rows_held_out"]
     if model.model_.held_out is None:
         return None
-    said = f"fitted to {fitted:,} of {n:,} rows"
+    text = f"fitted to {fitted:,} of {n:,} rows"
     if fitted + held < report["rows"]:
-        said += ", as many as the time limit allows"
-    if held:
-        said += f": {held:,} are held out to evaluate it and to set its intervals"
-    return said
+        text += ", as many as the time limit allows"
+    if not held:
+        return text
+    purpose = "its probabilities" if is_classifier(model) else "its intervals"
+    return f"{text}: {held:,} are held out to evaluate it and to set {purpose}"
 
 
 def _column(name: str, values: pd.Series, schema: TableSchema) -> Column:

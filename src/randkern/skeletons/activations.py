@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from randkern._validation import check_count, check_positive
+from randkern._validation import Array, check_count, check_positive
 from randkern.backend.namespace import ops_of
 
 #: Larger degrees are not drawn; each law states the probability that this omits.
@@ -209,7 +209,7 @@ class Activation(ABC):
     """
 
     @abstractmethod
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         """Return σ̂(ρ) in closed form for |ρ| ≤ 1, as a new array or tensor."""
 
     @abstractmethod
@@ -250,7 +250,7 @@ class _Monomial(Activation):
 
     degree: ClassVar[int]
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         return rho**self.degree
 
     def derivative_at_one(self) -> float:
@@ -302,7 +302,7 @@ class ReLU(Activation):
     array([0.   , 0.318, 1.   ])
     """
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         return ops_of(rho).duals.relu(rho)
 
     def derivative_at_one(self) -> float:
@@ -332,7 +332,7 @@ class Step(Activation):
     (0.0025, 25.5)
     """
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         xp = ops_of(rho).xp
         return 1.0 - xp.arccos(rho.clip(-1.0, 1.0)) / math.pi
 
@@ -386,7 +386,7 @@ class Exponential(_Scaled):
     4.0
     """
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         return ops_of(rho).xp.exp(self.a**2 * (rho - 1.0))
 
     def derivative_at_one(self) -> float:
@@ -412,7 +412,7 @@ class Sine(_Scaled):
     array([0.   , 0.851, 0.   , 0.142])
     """
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         # sinh(a²ρ)/sinh(a²) without overflow for large a, or cancellation for small.
         xp = ops_of(rho).xp
         size, square = abs(rho), self.a**2
@@ -443,7 +443,7 @@ class Cosine(_Scaled):
     array([0.648, 0.   , 0.324])
     """
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         exp = ops_of(rho).xp.exp
         top = exp(self.a**2 * (rho - 1)) + exp(-(self.a**2) * (rho + 1))
         return top / (1 + math.exp(-2 * self.a**2))
@@ -479,7 +479,7 @@ class Erf(_Scaled):
         """2a²/(1 + 2a²), in (0, 1)."""
         return 2 * self.a**2 / (1 + 2 * self.a**2)
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         xp = ops_of(rho).xp
         inside = (self.c * rho).clip(-1.0, 1.0)
         return xp.arcsin(inside) / math.asin(self.c)
@@ -523,7 +523,7 @@ class Optical(Activation):
         if self.degree > 1e5:
             raise ValueError(f"degree must be at most 100,000, got {self.degree:g}.")
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         if self.degree > _LARGE_DEGREE:
             # K_m(1) overflows here; the coefficients above m vanish.
             series = self.coefficients(int(self.degree) + 9)
@@ -600,7 +600,7 @@ class PowerSeries(Activation):
         name = f", name={self.name!r}" if self.name else ""
         return f"PowerSeries({label}{name})"
 
-    def dual(self, rho: Any) -> Any:
+    def dual(self, rho: Array) -> Array:
         return ops_of(rho).duals.power_series(np.asarray(self.values), rho, self)
 
     def derivative_at_one(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.backend.paths import COUNT, CYCLE, Draws, PathTables, collect
 from randkern.backend.sparse_phases import SparseEntries
@@ -296,7 +296,7 @@ class SkeletonPaths(Projection):
         self.skeleton.recursion.check(X)
         return self.skeleton.alphabet.slots(densify(X), used, self)
 
-    def drawn(self, like: Any) -> tuple[Any, np.ndarray]:
+    def drawn(self, like: Array) -> tuple[Any, np.ndarray]:
         """Return the entries of all draws, and the slots that they read.
 
         They have the dtype and device of `like`, and are cached.
@@ -348,7 +348,7 @@ class SkeletonColumns(SkeletonPaths):
     analytic: bool = True
 
     def write_columns(
-        self, X: Rows, start: int, stop: int, weight: float, out: Any
+        self, X: Rows, start: int, stop: int, weight: float, out: Array
     ) -> None:
         """Write columns `start` to `stop` of the features, times `weight`."""
         ops = ops_of(X)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from randkern._validation import Rows, densify
+from randkern._validation import Array, Rows, densify
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks, rows_within
 from randkern.skeletons.bases import Base
@@ -192,7 +192,7 @@ class Recursion:
                 )
         return out
 
-    def _block_rows(self, like: Any, precise: bool) -> int:
+    def _block_rows(self, like: Array, precise: bool) -> int:
         entries = sum(
             index.size for level in self._kernel_levels for _, index, _ in level.patches
         )
@@ -217,7 +217,7 @@ class Recursion:
         return _Block(rows, patches)
 
     def _block_pairs(
-        self, left: _Block, right: _Block, out: Any, mirrored: Any, half: bool
+        self, left: _Block, right: _Block, out: Array, mirrored: Any, half: bool
     ) -> None:
         """Write the kernel of the pairs of two blocks, tile by tile.
 
@@ -247,7 +247,7 @@ class Recursion:
     def _kernel_levels(self) -> list[_Level]:
         return self._levels(self._dot)
 
-    def _tile_side(self, like: Any) -> int:
+    def _tile_side(self, like: Array) -> int:
         """Return the number of rows and columns of a tile."""
         n_plain = int((~self._dot[self.graph.base]).sum())
         values = 8 * (2 * self.graph.n_internal + 2 * n_plain + 1)
@@ -280,7 +280,7 @@ class Recursion:
         return [activation.dual for activation in self.graph.activations]
 
     def _pair_values(
-        self, X: Any, Y: Any, function: PairValues, outer: bool = False
+        self, X: Rows, Y: Rows, function: PairValues, outer: bool = False
     ) -> Any:
         """Return function(base, x, y) for every input, (inputs, pairs).
 
@@ -309,7 +309,7 @@ class Recursion:
         levels: list[_Level],
         duals: Sequence[Dual],
         size: int,
-        like: Any,
+        like: Array,
         at_inputs: Any,
         patch_means: Callable[[int, int], Any] | None = None,
     ) -> Any:
@@ -398,12 +398,12 @@ class Recursion:
     def _plain_levels(self) -> list[_Level]:
         return self._levels(np.zeros(len(self.graph.bases), dtype=bool))
 
-    def _pairs_at_once(self, like: Any) -> int:
+    def _pairs_at_once(self, like: Array) -> int:
         n_nodes = self.graph.n_inputs + 2 * self.graph.n_internal
         return rows_within(ops_of(like).tile_size(like)[0], 8 * n_nodes)
 
 
-def _cached(owner: object, name: Any, like: Any, values: np.ndarray) -> Any:
+def _cached(owner: object, name: Any, like: Array, values: np.ndarray) -> Any:
     """Return values on the device of `like`, cached for the lifetime of `owner`."""
     return ops_of(like).constant(owner, name, like, lambda: values)
 
@@ -419,7 +419,7 @@ _SQUARES: tuple[PairValues, PairValues] = (
 
 
 def _series(law: Any) -> Dual:
-    def dual(rho: Any) -> Any:
+    def dual(rho: Array) -> Any:
         ops = ops_of(rho)
         values = ops.duals.power_series(law.probabilities, rho, law)
         # NaN comes from infinity times a coefficient of 0.

@@ -320,7 +320,7 @@ class EarlyStopping:
         record = np.array([self._lowest, self._noted, self._since])
         return {"best": self.value, "best_record": record}
 
-    def restore(self, arrays: dict[str, np.ndarray], like: Any) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], like: Array) -> None:
         if "best_record" in arrays:
             self.value = ops_of(like).float64_like(arrays["best"], like)
             self._lowest, self._noted, self._since = arrays["best_record"].tolist()

@@ -280,8 +280,7 @@ def fit_winner(dataset: Any, results: Mapping[str, Any]) -> Any:
     best = winner(results)
     if best is None:
         raise ValueError(
-            "all models were skipped, so that there is none to save; allow more time "
-            "or memory"
+            "all models were skipped, so none can be saved; allow more time or memory"
         )
     named = best["hyperparameters"]
     choice = parse_kernel(best["kernel"])

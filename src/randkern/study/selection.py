@@ -31,7 +31,6 @@ N_FOLDS = 5
 # Losses up to this multiple of the smallest are treated as equal to it.
 TOLERANCE = 1.02
 
-_LENGTHSCALE_EXPONENTS = (-1.0, 0.0, 1.0)
 _MAX_EXPONENT = 6.0
 _BIAS_MULTIPLES = (0.0, 0.25, 1.0, 4.0)
 # Relative to the mean of the kernel's diagonal.
@@ -48,7 +47,7 @@ class Selection:
     `value` is the lengthscale or bias, None if the kernel has neither. The loss is the
     mean squared error on the held-out rows, with targets ±1 in classification;
     `n_training_rows` are those of a split, `n_validation_rows` all that were averaged
-    over. `judged_by` says how settings were evaluated: by the exact kernel, or a number
+    over. `evaluator` says how settings were evaluated: by the exact kernel, or a number
     of features. `tried` has the ``value`` of every setting, its best ``alpha`` and the
     ``validation_loss`` there.
     """
@@ -58,7 +57,7 @@ class Selection:
     validation_loss: float
     n_training_rows: int
     n_validation_rows: int
-    judged_by: str
+    evaluator: str
     tried: list[dict[str, float | None]]
 
 
@@ -128,7 +127,7 @@ def select_hyperparameters(
         validation_loss=float(losses[penalty]),
         n_training_rows=len(evaluator.splits[0][0]),
         n_validation_rows=evaluator.n_validation_rows,
-        judged_by=evaluator.name,
+        evaluator=evaluator.name,
         tried=[
             {
                 "value": setting,
@@ -211,7 +210,7 @@ def _search_lengthscale(smallest: Callable[[float], float], reference: float) ->
         lengthscale = smallest(reference * 2.0**exponent)
         return float(np.log(max(lengthscale, np.finfo(float).tiny)))
 
-    exponents = list(_LENGTHSCALE_EXPONENTS)
+    exponents = [-1.0, 0.0, 1.0]
     best = min(exponents, key=loss)
     while best in (exponents[0], exponents[-1]) and abs(best) < _MAX_EXPONENT:
         if best == exponents[0]:

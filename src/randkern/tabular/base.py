@@ -50,7 +50,7 @@ _IMPORTANCES_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows with labels or targets, and whether weights were passed.
+    """Checked rows with labels or targets, and whether positive weights differ.
 
     `folds` are those of rows that depend on each other, and `unit` is what the weights
     have been divided by.
@@ -99,10 +99,10 @@ class Rows:
         U = encoder.transform(self.X)
         if self.folds is not None:
             U = np.column_stack([U, self.folds.codes])
-        found = different_rows(U, self.y, self.weight)
-        if found is None or (len(found[0]) == len(self) and not self.weighted):
+        different = different_rows(U, self.y, self.weight)
+        if different is None or (len(different[0]) == len(self) and not self.weighted):
             return self
-        rows, weight = found
+        rows, weight = different
         return replace(self.take(rows), weight=weight)
 
     def normalised(self) -> Rows:
@@ -115,6 +115,12 @@ class Rows:
         """The weights for encoders, which repeat rows; None if they are equal."""
         equal = not self.weighted and (self.weight == self.weight[0]).all()
         return None if equal else self.unit * self.weight
+
+
+def are_unequal(weight: np.ndarray) -> bool:
+    """Return whether positive weights differ: equal ones fit what none fit."""
+    used = weight[weight > 0]
+    return bool((used != used[0]).any())
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -174,10 +180,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
         return X, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(
-        self, X: Any, y: np.ndarray, weight: Any, folds: Folds | None, work: Work
-    ) -> Any:
-        """Return a table with scores in place of texts, and beside many categories."""
+    def _with_scores(self, rows: Rows, work: Work) -> Rows:
+        """Return rows with scores in place of texts, and beside many categories."""
+        X, y, folds = rows.X, rows.y, rows.folds
+        weight = rows.weight if rows.weighted else None
         is_classifier = is_noisy(self._loss)
         n_targets = len(np.unique(y)) if is_classifier else np.size(y) // len(X)
         self._texts = self._scores = None
@@ -188,13 +194,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        one_of_two = is_classifier and n_targets == 2
-        categories = scored_columns(X, 1 if one_of_two else n_targets)
-        work.charge(encoding_seconds(len(X), len(categories), 0))
+        categories = scored_columns(X, y, is_classifier, weight, folds, work)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)
-        return X
+        return replace(rows, X=X)
 
     def _n_searched(self, n: int) -> int:
         """Return the number of rows to search, which a step uses in part."""
@@ -309,7 +313,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if self._importances is None:
             source = np.arange(self.n_features_in_)
             if self._texts is not None:
-                source = self._texts.sources(list(self.feature_names_in_))
+                source = self._texts.sources()
             if self._scores is not None:
                 source = source[self._scores.sources()]
             shares = self._effects.shares(len(source))
@@ -319,7 +323,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     @property
     def leaderboard_(self) -> Any:
         check_is_fitted(self)
-        trials = sorted(self._trials, key=lambda each: (-each["rows"], each["error"]))
+        trials = sorted(
+            self._trials, key=lambda trial: (-trial["rows"], trial["error"])
+        )
         try:
             import pandas as pd
         except ImportError:

@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted
 
+from randkern._sklearn import safe_indexing
 from randkern._tables import is_numeric, is_table, is_time, objects_of
+from randkern._warnings import ignoring
 from randkern.data.columns import with_known_types
-from randkern.tabular.encoder import MAX_LEVELS
-from randkern.tabular.folds import Folds
-from randkern.tabular.texts import codes_of_targets, named_scores, with_columns
+from randkern.kernels import Matern
+from randkern.tabular.encoder import MAX_LEVELS, encoder_to_arrays
+from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.leave_one_out import left_out
+from randkern.tabular.target_encoding import (
+    Splits,
+    TargetEncoding,
+    codes_of_targets,
+)
+from randkern.tabular.work import (
+    Work,
+    encoding_seconds,
+    evaluation_seconds,
+    gram_seconds,
+    largest,
+)
 
-# Columns of more levels, each in two rows or more, get scores if a level has fewer rows
-# than the second number on average: with more rows, the model learns the effects of
-# levels from their indicators, if the encoder has one for each, and a score beside
-# these is one more lengthscale to learn. The third number limits a table's scores.
-_MAX_PLAIN_LEVELS, _MIN_PLAIN_ROWS, _MAX_SCORES = 12, 30, 50
+# Columns of more levels, each in two rows or more, may get scores, at most so many in a
+# table.
+_MAX_PLAIN_LEVELS, _MAX_SCORES = 12, 50
+# Scores are compared on so many rows, as they fit in this share of the budget, with a
+# kernel of this lengthscale, relative to the deviation of whole rows, and the better of
+# two penalties.
+_MIN_ROWS, _MAX_ROWS, _SHARE = 300, 1500, 0.2
+_SPREAD, _PENALTIES = 3.0, (1.0, 0.1)
 # Rows by which the mean of a level is shrunk to that of all; the best is chosen.
 _SHRINKAGES = (0.3, 3.0, 30.0)
-_FOLDS = 10
 
 
-def scored_columns(X: Any, n_scores: int) -> list[Any]:
+def scored_columns(
+    X: Any, y: Any, classes: bool, weight: Any, folds: Folds | None, work: Work
+) -> list[Any]:
     """Return the names of the columns of a table whose categories are to get scores.
 
-    The columns with the most levels come first if `n_scores` per column are too many.
+    Columns of more levels than the encoder has indicators for get them; others if that
+    reduces the squared error of rows left out, for the same kernels.
+    """
+    Y = codes_of_targets(y, classes, len(X))
+    counts = _candidates(X, Y.shape[1])
+    work.charge(encoding_seconds(len(X), len(counts), 0))
+    many = [name for name, count in counts.items() if count > MAX_LEVELS]
+    if len(many) == len(counts) or not _scores_help(
+        X, y, counts, classes, weight, folds, work
+    ):
+        return many
+    return list(counts)
+
+
+def _candidates(X: Any, n_scores: int) -> dict[Any, int]:
+    """Return how many levels the columns have that may get scores.
+
+    Those with the most levels, if `n_scores` per column are too many.
     """
     # scikit-learn refuses names of several types.
     if not is_table(X) or not all(isinstance(name, str) for name in X.columns):
-        return []
+        return {}
     X = with_known_types(X)
     columns = {name: X[name] for name in X.columns}
     counts = {
@@ -45,12 +76,74 @@ def scored_columns(X: Any, n_scores: int) -> list[Any]:
         if not (is_numeric(column) or is_time(column))
         and not any(other.startswith(f"{name} score") for other in X.columns)
     }
-    max_plain = max(_MAX_PLAIN_LEVELS, min(len(X) / _MIN_PLAIN_ROWS, MAX_LEVELS))
-    largest = sorted(counts, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
-    return [name for name in columns if name in largest and counts[name] > max_plain]
+    most = sorted(counts, key=lambda name: -counts[name])[: _MAX_SCORES // n_scores]
+    return {
+        name: count
+        for name, count in counts.items()
+        if name in most and count > _MAX_PLAIN_LEVELS
+    }
 
 
-class CategoryScores(TransformerMixin, BaseEstimator):
+def _scores_help(
+    X: Any,
+    y: Any,
+    counts: dict[Any, int],
+    classes: bool,
+    weight: Any,
+    folds: Folds | None,
+    work: Work,
+) -> bool:
+    """Return whether scores reduce the error of rows left out by a standard error.
+
+    They are learned from the compared rows alone, as the kernels are. Indicators tell
+    more the more rows a level has: of more rows, the gain is taken to be smaller in
+    inverse proportion.
+    """
+    n_targets = codes_of_targets(y, classes, len(X)).shape[1]
+    n_columns = sum(counts.values())
+
+    def seconds(n: int) -> float:
+        fits = len(_PENALTIES) * evaluation_seconds(n, 0, n_targets)
+        return 2 * (fits + 2 * gram_seconds(n, n_columns))
+
+    n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
+    rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    share = min(n / len(rows), 1.0)
+    rows = np.random.default_rng(0).permutation(rows)[:n]
+    work.charge(seconds(len(rows)))
+    some, y = safe_indexing(X, rows), np.asarray(y)[rows]
+    weight = np.ones(len(rows)) if weight is None else weight[rows]
+    folds = None if folds is None else folds.take(rows)
+    encoder = CategoryScores(list(counts), classes=classes)
+    scored = encoder.fit_transform(some, y, weight, folds)
+    Y = codes_of_targets(y, classes, len(rows))
+    Y = Y / np.where(Y.std(axis=0) > 0, Y.std(axis=0), 1.0)
+    plain, with_scores = (
+        _squares_left_out(table, Y, weight / weight.mean(), folds)
+        for table in (some, scored)
+    )
+    gains = plain - with_scores
+    return bool(share * gains.mean() > gains.std() / np.sqrt(len(gains)))
+
+
+def _squares_left_out(
+    X: Any, Y: np.ndarray, weight: np.ndarray, folds: Folds | None
+) -> np.ndarray:
+    """Return the squared errors of rows left out, with the better penalty."""
+    with ignoring(UserWarning):  # a later fit warns
+        U = encoder_to_arrays("standard").fit_transform(X)
+    deviation = np.sqrt(float(U.var(axis=0).sum()) or 1.0)
+    out = predicted_rows(folds, len(Y))
+    tried = [weight[out] * (Y[out] ** 2).sum(axis=1)]
+    gram = np.array(Matern(1.5, _SPREAD * deviation)._gram(U, None))
+    for penalty in _PENALTIES:
+        rows_out = left_out(gram, penalty / weight, Y, folds)
+        if rows_out is not None:
+            tried.append(weight[out] * (rows_out.residuals**2).sum(axis=1))
+    return min(tried, key=np.mean)
+
+
+class CategoryScores(TargetEncoding):
     r"""Add the mean target of each category as a column of numbers.
 
     The score of a level with the targets :math:`y_i` of weights :math:`w_i` is
@@ -60,29 +153,15 @@ class CategoryScores(TransformerMixin, BaseEstimator):
     the mean of the level, shrunk to the mean :math:`\bar y` of all rows, which is also
     the score of levels that are unknown or have a single row. Each column takes the
     :math:`\lambda` from 0.3, 3 and 30 with the smallest squared error of rows left out.
-    Targets of classes are their indicators ±1. As in
-    :class:`sklearn.preprocessing.TargetEncoder`, `fit_transform` computes the score of
-    a row from the other folds, so that a model of the new columns does not see the
-    row's own target in them; ``fit(X, y).transform(X)`` differs from it. Copies of a
-    row are in one fold.
-
-    Parameters
-    ----------
-    columns : list of str
-        The columns of categories, which stay; scores follow after all other columns.
-    classes : bool, default=False
-        Whether targets are labels.
+    See :class:`~randkern.tabular.target_encoding.TargetEncoding` for parameters and
+    methods.
 
     Attributes
     ----------
-    n_scores_ : int
-        New columns per column of categories: one per target or class (one for two
-        classes).
     levels_ : list of ndarray of object
         The known levels of each column; a missing value is None.
     scores_ : list of ndarray of shape (n_levels + 1, n_scores)
         Their scores, and that of all other levels.
-    feature_names_in_ : ndarray of str
 
     References
     ----------
@@ -101,42 +180,9 @@ class CategoryScores(TransformerMixin, BaseEstimator):
     1  new         2.0
     """
 
-    def __init__(self, columns: Sequence[Any], *, classes: bool = False):
-        self.columns = columns
-        self.classes = classes
-
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, folds: Folds | None = None
-    ) -> CategoryScores:
-        """Learn the scores of each column.
-
-        Parameters
-        ----------
-        X : dataframe of shape (n, d)
-        y : array of shape (n,) or (n, n_targets)
-        sample_weight : array of shape (n,), optional
-        folds : Folds, optional
-            Those of rows that depend on each other; by default ten, at random.
-        """
-        self.fit_transform(X, y, sample_weight, folds)
-        return self
-
-    def fit_transform(
-        self, X: Any, y: Any, sample_weight: Any = None, folds: Folds | None = None
-    ) -> Any:
-        """Fit, and return the table with scores of rows by the other folds.
-
-        Parameters are those of `fit`.
-        """
-        check_consistent_length(X, y)
-        Y = codes_of_targets(y, self.classes, len(X))
-        weight = np.ones(len(X))
-        if sample_weight is not None:
-            weight = np.asarray(sample_weight, dtype=float)
-        weight = weight / weight.mean()
-        splits = list((_folds_of(X) if folds is None else folds).splits())
-        self.feature_names_in_ = np.array(list(X.columns), dtype=object)
-        self.n_scores_ = Y.shape[1]
+    def _fit_columns(
+        self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
+    ) -> list[np.ndarray]:
         self.levels_: list[np.ndarray] = []
         self.scores_: list[np.ndarray] = []
         left_out = []
@@ -158,29 +204,14 @@ class CategoryScores(TransformerMixin, BaseEstimator):
             left_out.append(scores)
             self.levels_.append(levels)
             self.scores_.append(_scores(codes, Y, weight, len(levels), shrinkage))
-        return with_columns(X, named_scores(self.columns, left_out))
+        return left_out
 
-    def transform(self, X: Any) -> Any:
-        """Return the table with the scores of its categories.
-
-        Parameters
-        ----------
-        X : dataframe of shape (n, d)
-        """
-        check_is_fitted(self)
+    def _scores(self, X: Any) -> list[np.ndarray]:
         parts = zip(self.columns, self.levels_, self.scores_, strict=True)
-        scores = [
+        return [
             scores[_codes(objects_of(X[name]), levels)]
             for name, levels, scores in parts
         ]
-        return with_columns(X, named_scores(self.columns, scores))
-
-    def sources(self) -> np.ndarray:
-        """Return the position in the table of the fit of each new table's columns."""
-        names = self.feature_names_in_.tolist()
-        scored = [names.index(name) for name in self.columns]
-        parts = [np.arange(len(names)), np.repeat(scored, self.n_scores_)]
-        return np.concatenate(parts).astype(int)
 
     def scores_of(self, at: int, levels: np.ndarray) -> np.ndarray:
         """Return the scores of some levels of a column, and of others, as last row."""
@@ -220,16 +251,3 @@ def _scores(
     scores = mean + np.stack(sums, axis=1) / (count + shrinkage)[:, None]
     scores[-1] = mean
     return scores
-
-
-def _folds_of(X: Any) -> Folds:
-    """Return random folds of rows, with copies of a row in the same one."""
-    import pandas as pd
-
-    codes = np.arange(len(X))
-    with suppress(TypeError):  # values of several types
-        if hasattr(X, "iloc"):
-            codes = pd.util.hash_pandas_object(X, index=False).to_numpy()
-        else:
-            codes = X.hash_rows(0).to_numpy()
-    return Folds(codes % min(_FOLDS, len(X)))

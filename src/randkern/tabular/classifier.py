@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular
+from randkern.tabular.base import Rows, Tabular, are_unequal
 from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -77,8 +77,9 @@ _FIRST_PENALTY = 0.3
 # landmarks of these fits, and at most how many rows are held out.
 _MULTIPLES = (0.25, 1.0, 4.0, 16.0, 64.0)
 _FEW_LANDMARKS, _MAX_HELD = 500, 4000
-# The share of the remaining time for the fit in cells.
-_CELLS_SHARE = 0.5
+# At most how many rows are held out from all fits, and the share of the remaining time
+# for the fit in cells.
+_MAX_APART, _CELLS_SHARE = 2500, 0.5
 # The number of fits for which time is kept, if they are to fit in.
 _PENALTY_FITS = 3
 # Share of the time for adapting each of the best kernels to the rows that evaluate it.
@@ -160,9 +161,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
     replace it, with a penalty that rows outside the fit choose. Beside this fit stands
     least squares with the exact kernel in overlapping cells (``features="local"`` of
     :class:`~randkern.KernelRidgeClassifier`), for which kernels are learned further
-    from the rows of single cells. Rows that are left out of the cells, and held out
-    from a fit with fewer landmarks, weight the two and set the temperature. With
-    `groups` or `time` there are no cells.
+    from the rows of single cells; up to 2,500 rows, held out from both, weight the two
+    and set the temperature. With `groups` or `time` there are no cells.
 
     References
     ----------
@@ -213,15 +213,14 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        weighted = sample_weight is not None
-        X = self._with_scores(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y, weight, weighted, folds).used(type(self).__name__)
+        rows = Rows(X, y, weight, are_unequal(weight), folds)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
         labels, k = self._labels(rows.y), len(self.classes_)
         stream = root_stream(self.random_state)
-        rows, held_out = _fitted_rows(replace(rows, y=labels), k, stream, work)
+        split = _split(replace(rows, y=labels), k, stream, work)
+        rows = split.rows if split.apart is not None else split.rows.merged(work)
+        rows = rows.normalised()
         many = len(rows) > _FEATURE_ROWS
-        in_cells = many and folds is None
-        rows = (rows if in_cells else rows.merged(work)).normalised()
         last = _LAST_SHARES[many] * work.limit
         table = _table_of(rows, k)
         learning = self._learning(table, rows.counts, stream, work)
@@ -237,18 +236,18 @@ class TabularClassifier(ClassifierMixin, Tabular):
         chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
         cells: Member | None = None
-        if in_cells:
+        if split.apart is not None:
             cells = self._fit_cells(trials, learning, stream, stage)
-        members, fitted = self._fit_members(chosen, learning, stream, stage)
+        members = self._fit_members(chosen, learning, stream, stage)
         parts = [part.trial for _, part in chosen[: len(members)]]
         shares = [member.weight for member in members]
         pairs = list(zip(shares, parts, strict=True))
-        if cells is not None:
-            members = self._with_cells(cells, members, fitted[0], table)
+        if cells is not None and split.apart is not None:
+            members = self._with_cells(cells, members, _table_of(split.apart, k))
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
             members,
-            held_out,
+            split.held_out,
             weighted=rows.weighted,
             unit=rows.unit,
             temperature=self.temperature_,
@@ -256,7 +255,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             scores=self._scores,
         )
         self._keep_effects(learning, pairs, stream, is_stopped)
-        self._report(work, len(y), len(rows), 0)
+        self._report(work, len(y), len(rows), len(split.apart or ()))
         report.end()
         return self
 
@@ -280,18 +279,16 @@ class TabularClassifier(ClassifierMixin, Tabular):
         return Member(1.0, encoder, cells, trial.turn)
 
     def _with_cells(
-        self, cells: Member, members: list[Member], part: Part, table: Table
+        self, cells: Member, members: list[Member], apart: Table
     ) -> list[Member]:
-        """Return the fits of a model with their weights; set the temperature.
+        """Return the fits of a model, weighted by held-out rows; set the temperature.
 
-        These follow from the rows in which the fit with landmarks was evaluated, each
-        of which is left out of the cells.
+        Cells stand beside the mean of the others.
         """
-        rows, fit = part.rows, cells.fit
-        logits = fit._logits_of(fit._shaped(fit.cells_.left_out[rows]))
-        P = fit._probabilities_of(logits)
+        parts = [member.weight * member.predict(apart.X) for member in members]
+        mean = np.sum(parts, axis=0)
         weights, self.temperature_ = blend_probabilities(
-            [P, part.P], [0.0, 0.0], table.labels[rows], table.weight[rows]
+            [cells.predict(apart.X), mean], [0.0, 0.0], apart.labels, apart.weight
         )
         others = [
             replace(member, weight=float(weights[1] * member.weight))
@@ -336,12 +333,12 @@ class TabularClassifier(ClassifierMixin, Tabular):
             stage = replace(stage, until=work.limit)
             return self._weighted_by_folds(refits, learning, stage)
         adapting = _ADAPTING_SHARE * work.limit
-        judged = learning.judged(trials, stage, adapting)[:MAX_MEMBERS]
-        return self._calibrated(judged, learning, stage, last)
+        compared = learning.compared(trials, stage, adapting)[:MAX_MEMBERS]
+        return self._calibrated(compared, learning, stage, last)
 
     def _calibrated(
         self,
-        judged: list[tuple[Trial, np.ndarray]],
+        compared: list[tuple[Trial, np.ndarray]],
         learning: Learning,
         stage: Stage,
         last: float,
@@ -354,7 +351,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         # The logits of several classes are separate systems of equations.
         n = int(_MAX_ROWS / max(k / 2, 1) ** (1 / 3))
         rows = learning.searched[:n]
-        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in judged]
+        samples = [(trial, learning.sample(trial)[:n]) for trial, _ in compared]
         some = table.take(rows)
         if some.folds is not None:
             some = replace(some, folds=some.folds.coarse())
@@ -367,7 +364,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         parts: list[Part] = []
         start = _PENALTIES.index(_FIRST_PENALTY)
         for at, (trial, U) in enumerate(samples):
-            share = stage.part(stage.left / (len(judged) - at))
+            share = stage.part(stage.left / (len(compared) - at))
             encoded = replace(some, X=U)
             if not share.fits(left_out_seconds(encoded, k)):
                 break
@@ -380,7 +377,6 @@ class TabularClassifier(ClassifierMixin, Tabular):
         if many:  # one good fit is worth more than a blend
             best = min(parts, key=lambda part: part.loss)
             self._set_temperature(best.P, labels, weight)
-            best = replace(best, rows=rows[predicted])
             return [(1.0, self._compared(parts, learning, last) or best)]
         handicaps = [0.0] * len(parts)
         if some.folds is None:  # the temperatures of these are of rows left out alone
@@ -502,11 +498,11 @@ class TabularClassifier(ClassifierMixin, Tabular):
                 break
             encoded = learning.encoded_table(part.trial, some, "float32")
             work.charge(seconds)
-            found = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
-            # Together with the rows that have judged it before: mostly others.
-            loss = np.average([found.loss, part.loss], weights=[n, len(part.P)])
+            again = self._evaluated_apart(part, _FEW_LANDMARKS, encoded, n, learning)
+            # Together with the rows that have evaluated it before: mostly others.
+            loss = np.average([again.loss, part.loss], weights=[n, len(part.P)])
             if best is None or loss < best.loss:
-                best = replace(found, loss=float(loss), rows=held)
+                best = replace(again, loss=float(loss))
         if best is not None:
             self._set_temperature(best.P, some.labels[:n], some.weight[:n])
         return best
@@ -531,8 +527,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
             weighted = None if learning.counts is None else weight[n_held:]
             fit_quietly(model, U[n_held:], labels[n_held:], weighted)
             P[:] = MIN_CHANCE
-            found = model.predict_proba(U[:n_held])
-            P[:, model.classes_] = np.maximum(found, MIN_CHANCE)
+            chances = model.predict_proba(U[:n_held])
+            P[:, model.classes_] = np.maximum(chances, MIN_CHANCE)
         return replace(
             part, P=P, loss=mean_log_loss(P, labels[:n_held], weight[:n_held])
         )
@@ -577,10 +573,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         learning: Learning,
         stream: Stream,
         stage: Stage,
-    ) -> tuple[list[Member], list[Part]]:
-        """Return fits of parts to all rows, and the parts with their penalties."""
+    ) -> list[Member]:
         members: list[Member] = []
-        fitted: list[Part] = []
         seed = int(stream.child("features").generator().integers(2**31))
         table = learning.table
         n, k = table.Y.shape
@@ -615,8 +609,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
             model = fitted_part(part, D, seed, max_iter, encoded, sample_weight)
             encoder = copy(learning.encoders[trial.numbers]).set_params(dtype=dtype)
             members.append(Member(share, encoder, model, part.trial.turn))
-            fitted.append(part)
-        return normalised(members), fitted
+        return normalised(members)
 
     def _with_penalty_of_all(
         self,
@@ -656,7 +649,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         best = descended(evaluate, _MULTIPLES.index(1.0), len(_MULTIPLES), over)
         labels, weight = encoded.labels[:n_held], encoded.weight[:n_held]
         self._set_temperature(best.P, labels, weight)
-        return replace(best, rows=held)
+        return best
 
     def _size(
         self, part: Part, learning: Learning, seconds: float
@@ -747,23 +740,35 @@ def _held_and_rest(learning: Learning) -> tuple[np.ndarray, np.ndarray]:
     return held, rest
 
 
-def _fitted_rows(
-    rows: Rows, n_classes: int, stream: Stream, work: Work
-) -> tuple[Rows, tuple[int, int, int] | None]:
-    """Return the rows to fit: all, or as many as there is time for.
+@dataclass(frozen=True)
+class _Split:
+    """The rows to fit, and for many independent rows, some that are held out.
 
-    Then also the seed of their choice, the number of the other rows, and theirs.
+    `held_out` is the seed of their choice, the number of rows that are not fitted, and
+    that of the others.
     """
+
+    rows: Rows
+    held_out: tuple[int, int, int] | None = None
+    apart: Rows | None = None
+
+
+def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
+    """Hold rows out if there are many, and those for which there is no time."""
     n, k = len(rows), n_classes if n_classes > 2 else 1
     seconds = _MIN_FIT_SHARE * work.limit
     most = largest(
         lambda m: logistic_seconds(m, _LANDMARKS[0], k), seconds, _FEATURE_ROWS, n
     )
-    if n <= most:
-        return rows, None
+    is_apart = n > _FEATURE_ROWS and rows.folds is None
+    n_held = min(_MAX_APART, n // 8) if is_apart else 0
+    n_apart = max(n_held, n - most)
+    if n_apart <= 0:
+        return _Split(rows)
     seed = int(stream.child("rows").generator().integers(2**31))
-    used, _ = train_test_split(np.arange(n), test_size=n - most, random_state=seed)
-    return rows.take(used), (seed, n - most, most)
+    used, others = train_test_split(np.arange(n), test_size=n_apart, random_state=seed)
+    apart = rows.take(others[:n_held]) if n_held else None
+    return _Split(rows.take(used), (seed, n_apart, n - n_apart), apart)
 
 
 def _table_of(rows: Rows, n_classes: int) -> Table:

@@ -140,7 +140,7 @@ class ColumnEffects:
         for halves in halvings if first.metric != "none" else []:
             kernels = []
             for half in halves:
-                found = relearned(
+                learned_trial = relearned(
                     first,
                     codes,
                     blocks,
@@ -151,13 +151,15 @@ class ColumnEffects:
                     loss,
                     self.folds,
                 )
-                if found is None:
+                if learned_trial is None:
                     break
-                kernels.append((half, [(1.0, found)]))
+                kernels.append((half, [(1.0, learned_trial)]))
             if len(kernels) < len(halves):
                 break
             learned.append([*kernels])
-        return learned or [[(half, self.parts) for half in each] for each in halvings]
+        return learned or [
+            [(half, self.parts) for half in halves] for halves in halvings
+        ]
 
     def _fitted(self, positions: np.ndarray, parts: Sequence[Part]) -> list[_Fit]:
         """Fit least squares with an intercept and each kernel to half of the rows."""
@@ -176,12 +178,12 @@ class ColumnEffects:
         self, fits: list[_Fit], m: int, n_columns: int
     ) -> Iterator[np.ndarray]:
         """Yield how predictions of m rows change with each column of other rows."""
-        each = []
+        changes_of = []
         for fit in fits:
             numbers = fit.trial.numbers
             rows, columns = self.rows[numbers][:m], self.columns[numbers]
-            each.append(_changes(fit, rows, columns, n_columns))
-        for changes in zip(*each, strict=True):
+            changes_of.append(_changes(fit, rows, columns, n_columns))
+        for changes in zip(*changes_of, strict=True):
             yield np.sum(changes, axis=0)
 
 

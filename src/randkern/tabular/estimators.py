@@ -14,20 +14,13 @@ from sklearn.model_selection import train_test_split
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
-from randkern.models import KernelRidgeRegressorCV
-from randkern.models.calibration import check_coverage, conformal_quantile
+from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular
-from randkern.tabular.folds import Folds, divided, predicted_rows
+from randkern.tabular.base import Rows, Tabular, are_unequal
+from randkern.tabular.folds import Folds, divided
+from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
 from randkern.tabular.local import most_in_cells
-from randkern.tabular.local_scale import (
-    LANDMARKS_OF_SIZES,
-    chosen_power,
-    local_sizes,
-    novelty,
-    sizes_of_many,
-)
 from randkern.tabular.many_rows import FitOfMany, fit_again, fit_many
 from randkern.tabular.model import (
     MAX_FACTORISED,
@@ -48,7 +41,6 @@ from randkern.tabular.work import (
     Work,
     factorising_seconds,
     gram_seconds,
-    landmark_seconds,
     largest,
 )
 
@@ -69,14 +61,10 @@ _MIN_FIT_SHARE = 0.3
 # How many times longer exact fits take with those without each fold, and the fewest
 # rows that they use.
 _FOLDED_FITS, _MIN_FITTED = 4, 200
-# Intervals are wider at rows that are farther from others than this share of at most so
-# many rows.
-_USUAL_NOVELTY = 0.95
-_MAX_NOVEL = 500
+# Sums of squares of larger targets may overflow, and those of smaller ones vanish.
+_LARGEST_TARGET = 1e140
 # The largest number of learned numbers per row with which residuals tell anything.
 _MAX_LEARNED = 0.8
-# Gram matrices, of which one triangle counts, that the sizes of residuals take.
-_POWERS_TRIED = 12
 
 
 @dataclass(frozen=True)
@@ -232,9 +220,6 @@ class TabularRegressor(RegressorMixin, Tabular):
     True
     """
 
-    # Files of earlier versions do not have it.
-    _size_model: KernelRidgeRegressorCV | None = None
-
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Tabular._parameter_constraints,
         "target_transform": [StrOptions({*TRANSFORMS}), None],
@@ -290,11 +275,11 @@ class TabularRegressor(RegressorMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        weighted = sample_weight is not None
-        X = self._with_scores(X, y, weight if weighted else None, folds, work)
-        rows = Rows(X, y.reshape(len(y), -1), weight, weighted, folds)
+        rows = Rows(X, y, weight, are_unequal(weight), folds)
+        rows = self._with_scores(rows.used(type(self).__name__), work)
+        rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         stream = root_stream(self.random_state)
-        split = self._split(rows.used(type(self).__name__), stream, work)
+        split = self._split(rows, stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
         Y = (rows.y - rows.y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
@@ -332,7 +317,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         if split.in_cells:  # a kernel learned from rows as few as those here
             parts = [(1.0, chosen[0][1])]
         self._keep_effects(learning, parts, stream, is_stopped)
-        self._keep_residuals(split, learning, parts, refits)
+        self._keep_intervals(split, learning, parts, refits)
         self._report(work, len(y), split.n_fitted, split.n_held)
         report.end()
         return self
@@ -353,6 +338,13 @@ class TabularRegressor(RegressorMixin, Tabular):
                     "y holds texts, not numbers; TabularClassifier takes labels."
                 ) from error
             raise
+        size = np.abs(y).max(initial=0.0)
+        if size and not 1 / _LARGEST_TARGET <= size <= _LARGEST_TARGET:
+            raise ValueError(
+                f"y holds numbers of up to {size:.3g}, whose squares are beyond double "
+                f"precision, expected between {1 / _LARGEST_TARGET:g} and "
+                f"{_LARGEST_TARGET:g}; pass y in another unit, such as y / {size:.3g}."
+            )
         if self.target_transform is None:
             return y
         return TRANSFORMS[self.target_transform].of(y, self.target_transform)
@@ -413,20 +405,20 @@ class TabularRegressor(RegressorMixin, Tabular):
         )
         refits = refits_of(trials, learning, stage) if refitted else []
         if not refits:
-            judged = learning.judged(trials, stage, _ADAPTING_SHARE * work.limit)
-            return self._blended(judged), refits
+            compared = learning.compared(trials, stage, _ADAPTING_SHARE * work.limit)
+            return self._blended(compared), refits
         roots = np.sqrt(learning.table.weight[learning.searched])[:, None]
         pairs = [(refit.trial, refit.residuals * roots) for refit in refits]
         return self._blended(pairs), refits
 
     def _blended(
-        self, judged: list[tuple[Trial, np.ndarray]]
+        self, compared: list[tuple[Trial, np.ndarray]]
     ) -> list[tuple[float, Trial]]:
         """Return the trials of the final model, with their weights."""
-        weights = blend([residuals for _, residuals in judged])
+        weights = blend([residuals for _, residuals in compared])
         pairs = [
             (float(weight), trial)
-            for weight, (trial, _) in zip(weights, judged, strict=True)
+            for weight, (trial, _) in zip(weights, compared, strict=True)
             if weight > 0
         ]
         return sorted(pairs, key=lambda pair: -pair[0])[:MAX_MEMBERS]
@@ -509,105 +501,62 @@ class TabularRegressor(RegressorMixin, Tabular):
             return math.inf
         return math.sqrt((n + n_learned) / (n - n_learned))
 
-    def _keep_residuals(
+    def _keep_intervals(
         self,
         split: _Split,
         learning: Learning,
         parts: list[tuple[float, Trial]],
         refits: list[Refit],
     ) -> None:
-        """Store the residuals of rows unknown to the fit, (m, k), and their weights.
+        """Store what intervals need, from residuals of rows unknown to the fit.
 
         If kernels were learned again, they do not know the rows either; else, residuals
         allow for what the first trial has learned.
         """
-        members = self.model_.members
-        self._folds: np.ndarray | None = None
-        self._size_model: KernelRidgeRegressorCV | None = None
-        first = members[0]
+        first = self.model_.members[0]
+        factor, codes = 1.0, None
         if split.in_cells:
-            self._keep_many_residuals(split, learning)
-            return
-        judged = first.fit.judged
-        rows = first.fit.X[judged]
-        weight = split.rows.weight[learning.order[judged]]
-        folds = None
-        if split.rows.folds is not None:
-            folds = split.rows.folds.take(learning.order[judged])
-        factor = 1.0 if refits else self._learning_factor(parts[0][1], learning)
-        self._residuals: np.ndarray
-        if refits:
-            # What kernels that were learned without the rows leave of them.
-            unknown = {id(refit.trial): refit.residuals for refit in refits}
-            own = [weight * unknown[id(trial)] for weight, trial in parts]
-            self._residuals = split.rows.y.std(axis=0) * np.sum(own, axis=0)
+            assert split.evaluation is not None
+            known = split.evaluating.take(split.evaluation.numbers)
+            residuals = split.evaluation.residuals
+            rows, y = first.rows_of(known.X), known.y
+            weight, folds = known.weight, None
         else:
-            own = [member.weight * member.fit.residuals for member in members]
-            self._residuals = np.sum(own, axis=0)
+            rows = first.fit.X[first.fit.judged]
+            places = learning.order[first.fit.judged]
+            y, weight = split.rows.y[places], split.rows.weight[places]
+            folds, codes = split.rows.folds, first.fit.folds
+            folds = None if folds is None else folds.take(places)
+            residuals = self._left_out(split, parts, refits)
+            if not refits and (first.fit.fold_dual is not None or folds is not None):
+                factor = self._learning_factor(parts[0][1], learning)
         if not math.isfinite(factor):
-            y = split.rows.y[learning.order[judged]]
-            self._residuals = y - np.average(y, axis=0, weights=weight)
-        elif first.fit.fold_dual is not None or folds is not None:
-            self._residuals *= factor
-        self._folds = first.fit.folds
-        self._weights = weight if split.rows.weighted else None
-        sizes = np.abs(self._residuals)
-        work, self._power = learning.work, 0.0
-        seconds = _POWERS_TRIED * gram_seconds(len(rows), rows.shape[1])
-        if work.stage("the widths of intervals", work.limit).fits(seconds):
-            work.charge(seconds)
-            self._power = chosen_power(first.kernel, rows, sizes, folds)
-        self._near = rows
-        novelty = self._novelty_of(rows[:_MAX_NOVEL], own=True, folds=folds)
-        out = predicted_rows(folds, len(rows))
-        self._novelty = novelty[out[out < len(novelty)]]
-        kernel = first.kernel
-        local = local_sizes(kernel, self._power, rows, rows, sizes, True, folds)
-        self._local = np.where(local > 0, local, 1.0)
-
-    def _keep_many_residuals(self, split: _Split, learning: Learning) -> None:
-        """Store residuals of some of many rows, and a fit to their sizes."""
-        assert split.evaluation is not None
-        first, known = self.model_.members[0], split.evaluating
-        some_rows = known.take(split.evaluation.numbers)
-        rows = first.rows_of(some_rows.X)
-        self._residuals = split.evaluation.residuals
-        self._weights = some_rows.weight if known.weighted else None
-        learning.work.charge(
-            landmark_seconds(len(rows), LANDMARKS_OF_SIZES, rows.shape[1])
+            factor, residuals = 1.0, y - np.average(y, axis=0, weights=weight)
+        self._intervals = Intervals.of(
+            rows,
+            y - residuals,
+            factor * residuals,
+            weight,
+            folds,
+            learning.work,
+            kernel=first.kernel,
+            alpha=first.alpha,
+            weighted=split.rows.weighted,
+            folds=codes,
         )
-        self._size_model = sizes_of_many(
-            first.kernel, rows, np.abs(self._residuals), self._weights, seed=0
-        )
-        self._local = self._fitted_sizes(rows)
-        self._near = rows[:VALIDATION_ROWS]
-        self._novelty = self._novelty_of(self._near[:_MAX_NOVEL], own=True)
 
-    def _fitted_sizes(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sizes of residuals near encoded rows of a fit to many, (n, k)."""
-        assert self._size_model is not None
-        return np.exp(self._size_model.predict(rows)).reshape(len(rows), -1)
-
-    def _sizes_near(self, X: Any) -> np.ndarray:
-        """Estimate the size of residuals near rows, (n, k)."""
-        first = self.model_.members[0]
-        rows = first.rows_of(X)
-        if self._size_model is not None:
-            near = self._fitted_sizes(rows)
-        else:
-            sizes = np.abs(self._residuals)
-            near = local_sizes(first.kernel, self._power, rows, self._near, sizes)
-            near = np.where(near > 0, near, 1.0)
-        far = self._novelty_of(rows) / np.quantile(self._novelty, _USUAL_NOVELTY)
-        return near * np.maximum(far, 1.0)[:, None]
-
-    def _novelty_of(
-        self, rows: np.ndarray, own: bool = False, folds: Folds | None = None
+    def _left_out(
+        self, split: _Split, parts: list[tuple[float, Trial]], refits: list[Refit]
     ) -> np.ndarray:
-        """Return how uncertain the first member is at encoded rows."""
-        first = self.model_.members[0]
-        alpha = getattr(first.fit, "alpha_", None) or first.fit.alpha
-        return novelty(first.kernel, float(alpha), rows, self._near, own, folds)
+        """Return the residuals of rows left out of the members, (m, k)."""
+        if not refits:
+            members = self.model_.members
+            return np.sum(
+                [member.weight * member.fit.residuals for member in members], axis=0
+            )
+        unknown = {id(refit.trial): refit.residuals for refit in refits}
+        own = [weight * unknown[id(trial)] for weight, trial in parts]
+        return split.rows.y.std(axis=0) * np.sum(own, axis=0)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (n,) or (n, n_targets).
@@ -618,9 +567,9 @@ class TabularRegressor(RegressorMixin, Tabular):
             With the columns of the fit.
         """
         X = self._rows_of(X)
-        return self._as_given(self.model_.predict(X))
+        return self._in_unit_of_targets(self.model_.predict(X))
 
-    def _as_given(self, values: np.ndarray) -> np.ndarray:
+    def _in_unit_of_targets(self, values: np.ndarray) -> np.ndarray:
         """Return values (n, k, ...) in the unit and shape of the targets of `fit`."""
         if self.target_transform is not None:
             values = TRANSFORMS[self.target_transform].inverse(values)
@@ -644,10 +593,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         out (split conformal prediction, approximately: the same rows have weighted two
         fits). Quantiles count the weights of rows, of which only ratios matter.
 
-        Residuals are divided by their expected size near the row, so that intervals are
-        wider where targets are noisier: by the mean size of the residuals of similar
-        rows, if the learned kernel predicts these sizes, and for many rows by a
-        regression of the logarithms of the sizes. Far
+        If rows and their predictions tell the sizes of residuals, as ridge regression
+        of their logarithms on rows left out shows, residuals are divided by the size
+        that is predicted for the row: intervals are then wider where targets are
+        noisier, such as for dear things. Far
         from all rows of the fit, where the nearest is less similar than 95 % of these
         rows find one, intervals widen as the standard deviation of a Gaussian process
         does that knows the nearest row.
@@ -665,28 +614,22 @@ class TabularRegressor(RegressorMixin, Tabular):
         """
         coverage = check_coverage(coverage)
         X = self._rows_of(X)
-        parts = [self._intervals(rows, coverage) for rows in self.model_.blocks_of(X)]
-        return self._as_given(np.concatenate(parts))
+        parts = [
+            self._intervals_at(rows, coverage) for rows in self.model_.blocks_of(X)
+        ]
+        return self._in_unit_of_targets(np.concatenate(parts))
 
-    def _intervals(self, X: Any, coverage: float) -> np.ndarray:
+    def _intervals_at(self, X: Any, coverage: float) -> np.ndarray:
         """Return intervals for a block of rows, (n, k, 2)."""
-        sizes, near = np.abs(self._residuals) / self._local, self._sizes_near(X)
-        if self._folds is None:
-            width = near * conformal_quantile(sizes, coverage, self._weights)
-            mean = self.model_.predict(X)
-            return np.stack([mean - width, mean + width], axis=-1)
-        centres = sum(
+        members = self.model_.members
+        rows = members[0].rows_of(X)
+        if self._intervals.folds is None:
+            return self._intervals.around(rows, self.model_.predict(X), coverage)
+        centres = [
             member.weight * member.fit.predict_folds(member.rows_of(X))
-            for member in self.model_.members
-        )
-        out = np.empty((len(centres), sizes.shape[1], 2))
-        for at, centre in enumerate(centres):
-            values = centre[self._folds]
-            width = near[at] * sizes
-            low = conformal_quantile(width - values, coverage, self._weights)
-            out[at, :, 0] = -low
-            out[at, :, 1] = conformal_quantile(values + width, coverage, self._weights)
-        return out
+            for member in members
+        ]
+        return self._intervals.around_folds(rows, np.sum(centres, axis=0), coverage)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -151,7 +151,7 @@ def _whole_groups(groups: np.ndarray) -> np.ndarray:
     if n_groups < 2:
         raise ValueError(
             "groups has the same value for all rows, expected at least 2 groups, one "
-            "of which is left out; leave groups out if rows are independent."
+            "of which is left out; omit groups if rows are independent."
         )
     folds = np.empty(len(groups), dtype=int)
     splitter = GroupKFold(min(n_groups, _MAX_FOLDS))
@@ -166,7 +166,7 @@ def _periods(times: np.ndarray) -> np.ndarray:
     if len(counts) < 2:
         raise ValueError(
             "time has the same value for all rows, expected at least 2 times, the "
-            "later of which is predicted; leave time out if rows have no order."
+            "later of which is predicted; omit time if rows have no order."
         )
     before = counts.cumsum() - counts
     periods = _PERIODS * before // len(times)
@@ -197,7 +197,7 @@ def _as_times(time: Any) -> np.ndarray:
         return values.astype("M8[us]")
     except ValueError as error:
         raise ValueError(
-            "time holds texts that are no dates, expected numbers, dates, or texts "
+            "time holds texts that are not dates, expected numbers, dates, or texts "
             f"such as '2026-11-22': {error}"
         ) from error
 

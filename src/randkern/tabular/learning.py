@@ -46,6 +46,15 @@ _ENCODED_ROWS = 65_536
 
 
 @dataclass(frozen=True)
+class SearchResult:
+    """The best trials of a search, `refined` ones first; and all that were `tried`."""
+
+    refined: list[Trial]
+    tried: list[Trial]
+    stopped: bool
+
+
+@dataclass(frozen=True)
 class Learning:
     """The rows and encoders of a fit, from which kernels are learned.
 
@@ -94,7 +103,7 @@ class Learning:
                     table.X, sample_weight=counts
                 )
         sample = safe_indexing(table.X, searched)
-        codes = {name: each.transform(sample) for name, each in encoders.items()}
+        codes = {name: e.transform(sample) for name, e in encoders.items()}
         learning = cls(table, order, searched, encoders, codes, counts, loss, work)
         for encoder in encoders.values():
             learning._charge_encoding(encoder, len(table))
@@ -148,8 +157,8 @@ class Learning:
 
     def search(
         self, stage: Stage, stream: Stream, report: Callable[[Trial], bool]
-    ) -> KernelSearch:
-        """Return a search that has run."""
+    ) -> SearchResult:
+        """Return the best trials of a search, and all."""
         blocks = {name: encoder.blocks_ for name, encoder in self.encoders.items()}
         Y, weight = self.table.Y[self.searched], self.table.weight[self.searched]
         search = KernelSearch(
@@ -163,8 +172,8 @@ class Learning:
             self.loss,
             self.searched_folds,
         )
-        search.run()
-        return search
+        refined = search.run()
+        return SearchResult(refined, search.log.trials, search.log.stopped)
 
     def relearned(
         self, trial: Trial, positions: np.ndarray, stage: Stage
@@ -200,7 +209,7 @@ class Learning:
         kernel, alpha = adapted(trial.kernel, trial.alpha, some, stage, self.loss)
         return replace(trial, kernel=kernel, alpha=alpha, n_rows=m)
 
-    def judged(
+    def compared(
         self, trials: Sequence[Trial], stage: Stage, adapting: float
     ) -> list[tuple[Trial, np.ndarray]]:
         """Return trials with their leave-one-out residuals, best first.
@@ -220,9 +229,9 @@ class Learning:
         Y, w = self.table.Y[rows], self.table.weight[rows]
         folds = None if self.table.folds is None else self.table.folds.take(rows)
         out = predicted_rows(folds, len(rows))
-        judged: list[tuple[float, Trial, np.ndarray]] = []
+        results: list[tuple[float, Trial, np.ndarray]] = []
         for at, trial in enumerate(trials):
-            if judged and stage.over:
+            if results and stage.over:
                 break
             if at < MAX_MEMBERS:
                 trial = self.adapted(trial, stage.part(adapting), len(rows))
@@ -235,9 +244,9 @@ class Learning:
             loss, _ = self.loss(Y[out] - residuals, Y[out], w[out])
             if is_noisy(self.loss):  # the loss is twice a mean log-likelihood
                 loss += 2 * trial.optimism(n_independent(folds, len(rows)))
-            judged.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
-        judged.sort(key=itemgetter(0))
-        return [(trial, residuals) for _, trial, residuals in judged]
+            results.append((loss, trial, residuals * np.sqrt(w[out])[:, None]))
+        results.sort(key=itemgetter(0))
+        return [(trial, residuals) for _, trial, residuals in results]
 
 
 # Fewer rows than this teach no kernel.
@@ -273,8 +282,8 @@ def relearned(
         loss,
         folds,
     )
-    found = search.again(trial, positions)
-    return None if stage.over else found
+    learned = search.again(trial, positions)
+    return None if stage.over else learned
 
 
 def descended(

@@ -32,8 +32,6 @@ class Part:
     kernels that do not know the row are decisions over `temperature`, where it is a
     number, and the model that is returned has to divide by it too: its own temperature
     is that of kernels that know all rows, which overestimate how certain they are.
-    `rows` are the numbers of the table's rows in `P`, if the parts of a model have
-    different ones.
     """
 
     trial: Trial
@@ -41,7 +39,6 @@ class Part:
     P: np.ndarray
     loss: float
     temperature: float | None = None
-    rows: np.ndarray | None = None
 
 
 def mean_log_loss(P: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:

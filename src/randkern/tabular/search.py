@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -142,6 +143,19 @@ def turned(rows: np.ndarray, turn: np.ndarray | None) -> np.ndarray:
     return rows if turn is None else rows @ turn.astype(rows.dtype)
 
 
+class TrialLog:
+    """All trials of a search in order, each reported, until a callback stops it."""
+
+    def __init__(self, report: Callable[[Trial], bool]):
+        self.report = report
+        self.trials: list[Trial] = []
+        self.stopped = False
+
+    def add(self, trial: Trial) -> None:
+        self.trials.append(trial)
+        self.stopped = self.report(trial) or self.stopped
+
+
 class KernelSearch:
     """Descents from several kernels and column encodings, refining the best.
 
@@ -149,7 +163,8 @@ class KernelSearch:
     blocks of columns that share a lengthscale. The search ends with the work of its
     stage, or if `report`, called with every trial, says so. Up to 2,500 rows, kernels
     are learned by their evidence; from more, or of targets without noise, by the
-    leave-one-out loss.
+    leave-one-out loss. Parts of a search (`within`, `by`) are searches of their own,
+    with the same log.
     """
 
     def __init__(
@@ -169,15 +184,23 @@ class KernelSearch:
         few = len(Y) <= _MAX_ROWS and folds is None
         self.criterion = Evidence if few else LeaveOneOut
         self.rows, self.blocks, self.Y, self.weight = rows, blocks, Y, weight
-        # The whole search, and the part of it that is under way.
-        self.stage = self.part = stage
-        self.report = report
+        self.stage = stage
+        self.log = TrialLog(report)
         self.order = stream.generator().permutation(len(Y))
+        # Those of this criterion.
         self.trials: list[Trial] = []
-        # Those of a criterion that was given up, too.
-        self.tried: list[Trial] = []
-        self.refined: list[Trial] = []
-        self.stopped = False
+
+    def within(self, stage: Stage) -> KernelSearch:
+        """Return this search within another stage."""
+        part = copy(self)
+        part.stage = stage
+        return part
+
+    def by(self, criterion: type[LeaveOneOut]) -> KernelSearch:
+        """Return a search by another criterion, with values that do not compare."""
+        other = copy(self)
+        other.criterion, other.trials = criterion, []
+        return other
 
     # -- one descent ------------------------------------------------------------------
 
@@ -219,7 +242,7 @@ class KernelSearch:
 
     def _spend(self, n: int) -> bool:
         """Charge an evaluation on n rows, and return whether there was time for it."""
-        is_allowed = not self.part.over
+        is_allowed = not self.stage.over
         self.stage.work.charge(self._seconds(n))
         return is_allowed
 
@@ -257,13 +280,12 @@ class KernelSearch:
             turn=turn,
         )
         self.trials.append(trial)
-        self.tried.append(trial)
-        self.stopped = self.report(trial) or self.stopped
+        self.log.add(trial)
         return trial
 
     @property
     def _over(self) -> bool:
-        return self.stopped or self.part.over
+        return self.log.stopped or self.stage.over
 
     def isotropic(self, form: str, numbers: str, n: int) -> Trial:
         """Return the best of some kernels with one lengthscale."""
@@ -373,12 +395,12 @@ class KernelSearch:
         began, (rows, _) = working_seconds(), self._training_and_validation(n)
         X = start.turned(self.rows[start.numbers][rows])
         self._spend(len(rows))
-        found = directions_of(
+        result = directions_of(
             start.kernel, start.alpha, X, self.Y[rows], self.weight[rows]
         )
-        if found is None:
+        if result is None:
             return None
-        directions, relevance = found
+        directions, relevance = result
         if not is_noisy(self.loss):
             rows = self.order[:n]
         turn = directions if start.turn is None else start.turn @ directions
@@ -411,79 +433,77 @@ class KernelSearch:
             base = form.partition(" + ")[0]
             form = base if base in _SMOOTH_FORMS else _SMOOTH_FORMS[0]
         start = self.isotropic(form, like.numbers, n)
-        found = self.descend(start, n, _RELEARNING_STEPS)
+        learned = self.descend(start, n, _RELEARNING_STEPS)
         if like.turn is None:
-            return found
-        return self.turn(found, n, _RELEARNING_STEPS) or found
+            return learned
+        return self.turn(learned, n, _RELEARNING_STEPS) or learned
 
     # -- the search -------------------------------------------------------------------
 
     def run(self) -> list[Trial]:
         """Return the best trials, refined ones first."""
         seconds = _FIRST_SHARE * self.stage.left
-        self.part, n = self.stage.part(seconds), self._first_rows(seconds)
-        if len(self.Y) > _MAX_ROWS:
-            found = self._from_many(n)
-        else:
-            found = self._from_few(n)
-            searched = not (is_noisy(self.loss) or self._over)
-            if self.criterion is Evidence and searched and found[0].error < NOISELESS:
-                # Objectives of the two criteria are not comparable, but errors are.
-                by_evidence, trials = found, self.trials
-                self.criterion, self.trials = LeaveOneOut, []
-                self.part = self.stage.part(seconds)
-                found = self._continued(self._from_few(n))
-                if not found[0].error < by_evidence[0].error:
-                    self.criterion, self.trials = Evidence, trials
-                    found = by_evidence
-        self.refined = kinds_first(found)[:_KEPT]
-        return self.refined
+        trials = self._descents(seconds)
+        is_exact = trials[0].error < NOISELESS and not is_noisy(self.loss)
+        if self.criterion is Evidence and is_exact and not self._over:
+            other = self.by(LeaveOneOut)
+            exact = other._continued(other._descents(seconds))
+            # Objectives of the two criteria are not comparable, but errors are.
+            trials = exact if exact[0].error < trials[0].error else trials
+        return kinds_first(trials)[:_KEPT]
 
-    def _continued(self, found: list[Trial]) -> list[Trial]:
+    def _descents(self, seconds: float) -> list[Trial]:
+        """Return all trials, of which the first ones take about `seconds` of work."""
+        first, n = self.within(self.stage.part(seconds)), self._first_rows(seconds)
+        from_rows = self._from_many if len(self.Y) > _MAX_ROWS else self._from_few
+        return from_rows(first, n)
+
+    def _continued(self, trials: list[Trial]) -> list[Trial]:
         """Continue the best descent as long as it halves the error."""
         while not self._over:
-            trial = self.descend(found[0], found[0].n_rows, _FIRST_STEPS)
-            if not trial.error < found[0].error / 2:
+            trial = self.descend(trials[0], trials[0].n_rows, _FIRST_STEPS)
+            if not trial.error < trials[0].error / 2:
                 break
-            found = [trial, *found]
-        return found
+            trials = [trial, *trials]
+        return trials
 
-    def _from_few(self, n: int) -> list[Trial]:
+    def _from_few(self, first: KernelSearch, n: int) -> list[Trial]:
         """Descend on n rows, refine the best on more, and try other starts."""
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for form, numbers in self._first_choices():
-            if found and self._over:
+            if trials and first._over:
                 break
-            start = self.isotropic(form, numbers, n)
-            found.append(self.descend(start, n, _FIRST_STEPS))
-        found += self._turned(found, n, _FIRST_STEPS)
-        for start, form in self._relatives(found):
-            if self._over:
+            start = first.isotropic(form, numbers, n)
+            trials.append(first.descend(start, n, _FIRST_STEPS))
+        trials += first._turned(trials, n, _FIRST_STEPS)
+        for start, form in self._relatives(trials):
+            if first._over:
                 break
-            found.append(self.descend(start, n, _FIRST_STEPS // 2, form))
-        found.sort(key=lambda trial: trial.objective)
+            trials.append(first.descend(start, n, _FIRST_STEPS // 2, form))
+        trials.sort(key=lambda trial: trial.objective)
         more = self._planned_rows(_REFINED * _REFINED_STEPS, n)
-        if more > n and not self.stopped:
-            found = self._each(
-                found, partial(self.descend, n=more, steps=_REFINED_STEPS)
-            )
-        self.part = self.stage
-        if not self._over:  # many lengthscales may overfit few rows
-            found.append(self.plain(found[0].n_rows))
-            found.sort(key=lambda trial: (-trial.n_rows, trial.objective))
-        return self._restarted(found, n)
+        if more > n and not self.log.stopped:
 
-    def _restarted(self, found: list[Trial], n: int) -> list[Trial]:
+            def refine(part: KernelSearch, trial: Trial) -> Trial:
+                return part.descend(trial, more, _REFINED_STEPS)
+
+            trials = self._best_refined(trials, refine)
+        if not self._over:  # many lengthscales may overfit few rows
+            trials.append(self.plain(trials[0].n_rows))
+            trials.sort(key=lambda trial: (-trial.n_rows, trial.objective))
+        return self._restarted(trials, n)
+
+    def _restarted(self, trials: list[Trial], n: int) -> list[Trial]:
         """Try other starts, until several in succession bring no improvement.
 
         An improvement lowers the objective by a share of its standard error, which is
         √(2/n) for the logarithm of a mean of n squares, or of a likelihood per row.
         """
-        most = found[0].n_rows
+        most = trials[0].n_rows
         known = self._n_independent(self.order[:most])
-        refined = [trial for trial in found if trial.n_rows == most]
-        least, failed = found[0].objective, 0
-        for start in self._other_starts(refined, found, n):
+        refined = [trial for trial in trials if trial.n_rows == most]
+        least, failed = trials[0].objective, 0
+        for start in self._other_starts(refined, trials, n):
             if failed == _PATIENCE or self._over:
                 break
             trial = self.descend(start, most, _REFINED_STEPS)
@@ -493,10 +513,10 @@ class KernelSearch:
             failed = 0 if better else failed + 1
             least = min(least, trial.objective)
         refined.sort(key=lambda trial: trial.objective)
-        return refined + [trial for trial in found if trial.n_rows < most]
+        return refined + [trial for trial in trials if trial.n_rows < most]
 
     def _other_starts(
-        self, refined: Sequence[Trial], found: Sequence[Trial], n: int
+        self, refined: Sequence[Trial], trials: Sequence[Trial], n: int
     ) -> Iterator[Trial]:
         """Yield starts that no descent on the most rows has used.
 
@@ -504,7 +524,7 @@ class KernelSearch:
         starts learned from other rows.
         """
         seen = {(trial.numbers, trial.metric) for trial in refined}
-        for trial in found:
+        for trial in trials:
             if (trial.numbers, trial.metric) not in seen:
                 seen.add((trial.numbers, trial.metric))
                 yield trial
@@ -519,7 +539,7 @@ class KernelSearch:
                 rows = np.roll(self.order, -shift)[:n]
                 yield self._descend(start, rows, _FIRST_STEPS)
 
-    def _from_many(self, n: int) -> list[Trial]:
+    def _from_many(self, first: KernelSearch, n: int) -> list[Trial]:
         """Stream rows from isotropic starts, first with all kernels for a few steps.
 
         Few rows hardly distinguish kernels, and lengthscales that are too long hardly
@@ -527,32 +547,38 @@ class KernelSearch:
         """
         starts: list[Trial] = []
         for form, numbers in self._first_choices():
-            if not (starts and self._over):
-                starts.append(self.isotropic(form, numbers, n))
+            if not (starts and first._over):
+                starts.append(first.isotropic(form, numbers, n))
         pairs = [(start, start.form) for start in starts]
         pairs += self._relatives(starts)
         steps = len(pairs) * _TRIED_STEPS + _REFINED * _STREAMED_STEPS
         n = self._planned_rows(steps, n)
         share = len(pairs) * _TRIED_STEPS / steps
-        self.part = self.stage.part(share * self.stage.left)
-        found: list[Trial] = []
+        part = self.within(self.stage.part(share * self.stage.left))
+        trials: list[Trial] = []
         for start, form in pairs:
-            if found and self._over:
+            if trials and part._over:
                 break
-            found.append(self.stream(start, n, _TRIED_STEPS, form))
-        found += self._turned(found, n, _FIRST_STEPS)
-        found = self._by_validation_loss(found, n)
-        return self._each(found, partial(self.stream, n=n, steps=_STREAMED_STEPS))
+            trials.append(part.stream(start, n, _TRIED_STEPS, form))
+        trials += part._turned(trials, n, _FIRST_STEPS)
+        trials = self._by_validation_loss(trials, n)
 
-    def _by_validation_loss(self, found: Sequence[Trial], n: int) -> list[Trial]:
+        def refine(part: KernelSearch, trial: Trial) -> Trial:
+            return part.stream(trial, n, _STREAMED_STEPS)
+
+        return self._best_refined(trials, refine)
+
+    def _by_validation_loss(self, trials: Sequence[Trial], n: int) -> list[Trial]:
         """Sort trials by their loss on the same rows, the last ones in the order.
 
         Their own losses are not comparable: those of streams are means over many small
         sets of rows, and those of full metrics the smallest over one set.
         """
         rows, none = self.order[-n:], self.order[:0]
-        losses = [self._validation_loss(each, none, rows, self.loss) for each in found]
-        return [found[at] for at in np.argsort(losses, kind="stable")]
+        losses = [
+            self._validation_loss(trial, none, rows, self.loss) for trial in trials
+        ]
+        return [trials[at] for at in np.argsort(losses, kind="stable")]
 
     def _first_rows(self, seconds: float) -> int:
         """Return the number of rows with which all first descents end in time.
@@ -576,9 +602,9 @@ class KernelSearch:
             for form in _FIRST_FORMS:
                 yield form, numbers
 
-    def _turned(self, found: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
+    def _turned(self, trials: Sequence[Trial], n: int, steps: int) -> Iterator[Trial]:
         """Yield full metrics from the best trial on, as long as they help."""
-        smooth = [trial for trial in found if trial.form in _SMOOTH_FORMS]
+        smooth = [trial for trial in trials if trial.form in _SMOOTH_FORMS]
         n_columns = len(self.blocks["standard"])
         known = self._n_independent(self.order[:n])
         if not smooth or n_columns == 1 or known < _ROWS_PER_COLUMN * n_columns:
@@ -609,8 +635,8 @@ class KernelSearch:
         """Return whether a trial is better on rows unknown to its directions."""
         learners, validation = self._training_and_validation(n)
         new, old = (
-            self._validation_loss(each, learners, validation, log_squares)
-            for each in (trial, other)
+            self._validation_loss(compared, learners, validation, log_squares)
+            for compared in (trial, other)
         )
         return new < old + math.log1p(-_MIN_TURNED_GAIN)
 
@@ -623,27 +649,27 @@ class KernelSearch:
         X, Y = trial.turned(self.rows[trial.numbers][rows]), self.Y[rows]
         weight = self.weight[rows] / self.weight[rows].mean()
         folds = None if self.folds is None else self.folds.take(rows)
-        found = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
-        if found is None:
+        residuals = leave_one_out(trial.kernel, trial.alpha, X, Y, weight, folds)
+        if residuals is None:
             return math.inf
         known = predicted_rows(folds, len(rows))
         is_validation = known >= len(others)
         validation = known[is_validation]
         return loss(
-            Y[validation] - found[is_validation], Y[validation], weight[validation]
+            Y[validation] - residuals[is_validation], Y[validation], weight[validation]
         )[0]
 
     @staticmethod
-    def _relatives(found: Sequence[Trial]) -> list[tuple[Trial, str]]:
+    def _relatives(trials: Sequence[Trial]) -> list[tuple[Trial, str]]:
         """Return other forms of kernels, and the trials that they start from."""
-        radial = [trial for trial in found if trial.form == "Matern 3/2"]
+        radial = [trial for trial in trials if trial.form == "Matern 3/2"]
         source = min(radial, key=lambda trial: trial.objective)
-        best = min(found, key=lambda trial: trial.objective)
+        best = min(trials, key=lambda trial: trial.objective)
         others = [(best, f"{best.form} + linear")]
         return others + [(source, form) for form in FORMS if form not in _FIRST_FORMS]
 
-    def _each(
-        self, found: list[Trial], refined_of: Callable[[Trial], Trial]
+    def _best_refined(
+        self, trials: list[Trial], refine: Callable[[KernelSearch, Trial], Trial]
     ) -> list[Trial]:
         """Refine the best in half of the time, then the others.
 
@@ -651,29 +677,28 @@ class KernelSearch:
         metric end near each other, and few rows hardly distinguish metrics.
         """
         refined: list[Trial] = []
-        found = kinds_first(found)
-        for position, trial in enumerate(found[:_REFINED]):
-            # A trial that has used up its share takes no time from the next.
-            self.part = self.stage
+        trials = kinds_first(trials)
+        last = min(len(trials), _REFINED) - 1
+        for position, trial in enumerate(trials[:_REFINED]):
             if refined and self._over:
                 break
-            if position < min(len(found), _REFINED) - 1:
-                self.part = self.stage.part(self.stage.left / 2)
-            refined.append(refined_of(trial))
+            # A trial that has used up its share takes no time from the next.
+            seconds = self.stage.left / (1 if position == last else 2)
+            refined.append(refine(self.within(self.stage.part(seconds)), trial))
         refined.sort(key=lambda trial: trial.objective)
-        return refined + found[len(refined) :]
+        return refined + trials[len(refined) :]
 
 
-def kinds_first(found: Sequence[Trial]) -> list[Trial]:
+def kinds_first(trials: Sequence[Trial]) -> list[Trial]:
     """Return first the best of each scaling with a metric, and of each form, first."""
-    firsts = {(trial.numbers, trial.metric): trial for trial in reversed(found)}
-    forms = {trial.form: trial for trial in reversed(found)}
+    firsts = {(trial.numbers, trial.metric): trial for trial in reversed(trials)}
+    forms = {trial.form: trial for trial in reversed(trials)}
     is_other = [
         (trial is not firsts[trial.numbers, trial.metric])
         + (trial is not forms[trial.form])
-        for trial in found
+        for trial in trials
     ]
-    return [found[at] for at in np.argsort(is_other, kind="stable")]
+    return [trials[at] for at in np.argsort(is_other, kind="stable")]
 
 
 def blend(residuals: Sequence[np.ndarray]) -> np.ndarray:

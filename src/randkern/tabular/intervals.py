@@ -1,0 +1,290 @@
+"""Intervals of predictions, from the residuals of rows unknown to a fit.
+
+Residuals are divided by their typical size near the row (normalised conformal
+prediction: Papadopoulos, Gammerman & Vovk 2008; Lei, G'Sell, Rinaldo, Tibshirani &
+Wasserman 2018, "Distribution-free predictive inference for regression", section 5.2):
+intervals are then wider where targets are noisier. Sizes are learned from the columns
+and from the prediction, because noise often grows with the level of a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from randkern._warnings import ignoring
+from randkern.data import row_blocks, rows_within
+from randkern.kernels import Gaussian, Kernel, Matern, Sum
+from randkern.models.calibration import conformal_quantile
+from randkern.tabular.encoder import TabularEncoder, encoder_to_arrays
+from randkern.tabular.folds import Folds, predicted_rows
+from randkern.tabular.leave_one_out import left_out
+from randkern.tabular.work import Work, evaluation_seconds, largest
+
+_BLOCK_BYTES = 64 * 10**6
+# The size of residuals is learned from so many rows, as they fit in this share of the
+# budget, by ridge regression with one of these penalties.
+_MIN_ROWS, _MAX_ROWS, _SHARE = 200, 1500, 0.05
+_PENALTIES = (0.1, 1.0, 10.0, 100.0)
+# Lengthscales of its kernel: of normal quantiles of predictions, and of rows, relative
+# to the deviation of whole rows.
+_WIDTH, _REACH = 0.5, 2.0
+# What is added to sizes before their logarithms are taken, relative to their mean.
+_SMALLEST = 0.05
+# Intervals are wider at rows that are farther from at most so many than this share of
+# at most so many.
+_MAX_NEAR, _USUAL_NOVELTY, _MAX_NOVEL = 3000, 0.95, 500
+
+
+@dataclass(frozen=True)
+class Spread:
+    r"""The size of residuals as a function of rows and predictions.
+
+    Logarithms of sizes are fitted by ridge regression with the kernel
+
+    .. math:: k_1(q(f), q(f')) + k_2(x, x')
+
+    of the predictions :math:`f`, replaced by the normal quantiles of their ranks, and
+    the encoded rows :math:`x`: a Gaussian kernel, and a Matérn kernel with a long
+    lengthscale.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m, d)
+    codes : ndarray of shape (m, k)
+        The encoded predictions of these rows.
+    encoder : TabularEncoder
+    dual : ndarray of shape (m, k), or None
+        None if sizes are those of all rows alike.
+    mean : ndarray of shape (k,)
+    reach : float
+        The lengthscale of rows.
+    """
+
+    rows: np.ndarray
+    codes: np.ndarray
+    encoder: TabularEncoder
+    dual: np.ndarray | None
+    mean: np.ndarray
+    reach: float
+
+    @classmethod
+    def learned(
+        cls,
+        rows: np.ndarray,
+        predictions: np.ndarray,
+        sizes: np.ndarray,
+        weight: np.ndarray,
+        folds: Folds | None,
+        work: Work,
+    ) -> tuple[Spread, np.ndarray]:
+        """Return the spread, and the size of each residual as learned without it.
+
+        The penalty maximises the likelihood of residuals that are left out, under
+        Laplace laws of these mean sizes. All sizes are equal if no penalty is better
+        than that by a standard error of the mean logarithm of the likelihood.
+        """
+        with ignoring(UserWarning):
+            encoder = encoder_to_arrays("quantile").fit(predictions)
+        d, k = rows.shape[1], sizes.shape[1]
+
+        def seconds(n: int) -> float:
+            return len(_PENALTIES) * evaluation_seconds(n, d, k)
+
+        n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
+        n = min(n, len(sizes))
+        work.charge(seconds(n))
+        some = slice(0, n)
+        known, X = sizes[some], np.asarray(rows[some], dtype=np.float64)
+        reach = _REACH * np.sqrt(float(X.var(axis=0).sum()) or 1.0)
+        mean = np.log(np.average(known, axis=0, weights=weight[some]).clip(1e-300))
+        codes = encoder.transform(predictions[some])
+        alike = cls(X, codes, encoder, None, mean, reach)
+        targets = np.log(known + _SMALLEST * np.exp(mean))
+        part = None if folds is None else folds.take(np.arange(n))
+        out = predicted_rows(part, n)
+        own = np.tile(np.exp(mean), (len(sizes), 1))
+        gram, losses = alike._gram(X, codes), _losses(known[out], own[out])
+        best, gain = alike, 0.0
+        penalties = _PENALTIES if known.any(axis=0).all() else ()
+        for penalty in penalties:
+            rows_out = left_out(gram, penalty / weight[some], targets, part)
+            if rows_out is None:
+                continue
+            guessed = np.exp(targets[out] - rows_out.residuals)
+            unit = (known[out] / guessed).mean(axis=0)
+            better = losses - _losses(known[out], unit * guessed)
+            least = better.mean() - better.std() / np.sqrt(len(out))
+            if least > gain:
+                gain, own[out] = least, unit * guessed
+                dual, intercept = _ridge(gram, penalty / weight[some], targets)
+                best = cls(X, codes, encoder, dual, intercept + np.log(unit), reach)
+        if best.dual is not None and len(sizes) > n:
+            own[n:] = best.at(rows[n:], predictions[n:])
+        return best, own
+
+    def at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """Return the size of residuals at rows with these predictions, (n, k)."""
+        if self.dual is None:
+            return np.tile(np.exp(self.mean), (len(rows), 1))
+        codes, out = self.encoder.transform(predictions), np.empty(predictions.shape)
+        for part in row_blocks(
+            len(rows), rows_within(_BLOCK_BYTES, 8 * len(self.rows))
+        ):
+            gram = self._gram(np.asarray(rows[part], np.float64), codes[part])
+            out[part] = np.exp(gram @ self.dual + self.mean)
+        return out
+
+    def _gram(self, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Return the kernel of rows and predictions with those that are known."""
+        width = _WIDTH * np.sqrt(codes.shape[1])
+        near = Gaussian(width)._gram(codes, self.codes)
+        return near + Matern(1.5, self.reach)._gram(rows, self.rows)
+
+
+def _losses(sizes: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return minus the logarithms of Laplace densities, a mean per row, (n,)."""
+    return (np.log(means) + sizes / means).mean(axis=1)
+
+
+def _ridge(
+    gram: np.ndarray, penalty: np.ndarray, Y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dual weights and the intercepts of ridge regression."""
+    matrix = gram + np.diag(penalty)
+    solved = np.linalg.solve(matrix, np.column_stack([Y, np.ones(len(Y))]))
+    intercept = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
+    return solved[:, :-1] - solved[:, -1:] * intercept, intercept
+
+
+def novelty(
+    kernel: Kernel,
+    alpha: float,
+    X: np.ndarray,
+    rows: np.ndarray,
+    is_hidden: Callable[[slice], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Return how uncertain a kernel is at rows X that are known at `rows`, (n,).
+
+    It is √(1 − s² + α), with s the similarity of the nearest row: the standard
+    deviation of a Gaussian process that knows only this row, with noise of variance α.
+    A linear term is ignored. `is_hidden` says which of `rows` do not count for a part
+    of X.
+    """
+    if isinstance(kernel, Sum):
+        kernel = kernel.k1
+    out = np.empty(len(X))
+    for part in row_blocks(len(X), rows_within(_BLOCK_BYTES, 8 * max(len(rows), 1))):
+        similarity = np.array(kernel._gram(X[part], rows))
+        if is_hidden is not None:
+            similarity[is_hidden(part)] = 0
+        nearest = similarity.max(axis=1, initial=0.0).clip(0.0, 1.0)
+        out[part] = np.sqrt(1 - nearest**2 + alpha)
+    return out
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """What intervals are computed from.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (m, k)
+        Absolute residuals of rows unknown to the fit, relative to `Spread`.
+    weight : ndarray of shape (m,), or None
+        The weights of these rows; None: all alike.
+    folds : ndarray of shape (m,), or None
+        Their folds, if there is a fit without each.
+    spread : Spread
+    near : ndarray of shape (n, d)
+        Encoded rows, from which novelty is measured with this kernel and penalty.
+    kernel : Kernel
+    alpha : float
+    usual_novelty : float
+        Intervals at rows of more than this novelty are wider.
+    """
+
+    sizes: np.ndarray
+    weight: np.ndarray | None
+    folds: np.ndarray | None
+    spread: Spread
+    near: np.ndarray
+    kernel: Kernel
+    alpha: float
+    usual_novelty: float
+
+    @classmethod
+    def of(
+        cls,
+        rows: np.ndarray,
+        predictions: np.ndarray,
+        residuals: np.ndarray,
+        weight: np.ndarray,
+        dependent: Folds | None,
+        work: Work,
+        *,
+        kernel: Kernel,
+        alpha: float,
+        weighted: bool,
+        folds: np.ndarray | None = None,
+    ) -> Intervals:
+        """Learn from rows, with their predictions and residuals (m, k).
+
+        `dependent` are the folds of rows that depend on each other, and `folds` those
+        without which there is a fit.
+        """
+        sizes, relative = np.abs(residuals), weight / weight.mean()
+        spread, own = Spread.learned(
+            rows, predictions, sizes, relative, dependent, work
+        )
+
+        near = rows[:_MAX_NEAR]
+
+        def is_hidden(part: slice) -> np.ndarray:
+            if dependent is not None:
+                return dependent.is_hidden(part)[:, : len(near)]
+            return np.arange(part.start, part.stop)[:, None] == np.arange(len(near))
+
+        own_novelty = novelty(kernel, alpha, rows[:_MAX_NOVEL], near, is_hidden)
+        out = predicted_rows(dependent, len(rows))
+        return cls(
+            sizes / np.where(own > 0, own, 1.0),
+            weight if weighted else None,
+            folds,
+            spread,
+            near,
+            kernel,
+            alpha,
+            float(
+                np.quantile(own_novelty[out[out < len(own_novelty)]], _USUAL_NOVELTY)
+            ),
+        )
+
+    def widths_at(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """Return the size of residuals at rows, (n, k), larger if they are far."""
+        far = novelty(self.kernel, self.alpha, rows, self.near) / self.usual_novelty
+        return self.spread.at(rows, predictions) * np.maximum(far, 1.0)[:, None]
+
+    def around(
+        self, rows: np.ndarray, predictions: np.ndarray, coverage: float
+    ) -> np.ndarray:
+        """Return intervals around predictions (n, k), (n, k, 2)."""
+        quantile = conformal_quantile(self.sizes, coverage, self.weight)
+        width = self.widths_at(rows, predictions) * quantile
+        return np.stack([predictions - width, predictions + width], axis=-1)
+
+    def around_folds(
+        self, rows: np.ndarray, centres: np.ndarray, coverage: float
+    ) -> np.ndarray:
+        """Return CV+ intervals from predictions of fits without folds, (n, 20, k)."""
+        assert self.folds is not None
+        widths = self.widths_at(rows, centres.mean(axis=1))
+        out = np.empty((len(centres), self.sizes.shape[1], 2))
+        for at, centre in enumerate(centres):
+            values, sizes = centre[self.folds], widths[at] * self.sizes
+            low = conformal_quantile(sizes - values, coverage, self.weight)
+            high = conformal_quantile(values + sizes, coverage, self.weight)
+            out[at, :, 0], out[at, :, 1] = -low, high
+        return out

@@ -1,0 +1,167 @@
+"""Columns of a table that predict its targets by themselves, as columns of numbers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+
+from randkern.tabular.folds import Folds
+
+_Self = TypeVar("_Self", bound="TargetEncoding")
+# Positions of the rows known, and of those predicted from them, in each fold.
+Splits = list[tuple[np.ndarray, np.ndarray]]
+_FOLDS = 10
+
+
+class TargetEncoding(TransformerMixin, BaseEstimator):
+    """Base class of encoders that learn scores of columns from targets.
+
+    The scores of a column predict the target from it alone. As in
+    :class:`sklearn.preprocessing.TargetEncoder`, `fit_transform` predicts each row from
+    the other folds, so that a model of the scores does not see the row's own target in
+    them; ``fit(X, y).transform(X)`` differs from it. Copies of a row are in one fold.
+
+    Parameters
+    ----------
+    columns : list of str
+        The columns to encode.
+    classes : bool, default=False
+        Whether targets are labels, which are encoded by indicators ±1 of the classes.
+
+    Attributes
+    ----------
+    n_scores_ : int
+        New columns per encoded column: one per target or class (one for two classes).
+        They follow after all other columns.
+    feature_names_in_ : ndarray of str
+    """
+
+    # Whether scores take the place of the columns that they are learned from.
+    _replaces = False
+
+    def __init__(self, columns: Sequence[Any], *, classes: bool = False):
+        self.columns = columns
+        self.classes = classes
+
+    def fit(
+        self: _Self, X: Any, y: Any, sample_weight: Any = None, folds: Any = None
+    ) -> _Self:
+        """Learn the scores of each column.
+
+        Parameters
+        ----------
+        X : dataframe of shape (n, d)
+        y : array of shape (n,) or (n, n_targets)
+        sample_weight : array of shape (n,), optional
+        folds : Folds, optional
+            Those of rows that depend on each other; by default ten, at random.
+        """
+        self.fit_transform(X, y, sample_weight, folds)
+        return self
+
+    def fit_transform(
+        self, X: Any, y: Any, sample_weight: Any = None, folds: Folds | None = None
+    ) -> Any:
+        """Fit, and return the table with scores of rows by the other folds.
+
+        Parameters are those of `fit`.
+        """
+        check_consistent_length(X, y)
+        self._check_names(X)
+        Y = codes_of_targets(y, self.classes, len(X))
+        weight = np.ones(len(X))
+        if sample_weight is not None:
+            weight = np.asarray(sample_weight, dtype=float)
+        folds = _random_folds(X) if folds is None else folds
+        self.feature_names_in_ = np.array(list(X.columns), dtype=object)
+        self.n_scores_ = Y.shape[1]
+        scores = self._fit_columns(X, Y, weight / weight.mean(), list(folds.splits()))
+        return self._with_scores(X, scores)
+
+    def transform(self, X: Any) -> Any:
+        """Return the table with scores.
+
+        Parameters
+        ----------
+        X : dataframe of shape (n, d)
+        """
+        check_is_fitted(self)
+        return self._with_scores(X, self._scores(X))
+
+    @abstractmethod
+    def _fit_columns(
+        self, X: Any, Y: np.ndarray, weight: np.ndarray, splits: Splits
+    ) -> list[np.ndarray]:
+        """Fit, and return the scores (n, k) of each column by the other folds."""
+
+    @abstractmethod
+    def _scores(self, X: Any) -> list[np.ndarray]:
+        """Return the scores (n, k) of each column."""
+
+    def sources(self) -> np.ndarray:
+        """Return the position in the table of the fit of each new table's columns."""
+        names = self.feature_names_in_.tolist()
+        encoded = [names.index(name) for name in self.columns]
+        others = np.arange(len(names))
+        if self._replaces:
+            others = np.setdiff1d(others, encoded)
+        return np.append(others, np.repeat(encoded, self.n_scores_)).astype(int)
+
+    def score_names(self) -> list[str]:
+        """Return the names of the columns of scores."""
+        endings = [f" {j}" for j in range(1, self.n_scores_ + 1)]
+        endings = endings if self.n_scores_ > 1 else [""]
+        return [f"{name} score{ending}" for name in self.columns for ending in endings]
+
+    def _check_names(self, X: Any) -> None:
+        """Raise if a column of the table has the name of a score."""
+        for name in self.columns:
+            for other in X.columns:
+                if str(other).startswith(f"{name} score"):
+                    raise ValueError(
+                        f"X has a column {other!r}, the name of the numbers that are "
+                        f"computed from {name!r}; rename it."
+                    )
+
+    def _with_scores(self, X: Any, scores: list[np.ndarray]) -> Any:
+        """Return the table with the scores (n, k) of each column."""
+        values = [score for columns in scores for score in columns.T]
+        named = dict(zip(self.score_names(), values, strict=True))
+        replaced = list(self.columns) if self._replaces else []
+        if hasattr(X, "iloc"):
+            return X.assign(**named).drop(columns=replaced)
+        kind = type(X[X.columns[0]])  # polars
+        columns = [kind(name, column) for name, column in named.items()]
+        return X.with_columns(columns).drop(replaced)
+
+
+def codes_of_targets(y: Any, classes: bool, n: int) -> np.ndarray:
+    """Return targets of n rows, or indicators ±1 of the classes of labels, (n, k).
+
+    Two classes have one indicator.
+    """
+    if not classes:
+        return np.asarray(y, dtype=float).reshape(n, -1)
+    labels, codes = np.unique(np.asarray(y), return_inverse=True)
+    Y = 2.0 * (codes[:, None] == np.arange(len(labels))) - 1
+    return Y[:, 1:] if len(labels) == 2 else Y
+
+
+def _random_folds(X: Any) -> Folds:
+    """Return random folds of rows, with copies of a row in the same one."""
+    import pandas as pd
+
+    codes = np.arange(len(X))
+    with suppress(TypeError):  # values of several types
+        if hasattr(X, "iloc"):
+            codes = pd.util.hash_pandas_object(X, index=False).to_numpy()
+        else:
+            codes = X.hash_rows(0).to_numpy()
+    return Folds(codes % min(_FOLDS, len(X)))

@@ -1,0 +1,197 @@
+"""Intervals of tables: as wide as targets are noisy, also at large predictions."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import randkern as rk
+from randkern.tabular import model
+from randkern.tabular.folds import Folds
+from randkern.tabular.intervals import _SMALLEST, Intervals, Spread
+from randkern.tabular.work import Work
+
+pytestmark = pytest.mark.usefixtures("no_deadline")
+
+regressor = partial(rk.TabularRegressor, time_limit=3, random_state=0)
+
+
+def covered(low_and_high, y):
+    low, high = low_and_high.T
+    return (low <= y) & (y <= high)
+
+
+def spread_of(rows, predictions, sizes, folds=None, work=1e9):
+    weight = np.ones(len(rows))
+    return Spread.learned(rows, predictions, sizes, weight, folds, Work(work))
+
+
+def multiplied(n, rng):
+    """Targets whose noise grows with their level, as that of prices does."""
+    X = rng.normal(size=(n, 5))
+    mean = np.exp(0.8 * (np.sin(X[:, 0]) + 0.5 * X[:, 1]))
+    return X, mean * np.exp(0.3 * rng.normal(size=n))
+
+
+def test_dear_things_are_covered_as_well():
+    """In each quarter of predictions; of equal widths, 0.7 of the dearest would be."""
+    X, y = multiplied(2600, np.random.default_rng(0))
+    fit = regressor().fit(X[:600], y[:600])
+    hits = covered(fit.predict_interval(X[600:]), y[600:])
+    quarter = fit.predict(X[600:]).argsort().argsort() * 4 // 2000
+    for q in range(4):
+        # 5 standard errors of 500 rows, and of a quarter of 600 that set the width.
+        bound = 5 * np.sqrt(0.09 / 500 + 0.09 / 150)
+        assert abs(hits[quarter == q].mean() - 0.9) < bound
+    residuals = np.abs(y[600:] - fit.predict(X[600:]))
+    alike = residuals <= np.quantile(residuals, 0.9)
+    assert alike[quarter == 3].mean() < 0.75
+    assert hits[quarter == 3].mean() > 0.83
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_intervals_are_wider_where_targets_are_noisier(monkeypatch, many):
+    """The noise depends on a column, of which predictions tell nothing."""
+    if many:
+        monkeypatch.setattr(model, "MAX_FOLDED", 100)
+        monkeypatch.setattr(model, "VALIDATION_ROWS", 300)
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, size=(1600, 2))
+    noise = 0.2 * np.exp(X[:, 0])
+    y = np.sin(2 * X[:, 0]) + noise * rng.normal(size=1600)
+    fit = regressor().fit(X[:600], y[:600])
+    intervals = fit.predict_interval(X[600:])
+    widths = intervals[:, 1] - intervals[:, 0]
+    # 1,000 rows: 5 standard errors, and those of the quantile.
+    bound = 5 * np.sqrt(0.09 / 1000 + 0.09 / 300)
+    assert abs(covered(intervals, y[600:]).mean() - 0.9) < bound
+    assert np.corrcoef(np.log(widths), X[600:, 0])[0, 1] > 0.8
+    residuals = np.abs(y[600:] - fit.predict(X[600:]))
+    assert widths.mean() < 0.9 * 2 * np.quantile(residuals, 0.9)
+
+
+def test_widths_of_equal_noise_are_equal():
+    rng = np.random.default_rng(1)
+    alike = 0
+    for _ in range(20):
+        rows, sizes = rng.normal(size=(150, 3)), abs(rng.normal(size=(150, 1)))
+        spread, own = spread_of(rows, rng.normal(size=(150, 1)), sizes)
+        if spread.dual is None:
+            alike += 1
+            np.testing.assert_allclose(own, sizes.mean())
+            new = spread.at(rows[:5] + 3.0, np.zeros((5, 1)))
+            np.testing.assert_allclose(new, sizes.mean())
+    # A gain of a standard error has a chance of some 16 % for each kind of fit, and
+    # fits with several penalties resemble each other.
+    assert alike >= 12
+
+
+def test_sizes_are_those_of_ridge_regression_without_the_row():
+    """By fits without each row, with a dense kernel matrix."""
+    rng = np.random.default_rng(2)
+    rows, noise = rng.normal(size=(90, 2)), rng.normal(size=(90, 1))
+    predictions = rows[:, :1] + 0.1 * rng.normal(size=(90, 1))
+    sizes = np.exp(rows[:, :1]) * abs(noise)
+    spread, own = spread_of(rows, predictions, sizes)
+    assert spread.dual is not None
+    t = np.log(sizes[:, 0] + _SMALLEST * sizes.mean())
+    near = rk.Gaussian(0.5)(spread.encoder.transform(predictions))
+    K = near + rk.Matern(1.5, 2 * np.sqrt(rows.var(axis=0).sum()))(rows)
+
+    def fitted(penalty, known):
+        M = K[np.ix_(known, known)] + penalty * np.eye(known.sum())
+        system = np.block([[M, np.ones((len(M), 1))], [np.ones(len(M)), 0.0]])
+        return np.linalg.solve(system, np.append(t[known], 0.0))
+
+    tried = []
+    for penalty in (0.1, 1.0, 10.0, 100.0):
+        guessed = np.empty(90)
+        for i in range(90):
+            known = np.arange(90) != i
+            found = fitted(penalty, known)
+            guessed[i] = np.exp(K[i, known] @ found[:-1] + found[-1])
+        unit = (sizes[:, 0] / guessed).mean()
+        laplace = np.log(unit * guessed) + sizes[:, 0] / (unit * guessed)
+        gain = np.log(sizes.mean()) + sizes[:, 0] / sizes.mean() - laplace
+        tried.append((gain.mean() - gain.std() / np.sqrt(90), penalty, unit, guessed))
+    _, penalty, unit, guessed = max(tried, key=lambda each: each[0])
+    np.testing.assert_allclose(own[:, 0], unit * guessed, rtol=1e-8)
+    all_rows = fitted(penalty, np.ones(90, dtype=bool))
+    expected = unit * np.exp(K @ all_rows[:-1] + all_rows[-1])
+    np.testing.assert_allclose(spread.at(rows, predictions)[:, 0], expected, rtol=1e-8)
+
+
+def test_sizes_do_not_know_their_own_group():
+    """Groups of noisy rows, which nothing else tells apart."""
+    rng = np.random.default_rng(3)
+    groups = np.repeat(np.arange(40), 10)
+    centres = rng.normal(size=(40, 3))
+    rows = centres[groups] + 0.01 * rng.normal(size=(400, 3))
+    sizes = np.exp(rng.normal(size=40))[groups, None] * abs(rng.normal(size=(400, 1)))
+    predictions = rng.normal(size=(400, 1))
+    free, own = spread_of(rows, predictions, sizes)
+    assert free.dual is not None and own.std() > 0.2
+    grouped, own = spread_of(rows, predictions, sizes, Folds(groups))
+    assert grouped.dual is None or own.std() < 0.2
+
+
+def test_few_rows_tell_sizes_if_there_is_little_work():
+    """And those of the other rows are what these predict."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(500, 2))
+    sizes = np.exp(2 * rows[:, :1]) * abs(rng.normal(size=(500, 1)))
+    spread, own = spread_of(rows, rows[:, 1:], sizes, work=1e-9)
+    assert len(spread.rows) == 200 and spread.dual is not None
+    expected = spread.at(rows[200:], rows[200:, 1:])
+    np.testing.assert_allclose(own[200:], expected)
+    assert len(spread_of(rows, rows[:, 1:], sizes)[0].rows) == 500
+
+
+def test_targets_without_noise_have_narrow_intervals():
+    """One of two targets is predicted exactly: its sizes are zero."""
+    rng = np.random.default_rng(6)
+    rows, residuals = rng.normal(size=(80, 2)), rng.normal(size=(80, 2))
+    residuals[:, 1] = 0.0
+    found = Intervals.of(
+        rows,
+        rows,
+        residuals,
+        np.ones(80),
+        None,
+        Work(1e9),
+        kernel=rk.Gaussian(1.0),
+        alpha=0.1,
+        weighted=False,
+    )
+    ends = found.around(rows[:3], rows[:3], 0.9)
+    assert (ends[:, 0, 1] - ends[:, 0, 0] > 1).all()
+    np.testing.assert_allclose(ends[:, 1, 1], ends[:, 1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_targets_whose_squares_are_no_numbers_are_refused(unit):
+    X, y = multiplied(30, np.random.default_rng(8))
+    with pytest.raises(ValueError, match=r"y holds numbers of up to .*another unit"):
+        regressor().fit(X, unit * y)
+
+
+@pytest.mark.parametrize("unit", [2.0**400, 2.0**-400])
+def test_units_of_targets_do_not_matter(unit):
+    X, y = multiplied(60, np.random.default_rng(8))
+    fits = [regressor(time_limit=1).fit(X, s * y) for s in (1.0, unit)]
+    ends = [fits[0].predict_interval(X), fits[1].predict_interval(X) / unit]
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)
+
+
+def test_saved_intervals(tmp_path):
+    rng = np.random.default_rng(7)
+    X, y = multiplied(250, rng)
+    table = pd.DataFrame(X, columns=list("abcde"))
+    fit = regressor().fit(table, np.column_stack([y, -y]))
+    ends = fit.predict_interval(table[:20])
+    assert ends.shape == (20, 2, 2)
+    np.testing.assert_allclose(ends[:, 0, 0], -ends[:, 1, 1], rtol=1e-6)
+    rk.save(fit, tmp_path / "model.skops")
+    loaded = rk.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(loaded.predict_interval(table[:20]), ends)
