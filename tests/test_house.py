@@ -196,11 +196,10 @@ SMALL_FUNCTIONS = {
     "randkern/onnx/traced.py::_arccos",  # defined after the table that calls it
     # In a comprehension, where its name says what is computed.
     "randkern_lab/papers/optical_convergence.py::_relative_variance",
-    "randkern/tabular/classifier.py::_table_of",  # how labels are coded
     # Their docstrings say why; the second stands beside the like for monotone columns.
     "randkern/tabular/encoder.py::_days_of_dates",
     "randkern/tabular/leakage.py::_determines",
-    "randkern/tabular/search.py::_by_validation_loss",
+    "randkern/tabular/many_rows.py::_n_evaluated",
 }
 
 

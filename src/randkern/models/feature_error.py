@@ -50,7 +50,9 @@ def warn_of_feature_error(
         return
     chosen = stream.generator().choice(used, 2 * size, replace=False)
     values, variances, diagonals = [], [], []
-    for part in row_blocks(size, _rows_at_once(X)):
+    row_bytes = stored_bytes(X) // X.shape[0] * 8 // X.dtype.itemsize
+    at_once = rows_within(_PART_BYTES, row_bytes, at_least=_MIN_SAMPLE)
+    for part in row_blocks(size, at_once):
         left, right = (_sampled(X, half[part]) for half in np.split(chosen, 2))
         values.append(kernel._gram(left, right).ravel())
         variance = kernel._feature_variance(left, right, n_components, fourier)
@@ -69,12 +71,6 @@ def warn_of_feature_error(
         "lengthscale, or more components.",
         FeatureErrorWarning,
     )
-
-
-def _rows_at_once(X: Rows) -> int:
-    """Return how many rows of each sample are compared at a time."""
-    row_bytes = stored_bytes(X) // X.shape[0] * 8 // X.dtype.itemsize
-    return rows_within(_PART_BYTES, row_bytes, at_least=_MIN_SAMPLE)
 
 
 def _sampled(X: Rows, numbers: np.ndarray) -> Rows:
