@@ -66,8 +66,6 @@ class Graph:
         self, operator: str, inputs: list[str], output: str, **attributes: Any
     ) -> None:
         """Add an operator of the standard domain to the nodes of the container."""
-        import onnx
-
         newest = self._container.target_opset_any_domain("")
         version = self._onnx.defs.get_schema(operator, newest).since_version
         self._container.node_domain_version_pair_sets.add(("", version))
@@ -79,8 +77,6 @@ class Graph:
 
     def _name(self, values: Any) -> str:
         """Return the name of an operand, adding it to the graph if it is a constant."""
-        import onnx
-
         values = values if isinstance(values, Traced) else Traced(self, None, values)
         if values.name is None:
             example = np.asarray(values.example)
