@@ -90,8 +90,8 @@ def _finish_few(axes: "Axes", results: Mapping[str, Any]) -> None:
         xy=(0.03, 0.05),
         xytext=(0.16, 0.22),
         xycoords="axes fraction",
-        color="0.35",
-        arrowprops={"arrowstyle": "-|>", "color": "0.35", "lw": 2},
+        color="0.2",
+        arrowprops={"arrowstyle": "-|>", "color": "0.2", "lw": 2},
     )
     axes.margins(x=0.17, y=0.1)
 
