@@ -129,7 +129,7 @@ REFUSED = {
     "one time": (None, np.ones(N), "same value for all rows"),
     "missing": (np.where(np.arange(N) == 3, np.nan, GROUPS), None, "row|missing in 1"),
     "mixed": (np.array([1, "a"] * (N // 2), dtype=object), None, "int and str"),
-    "no dates": (None, np.array(["soon"] * N), "no dates"),
+    "no dates": (None, np.array(["soon"] * N), "not dates"),
 }
 
 
