@@ -130,6 +130,42 @@ def test_a_partition_that_is_computed_again_differs(frame, table, monkeypatch):
         rk.KernelRidgeRegressor(**OPTIONS).fit(rows, table["y"])
 
 
+TARGETS = [
+    (rk.KernelRidgeRegressor(**OPTIONS), "y"),
+    (rk.GaussianProcessRegressor(**OPTIONS, optimizer=None), "y"),
+    (rk.KernelRidgeClassifier(**OPTIONS), "label"),
+    (rk.KernelLogistic(**OPTIONS), "label"),
+    (rk.KernelSVC(**OPTIONS), "label"),
+    (rk.GaussianProcessClassifier(**OPTIONS, optimizer=None), "label"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "target"), TARGETS, ids=lambda item: type(item).__name__
+)
+def test_the_target_can_be_a_column(model, target, frame, table):
+    columns = [*COLUMNS, target]
+    apart = clone(model).fit(table[COLUMNS], table[target]).predict(frame[COLUMNS])
+    for rows in (table[columns], frame[columns]):
+        fit = clone(model).fit(rows, target=target)
+        assert list(fit.feature_names_in_) == COLUMNS
+        got = fit.predict(frame[COLUMNS])
+        if target == "label":
+            np.testing.assert_array_equal(got, apart)
+        else:
+            np.testing.assert_allclose(got, apart, rtol=1e-6, atol=1e-8)
+
+
+def test_targets_that_are_no_columns(frame, table):
+    model = rk.KernelRidgeRegressor(**OPTIONS)
+    with pytest.raises(ValueError, match="no column 'z'; its columns are 'a'"):
+        model.fit(table[COLUMNS], target="z")
+    with pytest.raises(ValueError, match="both y and target"):
+        model.fit(table, table["y"], target="y")
+    with pytest.raises(TypeError, match="X is of type ndarray"):
+        model.fit(np.ones((3, 2)), target="y")
+
+
 # Predictions have the index and the partitions of the dataframe.
 
 

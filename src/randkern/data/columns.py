@@ -153,3 +153,24 @@ def _refuse_times(named: str) -> None:
         f"y has {named} values, expected real numbers or labels; convert them, for "
         "instance dates to days with (dates - first) / numpy.timedelta64(1, 'D')."
     )
+
+
+def split_target(X: Any, y: Any, target: str | None) -> tuple[Any, Any]:
+    """Return a dataframe without the column `target`, and this column as targets.
+
+    `X` and `y` are returned as they are if `target` is None.
+    """
+    if target is None:
+        return X, y
+    if y is not None:
+        raise ValueError("got both y and target; pass one of them")
+    if not hasattr(X, "columns"):
+        raise TypeError(
+            f"target={target!r} names a column of a dataframe, but X is of type "
+            f"{type(X).__name__}; pass y"
+        )
+    names = list(X.columns)
+    if target not in names:
+        shown = ", ".join(map(repr, names[:10])) + ", ..." * (len(names) > 10)
+        raise ValueError(f"X has no column {target!r}; its columns are {shown}")
+    return X[[name for name in names if name != target]], X[target]

@@ -16,6 +16,7 @@ from randkern._validation import Array, Rows, check_count
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+from randkern.data.columns import split_target
 from randkern.data.training_data import TrainingData
 from randkern.models._feature_model import FeatureModel, check_same_device
 from randkern.models.callbacks import FitReport, with_callbacks
@@ -65,7 +66,14 @@ class RidgeModel(FeatureModel):
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+    ) -> Self:
         """Fit to rows and their targets or labels.
 
         Parameters
@@ -81,8 +89,11 @@ class RidgeModel(FeatureModel):
             Factors of the rows' squared errors: 1 each by default. Intervals and
             probabilities depend on their ratios alone: a row of weight 2 counts as two
             copies of it, which are left out together.
+        target : str, optional
+            The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """
         self._validate_params()
+        X, y = split_target(X, y, target)
         self._fit(X, y, sample_weight)
         return self
 

@@ -19,6 +19,7 @@ from randkern._sklearn import Interval, StrOptions
 from randkern._validation import Rows, check_count, check_weights, validate_rows
 from randkern.backend.namespace import ops_of
 from randkern.data import row_blocks
+from randkern.data.columns import split_target
 from randkern.data.reading import are_in_memory, mapped_rows, read
 from randkern.data.sharded import column_of, is_dask, lazily
 from randkern.data.training_data import ArrayRows
@@ -325,7 +326,12 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
     ) -> GaussianProcessRegressor:
         """Fit to rows and their targets.
 
@@ -339,8 +345,11 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
             Targets; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Counts or precisions of the rows, depending on `weights`.
+        target : str, optional
+            The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """
         self._validate_params()
+        X, y = split_target(X, y, target)
         check_correction(self, X, sample_weight)
         check_neighbors(self, X)
         report = self._report(X, y, sample_weight)

@@ -14,6 +14,7 @@ from randkern._random import root_stream
 from randkern._sklearn import StrOptions
 from randkern._validation import Rows
 from randkern.backend.namespace import ops_of
+from randkern.data.columns import split_target
 from randkern.data.reading import read
 from randkern.kernels import Kernel
 from randkern.models._gp_inference import Laplace, LaplaceOfClasses
@@ -168,7 +169,12 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
     @all_or_nothing
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
     ) -> GaussianProcessClassifier:
         """Fit to rows and their labels.
 
@@ -182,8 +188,11 @@ class GaussianProcessClassifier(ClassLabels, ClassifierMixin, GaussianProcess):
             Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Counts of the rows: 1 each by default.
+        target : str, optional
+            The column of a dataframe `X`, of Dask or in memory, that holds `y`.
         """
         self._validate_params()
+        X, y = split_target(X, y, target)
         report = self._report(X, y, sample_weight)
         stream = root_stream(self.random_state)
         rows, drawn_from = read(self, X, y, sample_weight, stream)

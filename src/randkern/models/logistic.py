@@ -16,6 +16,7 @@ from randkern._random import root_stream
 from randkern._sklearn import Interval, StrOptions
 from randkern._warnings import warn
 from randkern.backend.namespace import ops_of
+from randkern.data.columns import split_target
 from randkern.data.training_data import TrainingData
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
@@ -179,7 +180,14 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelLogistic:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+    ) -> KernelLogistic:
         """Fit to rows and their labels.
 
         Parameters
@@ -191,6 +199,8 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of the rows' losses: 1 each by default.
+        target : str, optional
+            The column of a dataframe `X`, of Dask or in memory, that holds `y`.
 
         Raises
         ------
@@ -198,6 +208,7 @@ class KernelLogistic(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureMod
             If the fit would need more than `memory_limit`; raised before allocating.
         """
         self._validate_params()
+        X, y = split_target(X, y, target)
         report = FitReport(self, X, y, sample_weight)
         rows = self._read(X, y, sample_weight, root_stream(self.random_state))
         # The pairs that L-BFGS stores are vectors of the size of all weights.

@@ -17,6 +17,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import Interval, Options, StrOptions, safe_indexing
 from randkern._validation import is_tensor
 from randkern.backend.namespace import ops_of
+from randkern.data.columns import split_target
 from randkern.kernels import Kernel
 from randkern.models._feature_model import FeatureModel
 from randkern.models._hard_margin import separate
@@ -213,7 +214,14 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
     @all_or_nothing
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelSVC:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+    ) -> KernelSVC:
         """Fit to rows and their labels.
 
         Parameters
@@ -226,6 +234,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             Labels; None if `X` includes them.
         sample_weight : array of shape (n,), optional
             Factors of C for the rows: 1 each by default.
+        target : str, optional
+            The column of a dataframe `X`, of Dask or in memory, that holds `y`.
 
         Raises
         ------
@@ -238,6 +248,7 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
             If the fit would need more than `memory_limit`; raised before allocating.
         """
         self._validate_params()
+        X, y = split_target(X, y, target)
         report = FitReport(self, X, y, sample_weight)
         forget(self, "temperature_")
         stream = root_stream(self.random_state)
