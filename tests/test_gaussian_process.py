@@ -469,7 +469,7 @@ def test_bad_parameters(parameters, message, data):
 def test_errors(data):
     X, Y, new, _ = data
     model = fixed(rk.Gaussian(), 20)
-    with pytest.raises(ValueError, match="not for both"):
+    with pytest.raises(ValueError, match="cannot both be True"):
         model.fit(X, Y).predict(new, return_std=True, return_cov=True)
     with pytest.raises(ValueError, match="finite logarithms"):
         model.log_marginal_likelihood([1.0])

@@ -282,7 +282,12 @@ def test_files_keep_the_likelihood(data, tmp_path):
     [
         ("poisson", lambda y: y - 5, {}, "expects counts"),
         ("poisson", lambda y: 0 * y, {}, "expects counts"),
-        ("poisson", lambda y: y, {"normalize_y": True}, "got normalize_y=True"),
+        (
+            "poisson",
+            lambda y: y,
+            {"normalize_y": True},
+            "normalize_y=False, got True",
+        ),
         ("student-t", lambda y: np.column_stack([y, y]), {}, "MultiOutputRegressor"),
         ("student-t", lambda y: y, {"weights": "precision"}, "weights='counts'"),
     ],

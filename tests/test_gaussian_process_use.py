@@ -442,7 +442,7 @@ def test_landmarks_are_the_conditionals_of_that_name(correction, precise, data, 
         ({"features": "random"}, None, "correction='fitc' needs features='nystrom'"),
         ({"likelihood": "poisson"}, None, "got 'nystrom' and 'poisson'"),
         ({}, np.ones(80), "weights='precision'"),
-        ({}, "blocks", "needs all rows in memory, as arrays, not RowBlocks"),
+        ({}, "blocks", "needs all rows in memory, as arrays, got RowBlocks"),
     ],
 )
 def test_what_the_correction_takes(options, weight, message, data):
@@ -538,7 +538,7 @@ def test_noise_of_new_rows_has_their_weights(data, rng):
     robust = rk.GaussianProcessRegressor(
         n_components=20, likelihood="student-t", optimizer=None
     ).fit(X, y)
-    with pytest.raises(ValueError, match="an array of include_noise is for"):
+    with pytest.raises(ValueError, match="include_noise needs likelihood='gaussian'"):
         robust.predict(X, return_std=True, include_noise=weight)
 
 

@@ -189,7 +189,7 @@ def test_what_is_refused(rng):
     X, y = data(rng)
     with pytest.raises(ValueError, match="arrays in memory, got RowBlocks"):
         rk.KernelSVR(n_components=5).fit(rk.RowBlocks.from_arrays(X, y))
-    with pytest.raises(ValueError, match="one target, got y with 2.*MultiOutput"):
+    with pytest.raises(ValueError, match="a single target, got 2; .*MultiOutput"):
         rk.KernelSVR(n_components=5).fit(X, np.stack([y, y], 1))
     with pytest.raises(MemoryLimitError, match="60 x 5000 features"):
         rk.KernelSVR(n_components=5000, memory_limit="1MB").fit(X, y)

@@ -34,6 +34,7 @@ from randkern.tabular import (
     encoder,
     estimators,
     folds,
+    intervals,
     learning,
     local,
     logistic,
@@ -557,7 +558,6 @@ def test_a_direction_of_columns_is_learned(monkeypatch, tmp_path, kind):
     if kind == "many":
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 250))
-        monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
         monkeypatch.setattr(estimators, "VALIDATION_ROWS", 50)
     make = classifier if kind == "labels" else regressor
     X, y = rotated(400)
@@ -1005,7 +1005,6 @@ def test_explained_code_of_weighted_rows(monkeypatch, kind):
     if kind == "many":
         for room in (estimators, many_rows):
             monkeypatch.setattr(room, "plan_of", lambda n, s: ("features", 300))
-        monkeypatch.setattr(many_rows, "factorised_rows", lambda seconds: 3)
         monkeypatch.setattr(estimators, "VALIDATION_ROWS", 30)
         # Smaller ones are lost in the rounding errors of single precision.
         for module in (objectives, search):
@@ -1031,9 +1030,9 @@ def test_several_targets():
     fit = regressor(time_limit=3).fit(TABLE, Y)
     assert fit.predict(TABLE).shape == (N, 3)
     assert fit.score(TABLE, Y) > 0.8
-    intervals = fit.predict_interval(TABLE, 0.8)
-    assert intervals.shape == (N, 3, 2)
-    widths = np.ptp(intervals, axis=2)
+    ends = fit.predict_interval(TABLE, 0.8)
+    assert ends.shape == (N, 3, 2)
+    widths = np.ptp(ends, axis=2)
     np.testing.assert_allclose(widths[:, 1], 100 * widths[:, 0], rtol=1e-6)
     again = run(fit.model_.explain(), TABLE, Y)
     np.testing.assert_allclose(again.predict(TABLE), fit.predict(TABLE), rtol=1e-5)
@@ -1435,12 +1434,12 @@ def test_one_that_uses_its_share_up_leaves_the_others_theirs(monkeypatch):
     work = Work(9.0, clock=lambda: 0.0)
     machine.stage = work.stage("the search", 9.0)
 
-    def slow(start):
-        shares.append(machine.part.left)
+    def slow(part, start):
+        shares.append(part.stage.left)
         work.charge(shares[-1] + 1e-3)
         return start
 
-    machine._each([trial] * 4, slow)
+    machine._best_refined([trial] * 4, slow)
     assert shares == pytest.approx([4.5, 2.25, 2.25], abs=1e-2)
 
 
@@ -1453,7 +1452,7 @@ def test_the_best_of_each_kind_is_refined_first(monkeypatch):
         replace(trial, metric=metric, objective=float(at))
         for at, metric in enumerate(kinds)
     ]
-    ends = machine._each(found, lambda start: refined.append(start) or start)
+    ends = machine._best_refined(found, lambda _, start: refined.append(start) or start)
     assert [each.objective for each in refined] == [0.0, 2.0, 4.0]
     assert [each.objective for each in ends] == [0.0, 2.0, 4.0, 1.0, 3.0]
 
@@ -1829,8 +1828,8 @@ def test_intervals_are_those_of_mapie(monkeypatch):
     """CV+ of one kernel, with nothing added for its choice."""
     regression = pytest.importorskip("mapie.regression")
     monkeypatch.setattr(rk.TabularRegressor, "_learning_factor", lambda *_: 1.0)
-    monkeypatch.setattr(estimators, "chosen_power", lambda *_: 0.0)
-    monkeypatch.setattr(estimators, "novelty", lambda k, a, X, *_: np.ones(len(X)))
+    monkeypatch.setattr(intervals, "_PENALTIES", ())  # equal widths
+    monkeypatch.setattr(intervals, "novelty", lambda k, a, X, *_: np.ones(len(X)))
     monkeypatch.setattr(estimators, "MAX_MEMBERS", 1)
     rng = np.random.default_rng(6)
     X = rng.normal(size=(220, 3))
@@ -1844,7 +1843,7 @@ def test_intervals_are_those_of_mapie(monkeypatch):
         krr(member.kernel, member.fit.alpha),
         confidence_level=0.9,
         method="plus",
-        cv=PredefinedSplit(fit._folds),
+        cv=PredefinedSplit(fit._intervals.folds),
     )
     peer.fit_conformalize(U, y[:180])
     _, expected = peer.predict_interval(V)

@@ -33,7 +33,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
 
 from randkern import (
     __version__,
@@ -222,7 +222,8 @@ TRUSTED_TYPES = (*_TYPES, *_FOREIGN_TYPES)
 # The types that are written and read without skops: also those of scikit-learn in
 # models of tables. Their states are arrays and parameters, as skops trusts them.
 _OWN_TYPES = _TYPES | {
-    name_of(kind): kind for kind in (OneHotEncoder, Pipeline, StandardScaler)
+    name_of(kind): kind
+    for kind in (OneHotEncoder, Pipeline, QuantileTransformer, StandardScaler)
 }
 
 

@@ -718,6 +718,8 @@ class GaussianProcessRegressor(RealTargets, RegressorMixin, GaussianProcess):
         if isinstance(posterior, NearestPosterior):
             check_neighbors(self, X)
         X = validate_rows(self, X, reset=False)
+        if not isinstance(posterior, NearestPosterior):  # which takes arrays alone
+            check_same_device(X, posterior.factor)
         Y, weight = self._targets_of(X, y, check_weights(sample_weight, X))
         rows = ArrayRows(ops_of(X).as_float64(X), Y, weight)
         rows = rows.rescaled(self._target_mean, self._target_scale)
