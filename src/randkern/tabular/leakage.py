@@ -325,14 +325,21 @@ def _is_monotone(column: _Column, targets: _Targets) -> bool:
     """
     if column.values is None or np.isnan(column.values).any():
         return False
-    order = np.lexsort((targets.codes, column.codes))
-    codes, y = column.codes[order], targets.codes[order]
-    steps = np.diff(y)
-    if np.any((np.diff(codes) == 0) & (steps != 0)):
-        return False
-    if targets.numbers is None:
-        return int((steps != 0).sum()) == int(targets.codes.max())
-    return bool((steps >= 0).all() or (steps <= 0).all())
+    n, is_classes = len(column.codes), targets.numbers is None
+    # A function that is not monotone on some of the rows is not on all.
+    for step in sorted({-(-n // _MAX_ROWS), 1}, reverse=True):
+        codes, y = column.codes[::step], targets.codes[::step]
+        order = np.lexsort((y, codes))
+        codes, y = codes[order], y[order]
+        changes = np.diff(y)
+        if np.any((np.diff(codes) == 0) & (changes != 0)):
+            return False
+        if is_classes:
+            if int((changes != 0).sum()) != len(np.unique(y)) - 1:
+                return False
+        elif not ((changes >= 0).all() or (changes <= 0).all()):
+            return False
+    return True
 
 
 def _pairs(columns: list[_Column], y: np.ndarray) -> Iterator[Suspicion]:
