@@ -56,8 +56,10 @@ class Graph:
     def __init__(self, scope: Any, container: Any):
         self._onnx = import_extra("onnx", "randkern.export_onnx", "onnx")
         self._container = container
-        self._prefix = scope.get_unique_variable_name("randkern")
+        self._prefix = scope.get_unique_variable_name("rk")
         self._numbers = itertools.count()
+        # The names of constants by their contents: cells share many of them.
+        self._constants: dict[bytes, str] = {}
 
     def _new_name(self, kind: str) -> str:
         return f"{self._prefix}_{kind}_{next(self._numbers)}"
@@ -69,9 +71,9 @@ class Graph:
         newest = self._container.target_opset_any_domain("")
         version = self._onnx.defs.get_schema(operator, newest).since_version
         self._container.node_domain_version_pair_sets.add(("", version))
-        name = self._new_name(operator)
+        # Operators have the names of their outputs.
         node = self._onnx.helper.make_node(
-            operator, inputs, [output], name, **attributes
+            operator, inputs, [output], output, **attributes
         )
         self._container.nodes.append(node)
 
@@ -82,9 +84,12 @@ class Graph:
             example = np.asarray(values.example)
             if example.dtype.kind in "OU":
                 example = example.astype(str).astype(object)
-            values.name = self._new_name("constant")
-            tensor = self._onnx.numpy_helper.from_array(example, values.name)
-            self._container.initializers.append(tensor)
+            tensor = self._onnx.numpy_helper.from_array(example)
+            name = self._new_name("constant")
+            values.name = self._constants.setdefault(tensor.SerializeToString(), name)
+            if values.name == name:
+                tensor.name = name
+                self._container.initializers.append(tensor)
         return values.name
 
     def apply(
