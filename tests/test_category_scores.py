@@ -6,6 +6,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import randkern as rk
+from randkern._random import root_stream
 from randkern.tabular import category_scores
 from randkern.tabular.category_scores import CategoryScores, scored_columns
 from randkern.tabular.folds import Folds
@@ -85,7 +86,7 @@ def test_several_targets_and_classes_have_a_score_each(classes):
 
 
 def chosen(X, y, classes=False, folds=None):
-    return scored_columns(X, y, classes, None, folds, Work(60.0))
+    return scored_columns(X, y, classes, None, folds, root_stream(0), Work(60.0))
 
 
 def test_which_columns_may_have_scores(monkeypatch):

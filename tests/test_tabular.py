@@ -938,6 +938,25 @@ def test_equal_weights_are_no_weights(make):
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_explained_code_of_equal_weights(make, zeros):
+    """Weights of 3 are 1, and those of 0 are passed on."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=90)
+    y = y > 0 if make is classifier else y
+    weight = np.full(90, 3.0)
+    weight[:30] *= not zeros
+    fit = make(time_limit=60).fit(X, y, weight)
+    names = {"X": X, "y": y, "sample_weight": weight}
+    with sklearn.config_context():
+        exec(fit.model_.explain(), names)
+        again = names["model"].predict(X)
+    sklearn.set_config(enable_metadata_routing=False)
+    np.testing.assert_allclose(again, fit.predict(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_whose_inverse_overflows_are_zero(make):
     y = TARGET if make is regressor else LABELS
     weight = np.where(np.arange(N) < N // 2, 1.0, 1e-320)

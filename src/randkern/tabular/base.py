@@ -113,14 +113,13 @@ class Rows:
     @property
     def counts(self) -> np.ndarray | None:
         """The weights for encoders, which repeat rows; None if they are equal."""
-        equal = not self.weighted and (self.weight == self.weight[0]).all()
+        equal = not self.weighted and are_equal(self.weight)
         return None if equal else self.unit * self.weight
 
 
-def are_unequal(weight: np.ndarray) -> bool:
-    """Return whether positive weights differ: equal ones fit what none fit."""
-    used = weight[weight > 0]
-    return bool((used != used[0]).any())
+def are_equal(weight: np.ndarray) -> bool:
+    """Return whether all weights are equal: they fit what none fit."""
+    return bool((weight == weight[0]).all())
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
@@ -178,9 +177,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             if not weight.any():
                 raise ValueError("sample_weight is zero for all rows.")
             weight = np.where(weight < _MIN_WEIGHT * weight.max(), 0.0, weight)
+            if are_equal(weight):
+                weight = np.ones(n)
         return X, weight, Folds.of(groups, time, weight)
 
-    def _with_scores(self, rows: Rows, work: Work) -> Rows:
+    def _with_scores(self, rows: Rows, stream: Stream, work: Work) -> Rows:
         """Return rows with scores in place of texts, and beside many categories."""
         X, y, folds = rows.X, rows.y, rows.folds
         weight = rows.weight if rows.weighted else None
@@ -194,7 +195,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if texts:
             self._texts = TextEncoder(texts, classes=is_classifier)
             X = self._texts.fit_transform(X, y, weight, folds)
-        categories = scored_columns(X, y, is_classifier, weight, folds, work)
+        categories = scored_columns(X, y, is_classifier, weight, folds, stream, work)
         if categories:
             self._scores = CategoryScores(categories, classes=is_classifier)
             X = self._scores.fit_transform(X, y, weight, folds)

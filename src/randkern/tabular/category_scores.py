@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from randkern._random import Stream
 from randkern._sklearn import safe_indexing
 from randkern._tables import is_numeric, is_table, is_time, objects_of
 from randkern._warnings import ignoring
@@ -42,7 +43,13 @@ _SHRINKAGES = (0.3, 3.0, 30.0)
 
 
 def scored_columns(
-    X: Any, y: Any, classes: bool, weight: Any, folds: Folds | None, work: Work
+    X: Any,
+    y: Any,
+    classes: bool,
+    weight: Any,
+    folds: Folds | None,
+    stream: Stream,
+    work: Work,
 ) -> list[Any]:
     """Return the names of the columns of a table whose categories are to get scores.
 
@@ -54,7 +61,7 @@ def scored_columns(
     work.charge(encoding_seconds(len(X), len(counts), 0))
     many = [name for name, count in counts.items() if count > MAX_LEVELS]
     if len(many) == len(counts) or not _scores_help(
-        X, y, counts, classes, weight, folds, work
+        X, y, counts, classes, weight, folds, stream, work
     ):
         return many
     return list(counts)
@@ -91,6 +98,7 @@ def _scores_help(
     classes: bool,
     weight: Any,
     folds: Folds | None,
+    stream: Stream,
     work: Work,
 ) -> bool:
     """Return whether scores reduce the error of rows left out by a standard error.
@@ -109,7 +117,7 @@ def _scores_help(
     n = largest(seconds, _SHARE * work.limit, _MIN_ROWS, _MAX_ROWS)
     rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
     share = min(n / len(rows), 1.0)
-    rows = np.random.default_rng(0).permutation(rows)[:n]
+    rows = stream.child("scores").generator().permutation(rows)[:n]
     work.charge(seconds(len(rows)))
     some, y = safe_indexing(X, rows), np.asarray(y)[rows]
     weight = np.ones(len(rows)) if weight is None else weight[rows]

@@ -18,7 +18,7 @@ from randkern.models import KernelRidgeClassifier
 from randkern.models._targets import read_labels
 from randkern.models.calibration import log_probabilities_at, temperature_of
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular, are_unequal
+from randkern.tabular.base import Rows, Tabular, are_equal
 from randkern.tabular.folds import MAX_REFITTED, divided, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -213,10 +213,10 @@ class TabularClassifier(ClassifierMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = column_or_1d(read_labels(y), warn=True)
         check_classification_targets(y)
-        rows = Rows(X, y, weight, are_unequal(weight), folds)
-        rows = self._with_scores(rows.used(type(self).__name__), work)
-        labels, k = self._labels(rows.y), len(self.classes_)
+        rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
+        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        labels, k = self._labels(rows.y), len(self.classes_)
         split = _split(replace(rows, y=labels), k, stream, work)
         rows = split.rows if split.apart is not None else split.rows.merged(work)
         rows = rows.normalised()
@@ -248,7 +248,7 @@ class TabularClassifier(ClassifierMixin, Tabular):
         self.model_ = TabularModel(
             members,
             split.held_out,
-            weighted=rows.weighted,
+            weighted=not are_equal(weight),  # zeros are passed too
             unit=rows.unit,
             temperature=self.temperature_,
             texts=self._texts,

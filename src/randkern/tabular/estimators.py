@@ -16,7 +16,7 @@ from randkern._random import Stream, root_stream
 from randkern._sklearn import StrOptions, check_y
 from randkern.models.calibration import check_coverage
 from randkern.models.callbacks import FitReport, with_callbacks
-from randkern.tabular.base import Rows, Tabular, are_unequal
+from randkern.tabular.base import Rows, Tabular, are_equal
 from randkern.tabular.folds import Folds, divided
 from randkern.tabular.intervals import Intervals
 from randkern.tabular.learning import MAX_MEMBERS, Learning
@@ -275,10 +275,10 @@ class TabularRegressor(RegressorMixin, Tabular):
         X, weight, folds = self._read(X, y, sample_weight, groups, time)
         y = self._targets(y)
         self._many = y.ndim == 2
-        rows = Rows(X, y, weight, are_unequal(weight), folds)
-        rows = self._with_scores(rows.used(type(self).__name__), work)
-        rows = replace(rows, y=rows.y.reshape(len(rows), -1))
+        rows = Rows(X, y, weight, not are_equal(weight[weight > 0]), folds)
         stream = root_stream(self.random_state)
+        rows = self._with_scores(rows.used(type(self).__name__), stream, work)
+        rows = replace(rows, y=rows.y.reshape(len(rows), -1))
         split = self._split(rows, stream, work)
         rows = split.rows
         deviation = rows.y.std(axis=0)
@@ -306,7 +306,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         self.model_ = TabularModel(
             members,
             split.held_out,
-            weighted=rows.weighted,
+            weighted=not are_equal(weight),  # zeros are passed too
             unit=rows.unit,
             target_transform=self.target_transform,
             note=_note(split, folds),
@@ -596,7 +596,7 @@ class TabularRegressor(RegressorMixin, Tabular):
         If rows and their predictions tell the sizes of residuals, as ridge regression
         of their logarithms on rows left out shows, residuals are divided by the size
         that is predicted for the row: intervals are then wider where targets are
-        noisier, such as for dear things. Far
+        noisier, for instance where they are larger. Far
         from all rows of the fit, where the nearest is less similar than 95 % of these
         rows find one, intervals widen as the standard deviation of a Gaussian process
         does that knows the nearest row.

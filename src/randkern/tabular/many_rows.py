@@ -39,8 +39,8 @@ _MULTIPLES = np.logspace(-2, 4, 13)
 _CELLS_SHARE = 0.7
 # Share of the time for what follows the last fit, and the least for that fit.
 _AFTER_SHARE, _MIN_SHARE = 0.05, 0.1
-# Rows that evaluate fits: they tell quantiles to .2 %. They are fewer where predictions
-# would take more values of the kernel.
+# Rows that evaluate fits, from which quantiles have standard errors of .2 %; fewer
+# where predictions would take more values of the kernel.
 _MAX_EVALUATED, _EVALUATED_ENTRIES = 20_000, 10**8
 
 
