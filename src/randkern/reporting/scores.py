@@ -78,7 +78,7 @@ class EvaluatedModel:
 
     @property
     def verdict(self) -> str | None:
-        """A sentence if the model is no better than a constant, or another far better."""
+        """A sentence if the model is no better than a constant, or far from another."""
         own, standard_error = self.evaluation.scores, self.evaluation.standard_error
         name, label, spread = "rmse", "root mean squared error", 2 * standard_error
         if "rmse" not in own:  # rare classes have small errors, whatever is predicted
