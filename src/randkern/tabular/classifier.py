@@ -20,6 +20,7 @@ from randkern.models.callbacks import FitReport, with_callbacks
 from randkern.tabular.base import Rows, Tabular, are_equal
 from randkern.tabular.class_rows import (
     MIN_LANDMARKS,
+    RowSplit,
     are_many,
     held_and_rest,
     is_exact,
@@ -27,12 +28,7 @@ from randkern.tabular.class_rows import (
     split_rows,
     table_of,
 )
-from randkern.tabular.exact_logistic import (
-    all_seconds,
-    fit_exactly,
-    fit_seconds,
-    with_best_penalty,
-)
+from randkern.tabular.exact_logistic import fit_all_rows
 from randkern.tabular.folds import MAX_REFITTED, predicted_rows
 from randkern.tabular.learning import MAX_MEMBERS, Learning, descended
 from randkern.tabular.leave_one_out import (
@@ -40,7 +36,7 @@ from randkern.tabular.leave_one_out import (
     log_loss,
     log_probabilities,
 )
-from randkern.tabular.local import fit_in_cells, learned_in_cells
+from randkern.tabular.local import fit_in_cells
 from randkern.tabular.logistic import (
     LANDMARK_PASSES,
     MAX_ITER,
@@ -250,19 +246,8 @@ class TabularClassifier(ClassifierMixin, Tabular):
         refitted = refitted and not is_stopped
         chosen = self._chosen(trials, learning, refitted, last)
         stage = work.stage("the last fit", work.limit)
-        cells: Member | None = None
-        if split.apart is not None:
-            cells = self._fit_cells(trials, learning, stream, stage)
-        if is_exact(table, k, work):
-            fit = self._fit_exactly(trials, chosen[0][1], learning, stream, stage)
-            members, parts = [fit[0]], [fit[1]]
-        else:
-            members = self._fit_members(chosen, learning, stream, stage)
-            parts = [part.trial for _, part in chosen[: len(members)]]
-        shares = [member.weight for member in members]
-        pairs = list(zip(shares, parts, strict=True))
-        if cells is not None and split.apart is not None:
-            members = self._with_cells(cells, members, table_of(split.apart, k))
+        members, pairs = self._fit_all(trials, chosen, learning, split, stream, stage)
+        parts = [trial for _, trial in pairs]
         self._candidates = Candidates.of(parts, learning.encoders)
         self.model_ = TabularModel(
             members,
@@ -278,6 +263,33 @@ class TabularClassifier(ClassifierMixin, Tabular):
         report.end()
         return self
 
+    def _fit_all(
+        self,
+        trials: list[Trial],
+        chosen: list[tuple[float, Part]],
+        learning: Learning,
+        split: RowSplit,
+        stream: Stream,
+        stage: Stage,
+    ) -> tuple[list[Member], list[tuple[float, Trial]]]:
+        """Return the fits of the model, and the weights of the trials behind them."""
+        k = len(self.classes_)
+        if is_exact(learning.table, k, stage.work):
+            part = chosen[0][1]
+            member, trial = self._fit_exactly(trials, part, learning, stream, stage)
+            return [member], [(1.0, trial)]
+        cells: Member | None = None
+        if split.apart is not None:
+            cells = self._fit_cells(trials, learning, stream, stage)
+        members = self._fit_members(chosen, learning, stream, stage)
+        pairs = [
+            (member.weight, part.trial)
+            for member, (_, part) in zip(members, chosen, strict=False)
+        ]
+        if cells is not None and split.apart is not None:
+            members = self._with_cells(cells, members, table_of(split.apart, k))
+        return members, pairs
+
     def _fit_exactly(
         self,
         trials: list[Trial],
@@ -291,26 +303,15 @@ class TabularClassifier(ClassifierMixin, Tabular):
         The kernel is learned further in cells. Held-out rows, which choose the penalty
         and the temperature, are fitted in the end.
         """
-        table, best = learning.table, trials[:MAX_MEMBERS]
+        table = learning.table
         held, rest = held_and_rest(learning)
-        seconds = all_seconds(len(table), learning.n_columns(best[0]), len(held))
         seed = int(stream.child("features").generator().integers(2**31))
-        trial = learned_in_cells(
-            best,
-            learning.encoded(best[0], table.X, "float32"),
-            learning,
-            stage.part(stage.left - seconds),
-            stream,
+        part = replace(part, share=part.share or _FIRST_PENALTY)
+        part, member = fit_all_rows(
+            trials[:MAX_MEMBERS], part, learning, held, rest, seed, stage
         )
-        encoded = learning.encoded_table(trial, table, "float32")
-        mixed = encoded.take(np.concatenate([held, rest]))
-        part = replace(part, trial=trial, share=part.share or _FIRST_PENALTY)
-        part = with_best_penalty(part, mixed, len(held), seed, stage)
         self._set_temperature(part.P, table.labels[held], table.weight[held])
-        stage.work.charge(fit_seconds(*encoded.X.shape))
-        model = fit_exactly(part, encoded, seed, learning.counts is not None)
-        encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
-        return Member(1.0, encoder, model, trial.turn), trial
+        return member, part.trial
 
     def _fit_cells(
         self,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -12,7 +13,8 @@ from scipy.special import expit
 from randkern._memory import resolve_memory_limit
 from randkern._random import Stream
 from randkern.models.dual_logistic import DualLogistic, DualWeights
-from randkern.tabular.learning import descended
+from randkern.tabular.learning import Learning, descended
+from randkern.tabular.local import learned_in_cells
 from randkern.tabular.logistic import (
     MAX_ITER,
     MIN_CHANCE,
@@ -20,8 +22,15 @@ from randkern.tabular.logistic import (
     logistic,
     with_constant,
 )
-from randkern.tabular.model import MEMORY_LIMIT, Table, fit_quietly, stopping
+from randkern.tabular.model import (
+    MEMORY_LIMIT,
+    Member,
+    Table,
+    fit_quietly,
+    stopping,
+)
 from randkern.tabular.parts import Part, mean_log_loss, strength
+from randkern.tabular.search import Trial
 from randkern.tabular.work import RATE, Stage, gram_seconds
 
 # Divisors of the penalty that few rows have chosen, and the most rows that choose one.
@@ -56,7 +65,7 @@ class _Tried:
         return self.part.loss
 
 
-def with_best_penalty(
+def _with_best_penalty(
     part: Part, encoded: Table, n_held: int, seed: int, stage: Stage
 ) -> Part:
     """Return a part with the penalty of smallest log loss of the first rows.
@@ -64,8 +73,8 @@ def with_best_penalty(
     The others are fitted. The probabilities of the part are those of the first rows.
     """
     known = encoded.take(np.arange(min(len(encoded), n_held + _CHOOSING_ROWS)))
-    seconds = fit_seconds(*known.X.shape, _CHOOSING_PRODUCTS)
-    stage.work.charge(seconds)
+    n, n_columns = known.X.shape
+    stage.work.charge(fit_seconds(n, n_columns, _CHOOSING_PRODUCTS))
     dual = DualLogistic.of(
         with_constant(part.trial.kernel),
         known.X,
@@ -73,7 +82,7 @@ def with_best_penalty(
         resolve_memory_limit(MEMORY_LIMIT),
         Stream(seed),
     )
-    weight = known.weight * (np.arange(len(known)) >= n_held)
+    weight = known.weight * (np.arange(n) >= n_held)
     labels, held_weight = known.labels[:n_held], known.weight[:n_held]
     last: DualWeights | None = None
     late = replace(stage, until=math.inf)  # all work is planned
@@ -94,9 +103,32 @@ def with_best_penalty(
     return descended(evaluate, start, len(_DIVISORS), lambda: late.over).part
 
 
-def fit_exactly(part: Part, encoded: Table, seed: int, weighted: bool) -> Any:
-    """Return the fit of a part to all rows."""
-    model = logistic(part.trial.kernel, strength(part), None, seed)
-    weight = encoded.weight if weighted else None
+def fit_all_rows(
+    trials: Sequence[Trial],
+    part: Part,
+    learning: Learning,
+    held: np.ndarray,
+    rest: np.ndarray,
+    seed: int,
+    stage: Stage,
+) -> tuple[Part, Member]:
+    """Learn a kernel in cells, choose its penalty, and fit all rows of the table.
+
+    The rows `held` choose the penalty, by fits to the `rest`, and are fitted too in the
+    end; the part has their probabilities before that.
+    """
+    table = learning.table
+    n_columns = max(map(learning.n_columns, trials))
+    spare = stage.left - all_seconds(len(table), n_columns, len(held))
+    U = learning.encoded(trials[0], table.X, "float32")
+    trial = learned_in_cells(trials, U, learning, stage.part(spare), Stream(seed))
+    encoded = learning.encoded_table(trial, table, "float32")
+    mixed = encoded.take(np.concatenate([held, rest]))
+    part = replace(part, trial=trial)
+    part = _with_best_penalty(part, mixed, len(held), seed, stage)
+    stage.work.charge(fit_seconds(*encoded.X.shape))
+    model = logistic(trial.kernel, strength(part), None, seed)
+    weight = None if learning.counts is None else table.weight
     fit_quietly(model, encoded.X, encoded.labels, weight)
-    return model
+    encoder = copy(learning.encoders[trial.numbers]).set_params(dtype="float32")
+    return part, Member(1.0, encoder, model, trial.turn)
