@@ -621,8 +621,8 @@ def test_unit_products_have_the_mean_and_variance_of_theory():
     assert abs(squares.mean() - 2) < 5.2 * math.sqrt(20 / 200_000)
 
 
-def test_norms_of_equation_22_are_those_of_an_exponential_law():
-    """At x = y, of an exponential law: E|X| = 2/e, and the supremum is at p = 1."""
+def test_norms_of_equation_22_are_those_of_an_exponential_distribution():
+    """At x = y, exponentially distributed: E|X| = 2/e, and the supremum is at p = 1."""
     result = optical_convergence.sub_exponential_norm(0.0)
     assert abs(result - 2 / math.e) < 5 * math.sqrt((1 - 4 / math.e**2) / 2**20)
 

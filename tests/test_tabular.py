@@ -1002,7 +1002,7 @@ def test_equal_rows_of_different_targets_are_not_copies():
 
 @pytest.mark.parametrize("make", [regressor, classifier])
 def test_weights_say_which_rows_count(make):
-    """Two laws in one table: the fit follows that of the heavy rows."""
+    """Two distributions in one table: the fit follows that of the heavy rows."""
     rng = np.random.default_rng(7)
     X = rng.uniform(-2, 2, size=(300, 2))
     sign = np.where(np.arange(300) % 2, 1.0, -1.0)

@@ -82,7 +82,7 @@ def known_names(kind: str, names: Sequence[str], known: Iterable[str]) -> list[s
     return list(dict.fromkeys(names))
 
 
-def some_records(results: Mapping[str, Any]) -> list[Any]:
+def nonempty_records(results: Mapping[str, Any]) -> list[Any]:
     """Return the records, or raise the reason why there are none."""
     if not results["records"]:
         reason = results["skipped"][0]["reason"]

@@ -65,7 +65,7 @@ from randkern.solvers import PCG
 from ..options import option
 from ..panels import Panel
 from ..runner import Case, Experiment
-from ..scoring import ended, fit_and_score, some_rows
+from ..scoring import ended, fit_and_score, random_rows
 from ..tables import Listing, Pivot, edge_notes, groups, mean_of, of, skip_notes
 from .device_counts import DeviceCounts, acquired_counts, device_note
 from .images import PIXEL_THRESHOLD, BinaryImageOptions, load_binary_images
@@ -487,7 +487,7 @@ class OpticalRidge(Experiment):
         return time.perf_counter() - start
 
     def _exact_rows(self, seed: int) -> tuple[Any, Any]:
-        rows = some_rows(len(self.X_train), self.options.exact_rows, seed)
+        rows = random_rows(len(self.X_train), self.options.exact_rows, seed)
         return self.X_train[rows], self.images.y_train[rows]
 
     def _setting(self, name: str) -> KernelSetting:
