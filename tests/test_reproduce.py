@@ -369,9 +369,9 @@ def test_what_is_concluded_of_a_device_is_of_that_without_a_bias():
     assert not any("described" in record for record in records)
 
 
-def test_one_draw_serves_all_sizes_up_to_twenty_thousand():
+def test_one_draw_serves_all_sizes_up_to_ten_thousand():
     options = optical_ridge.Options(
-        n_components=(10, 5000, 20_000, 50_000), largest=50_000, exact_rows=0
+        n_components=(10, 5000, 10_000, 50_000), largest=50_000, exact_rows=0
     )
     experiment = optical_ridge.OpticalRidge(options)
     experiment.sizes = sorted(options.n_components)
@@ -387,9 +387,9 @@ def test_one_draw_serves_all_sizes_up_to_twenty_thousand():
         ]
         for curve in ("optical-4", "optical-6", "device-4")
     }
-    assert draws["optical-4"] == [(20_000, 0), (20_000, 1), (20_000, 2), (50_000, 0)]
+    assert draws["optical-4"] == [(10_000, 0), (10_000, 1), (10_000, 2), (50_000, 0)]
     assert draws["optical-6"] == [(10_000, 0), (10_000, 1), (10_000, 2)]
-    assert draws["device-4"] == [(20_000, 0), (50_000, 0)]
+    assert draws["device-4"] == [(10_000, 0), (50_000, 0)]
 
 
 def test_first_columns_of_a_draw_are_a_smaller_draw():
