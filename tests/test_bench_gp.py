@@ -199,7 +199,7 @@ def test_it_prints_and_draws(bench):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "laplace"], "unknown method 'laplace'; expected some of"),
+        (["--methods", "laplace"], "unknown method 'laplace'; expected one or more of"),
         (["--n-components", "0"], "n_components must be 1 or more"),
         (["--columns", "4"], "columns must be 5 or more"),
         (["--tables", "bike"], "--tables are files of --data-dir"),

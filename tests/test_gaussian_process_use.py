@@ -121,7 +121,7 @@ def test_priors_are_log_normal_densities_with_their_slopes(rng):
     ("given", "message"),
     [
         ({"bounds": {"nu": "fixed"}}, "bounds name 'nu', which is not learned"),
-        ({"bounds": {"noise": (1.0, 0.1)}}, "must ascend"),
+        ({"bounds": {"noise": (1.0, 0.1)}}, "must be increasing"),
         ({"bounds": {"noise": "free"}}, "must be .*'fixed'"),
         ({"priors": {"noise": 0.1}}, "must be .median, sigma."),
         ({"priors": {"noise": (0.1, 0.0)}}, "of positive numbers"),

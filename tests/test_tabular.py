@@ -330,7 +330,7 @@ def test_unknown_values_of_two_known_ones_lie_halfway():
 def test_columns_that_have_become_of_another_kind():
     days = pd.DataFrame({"day": pd.date_range("2020", periods=9)})
     numbers = pd.DataFrame({"day": np.arange(9)})
-    with pytest.raises(ValueError, match="'day' held dates .* but numbers here"):
+    with pytest.raises(ValueError, match="'day' held dates .* but holds numbers now"):
         rk.TabularEncoder().fit(days).transform(numbers)
     empty = pd.DataFrame({"day": [None, None]})
     assert rk.TabularEncoder().fit(days).transform(empty).tolist() == [[0.0], [0.0]]

@@ -373,7 +373,7 @@ def test_bad_shapes():
             features.transform(torch.zeros(4))
         with pytest.raises(ValueError, match="3 columns but Y has 2"):
             kernel(torch.zeros(4, 3), torch.zeros(4, 2))
-        with pytest.raises(ValueError, match="Y must be one there too"):
+        with pytest.raises(ValueError, match="Y must be a tensor on the same device"):
             kernel(torch.zeros(4, 3), np.zeros((4, 3)))
 
 

@@ -599,14 +599,13 @@ def _checked_version(
     if newer:
         warn(
             f"{path} was written by randkern {writer}, which is newer than this "
-            f"version, {__version__}: what it holds may be read wrongly; upgrade "
-            "randkern.",
+            f"version, {__version__}, and may be read incorrectly; upgrade randkern.",
             ModelVersionWarning,
         )
     if "members" not in header:
         warn(
-            f"{path} has no checksums, as files of early versions of randkern: nothing "
-            "shows whether its parts belong together. Save the model again.",
+            f"{path} was written by an early version of randkern, without checksums, "
+            "so damage cannot be detected. Save the model again.",
             ModelVersionWarning,
         )
     return writer

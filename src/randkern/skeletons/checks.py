@@ -73,7 +73,7 @@ def _check_slope(slope: float, series: np.ndarray, label: str) -> None:
     if missing <= _NOTHING and not slope <= listed * (1 + _TOLERANCE) + _TOLERANCE:
         raise ValueError(
             f"derivative_at_one() of {label} is {slope:.6g}, but the mean degree of "
-            f"its coefficients, which sum to 1, is {listed:.6g}; return that."
+            f"its coefficients, which sum to 1, is {listed:.6g}; return this value."
         )
 
 
