@@ -575,10 +575,10 @@ class OpticalRidge(Experiment):
             own = of(results["device_loss"], degree=degree)
             if own:
                 yield (
-                    f"m = {degree}: the device, without a bias: error "
-                    f"{100 * own[-1]['loss']:+.2f} points relative to the computed "
-                    f"features at D = {own[-1]['n_components']:,} (published: about "
-                    f"+{published} at 100,000)"
+                    f"m = {degree}: error of the device, without a bias, minus that of "
+                    f"the computed features at D = {own[-1]['n_components']:,}: "
+                    f"{100 * own[-1]['loss']:+.2f} points (published: about "
+                    f"{published} at 100,000)"
                 )
         yield from map(device_note, results["device"])
         yield from skip_notes(results, "curve", "n_components")
