@@ -392,7 +392,7 @@ class TableExperiment(Experiment):
             for kind, measure, form, title in _MEASURES
         ),
         Pivot(
-            "Mean ranks (and on how many tables {first} errs no more)",
+            "Mean ranks (and on how many tables {first} has no larger error)",
             "method",
             "ranking",
             _rank,

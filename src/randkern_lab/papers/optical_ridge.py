@@ -569,15 +569,15 @@ class OpticalRidge(Experiment):
         for kind, size in results["overtaking"].items():
             at = "at no D tried" if size is None else f"from D = {size:,} on"
             theirs = _overtaking(*(_errors(published_curves(), c) for c in PAIRS[kind]))
-            ours = f"{kind}: m = 4 errs less than m = 2 {at}"
+            ours = f"{kind}: m = 4 has a smaller error than m = 2 {at}"
             yield f"{ours} (published: from {theirs:,} on)"
         for degree, published in ((2, 1.5), (4, 1.0)):
             own = of(results["device_loss"], degree=degree)
             if own:
                 yield (
-                    f"m = {degree}: the device, without a bias, errs "
-                    f"{100 * own[-1]['loss']:+.2f} points more than the computed "
-                    f"features at D = {own[-1]['n_components']:,} (published: about "
+                    f"m = {degree}: error of the device, without a bias, minus that of "
+                    f"the computed features at D = {own[-1]['n_components']:,}: "
+                    f"{100 * own[-1]['loss']:+.2f} points (published: about "
                     f"{published} at 100,000)"
                 )
         yield from map(device_note, results["device"])

@@ -441,8 +441,9 @@ class TransferLearning(Experiment):
             yield from edge_notes(who, r["at_edge"])
         for loss in results["device_loss"]:
             yield (
-                f"the device, {loss['inputs']}, errs {100 * loss['loss']:+.2f} points "
-                "more than the computed features (published: 0.4 to 2.8)"
+                "error of the device minus that of the computed features, "
+                f"{loss['inputs']}: {100 * loss['loss']:+.2f} points "
+                "(published: 0.4 to 2.8)"
             )
         if results["device"]:
             yield device_note(results["device"])
