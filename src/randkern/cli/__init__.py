@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import randkern
+from randkern.cli.deferred import defer_imports
 
 __all__ = ["main"]
 
@@ -35,6 +36,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"randkern {randkern.__version__}")
         return
+    defer_imports()
     try:
         app = _build_app()
     except ModuleNotFoundError as error:

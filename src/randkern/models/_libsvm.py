@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC, SVR
 
 from randkern._warnings import warn
 
@@ -47,6 +46,8 @@ def fit_margin(
     The dual variables are at most `upper`, (n,). With `epsilon`, `y` holds targets, and
     the tube of regression is fitted. At most `max_iter` times n iterations are run.
     """
+    from sklearn.svm import SVC, SVR
+
     used = np.flatnonzero(upper)
     if len(used) < len(upper):
         gram, y = gram[np.ix_(used, used)], y[used]

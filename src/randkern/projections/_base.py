@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
-from scipy.stats import gamma
+from scipy import stats
 
 from randkern._random import Stream
 from randkern._validation import Array, Rows, check_choice
@@ -147,7 +147,7 @@ class Law:
         """Return the mixing factors of rows from points of the open unit cube."""
         if self.mixing is None:
             return np.ones(len(points))
-        variables = gamma.ppf(points[:, -1], self.mixing.parameter)
+        variables = stats.gamma.ppf(points[:, -1], self.mixing.parameter)
         return self.mixing.factors(variables)
 
 

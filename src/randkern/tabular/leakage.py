@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy import stats
 
 from randkern._tables import days_of, is_numeric, is_time, numbers_of, objects_of
 from randkern.data.columns import with_known_types
@@ -204,7 +204,7 @@ def _names_groups(column: _Column, targets: _Targets) -> bool:
         return False
     if within > 0:
         statistic = ((total - within) / (m - 1)) / (within / (n - m))
-        if f_distribution.sf(statistic, m - 1, n - m) > _P_VALUE:
+        if stats.f.sf(statistic, m - 1, n - m) > _P_VALUE:
             return False
     return column.values is None or _neumann_ratio(means) > _UNRELATED
 
