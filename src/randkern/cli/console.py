@@ -40,6 +40,9 @@ _ISSUES = "https://github.com/randkern/randkern/issues"
 
 # Whether errors show where they were raised.
 _debug: ContextVar[bool] = ContextVar("_debug", default=False)
+# When the process started, by `time.perf_counter`; None if a command is called in one
+# that does more.
+start_of_process: ContextVar[float | None] = ContextVar("start", default=None)
 
 
 def output() -> Console:
@@ -125,8 +128,8 @@ def user_messages() -> Iterator[None]:
             raise typer.Exit from None
         except typer.Exit:
             raise
-        except KeyboardInterrupt:
-            typer.echo("randkern: interrupted", err=True)
+        except KeyboardInterrupt as interruption:
+            typer.echo(f"randkern: interrupted{_after(interruption)}", err=True)
             raise typer.Exit(code=INTERRUPTED) from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
             _show_traceback(error)
@@ -139,6 +142,12 @@ def user_messages() -> Iterator[None]:
             _show_traceback(error)
             typer.echo(f"randkern: bug: {_one_line(_bug(error))}", err=True)
             raise typer.Exit(code=BUG) from error
+
+
+def _after(interruption: KeyboardInterrupt) -> str:
+    """Return what a command says of its files when it is interrupted."""
+    state = str(interruption)
+    return f"; {state}" if state else ""
 
 
 def _show_traceback(error: Exception) -> None:
@@ -187,14 +196,22 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
 class Clock:
     """Shows the phases of a command, and the seconds of its time limit so far.
 
-    They are shown on standard error, if that is a terminal, while a phase lasts.
+    They are shown on standard error, if that is a terminal, while a phase lasts. The
+    clock starts with the process.
     """
 
     def __init__(self, limit: float) -> None:
-        self.limit, self._began = limit, time.perf_counter()
+        began = start_of_process.get()
+        self.limit = limit
+        self._began = time.perf_counter() if began is None else began
 
     def __str__(self) -> str:
-        return f"{time.perf_counter() - self._began:.0f} of {self.limit:g} s"
+        return f"{self.limit - self.left:.0f} of {self.limit:g} s"
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, negative once the limit is over."""
+        return self.limit - (time.perf_counter() - self._began)
 
     @contextmanager
     def phase(self, doing: str) -> Iterator[Callable[[str], None]]:

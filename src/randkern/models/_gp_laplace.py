@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln, roots_hermitenorm
 from scipy import stats
+from scipy.special import expit, gammaln, roots_hermitenorm
 from sklearn.exceptions import ConvergenceWarning
 
 from randkern._warnings import warn

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
 from scipy import stats
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtri
 
 from randkern._random import Stream
 from randkern._validation import Array, Rows, check_choice

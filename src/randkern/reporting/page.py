@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from randkern.models import KernelRidgeClassifier, KernelRidgeRegressor
 from randkern.reporting import canvas, figures, quality
 from randkern.reporting.scores import (
     COVERAGE,
-    TREES,
     EvaluatedModel,
+    always,
+    not_fitted,
     root_mean_square,
     share_text,
 )
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
 
 # Rows of the largest exact fit of a learning curve, by least squares and of logistic
 # regression, which solves many systems; how often they are halved; rows for the errors.
-_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1500
+_MAX_RIDGE_ROWS, _MAX_LOGISTIC_ROWS = 3000, 1000
 _HALVINGS = 4
 _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
-_FEW_ROWS = 150
+_FEW_ROWS = 100
+# Seconds of a figure of known numbers, and of all fits of a learning curve.
+_QUICK, _CURVE_SECONDS = 0.3, 2.0
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
 #: Names of scores, and their texts.
@@ -58,21 +62,37 @@ SCORES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure of a report, and what it shows; without `svg` it could not be drawn."""
+    """A figure of a report, and what it shows; without `svg` it could not be drawn.
+
+    It `is_late` if there was no time for it.
+    """
 
     heading: str
     caption: str
     svg: str | None = None
+    is_late: bool = False
 
 
-def panels(evaluated: EvaluatedModel, target: str) -> list[Panel]:
+#: The heading of a figure, what draws it, and about how many seconds that takes.
+_Figure = tuple[str, Callable[[], canvas.Drawing | None], float]
+
+
+def panels(
+    evaluated: EvaluatedModel,
+    target: str,
+    in_time: Callable[[float], bool] = always,
+) -> list[Panel]:
     """Return the figures of a report, in their order.
 
     One that cannot be drawn is a panel that says so, and a warning: the model and its
-    scores do not depend on it. `target` is the name of the column that is predicted.
+    scores do not depend on it. One is late if `in_time` says that the seconds that it
+    takes are not left. `target` is the name of the column that is predicted.
     """
     drawn = []
-    for heading, draw in _drawings(evaluated, target):
+    for heading, draw, seconds in _drawings(evaluated, target):
+        if not in_time(seconds):
+            drawn.append(Panel(heading, "", is_late=True))
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # from fits to few rows
@@ -92,19 +112,18 @@ def panels(evaluated: EvaluatedModel, target: str) -> list[Panel]:
     return drawn
 
 
-def _drawings(
-    evaluated: EvaluatedModel, target: str
-) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
-    """Return the headings of figures, and what draws them."""
+def _drawings(evaluated: EvaluatedModel, target: str) -> list[_Figure]:
+    """Return the figures of a report, the quickest ones first."""
     model, evaluation, (X, y) = evaluated.model, evaluated.evaluation, evaluated.test
     rows, _ = evaluated.train  # of which there are more than of the others
     few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
+    shares, unknown = evaluated.importances, evaluated.importances is None
 
-    def importances() -> canvas.Drawing:
-        return figures.importances(list(X.columns), model.feature_importances_)
+    def importances() -> canvas.Drawing | None:
+        return None if shares is None else figures.importances([*X.columns], shares)
 
     def effects() -> canvas.Drawing | None:
-        return figures.effects(model, few, model.feature_importances_, target)
+        return None if shares is None else figures.effects(model, few, shares, target)
 
     def curve() -> canvas.Drawing | None:
         errors = learning_curve(model, evaluated.train, evaluated.test)
@@ -137,11 +156,18 @@ def _drawings(
                 partial(quality.interval_coverage, evaluation, y, target),
             ),
         ]
+    n_predicted = len(few) * figures.POINTS_OF_EFFECTS
+    effects_seconds = _QUICK + n_predicted * (evaluation.seconds_per_row or 0.0)
+    curve_share = min(len(evaluated.train[1]) / _MAX_LOGISTIC_ROWS, 1.0)
     return [
-        *of_predictions,
-        ("Which columns matter", importances),
-        ("How predictions depend on columns", effects),
-        ("What more rows would bring", curve),
+        *((heading, draw, _QUICK) for heading, draw in of_predictions),
+        ("Which columns matter", importances, math.inf if unknown else _QUICK),
+        (
+            "How predictions depend on columns",
+            effects,
+            math.inf if unknown else effects_seconds,
+        ),
+        ("What more rows would bring", curve, _CURVE_SECONDS * curve_share),
     ]
 
 
@@ -164,7 +190,7 @@ def contents(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "seed": model.random_state,
-        "no_trees": bool(evaluated.others) and TREES not in evaluated.others,
+        "not_fitted": not_fitted(evaluated),
         "summary": summary,
         "most_columns": _MAX_COLUMNS,
         "n_test": len(evaluated.test[1]),
@@ -172,7 +198,8 @@ def contents(
         "held_out": evaluated.held_out,
         "verdict": evaluated.verdict,
         "names": ["this model", *evaluated.others],
-        "panels": figures,
+        "panels": [panel for panel in figures if not panel.is_late],
+        "late": [panel.heading for panel in figures if panel.is_late],
         "trials": model.leaderboard_.head(_MAX_TRIALS).to_dict("records"),
         "code": shortened(model.model_.explain()),
         "cost": _cost(evaluated),
