@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,9 +27,8 @@ _SHARE, _MOST = 0.2, 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
 _LEAST = 10
-# Seconds for writing the files once all is known; importances take this share of the
-# seconds of the fit.
-_WRITING_SECONDS, _IMPORTANCES_SHARE = 0.3, 0.1
+# Seconds for writing the files once all is known.
+_WRITING_SECONDS = 0.3
 # Free space that files need, as a multiple of the table's size in memory: exact models
 # hold encoded rows, and are written beside the old one.
 _SPACE_SHARE = 4
@@ -141,10 +140,6 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
     split, known, held_out = job.parts
     X, _, y, _ = split
     schedule = Schedule.of(clock.limit, X, is_refitted=arguments["refit"])
-
-    def in_time(seconds: float) -> bool:
-        return clock.left - schedule.refit - _WRITING_SECONDS >= seconds
-
     with Measurement() as measurement:
         doing = f"fitting {len(y):,} training rows"
         _fit(model, schedule.search, X, y, known, clock, doing)
@@ -152,22 +147,24 @@ def _run(job: _Job, files: "_Files", clock: Clock, console: Any) -> None:
         fitted_rows(model, len(y)) or f"fitted to the {len(y):,} rows that train it"
     )
     files.write_model(model, fitted)  # whatever happens to the rest
+    # A fit without a search takes no longer than one with it.
+    reserved = min(schedule.refit, measurement.seconds) + _WRITING_SECONDS
+
+    def in_time(seconds: float) -> bool:
+        return clock.left - reserved >= seconds
+
     with clock.phase("scoring held-out rows"):
         evaluated = _evaluated(model, task, split, held_out, measurement, in_time)
     _print_tables(console, evaluated, task, job.metric)
-    with clock.phase("importances of columns"):
-        if in_time(_IMPORTANCES_SHARE * schedule.search):
-            shares = model.feature_importances_
-            evaluated = replace(evaluated, importances=shares)
     target = arguments["target"]
-    with clock.phase("figures of the report"):
+    with clock.phase("importances and figures of the report"):
         figures = panels(evaluated, target, in_time)
     _warn_of_late(evaluated, figures, clock.limit)
     title = f"Predicting {target} from {job.table.name}"
     command = shlex.join(["randkern", *sys.argv[1:]])
     page = contents(evaluated, job.summary, title, figures, command)
     results = {"command": "fit", "arguments": arguments, **evaluated.record()}
-    files.write_model(model, fitted)  # which now has stored its importances
+    files.write_model(model, fitted)  # which may have stored its importances
     files.write_report(page, results)
     if arguments["refit"]:
         fitted = _refit(model, job.table, job.splitting, clock, schedule)

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from randkern._tables import is_numeric
 
-# Seconds of a usual core: of starting Python with its packages and of writing the
-# files; of reading, checking and describing a number, and a text.
-_START, _NUMBER, _TEXT = 2.5, 2e-7, 2e-6
+# Seconds of a usual core: of starting Python with its packages, of quick figures and of
+# writing the files; of reading, checking and describing a number, and a text.
+_START, _NUMBER, _TEXT = 3.5, 2e-7, 2e-6
 # Shares of the other seconds: of the model that is scored, with a refit and without,
 # and of the refit, which does not search for kernels. The rest is for the report.
 _SEARCH, _REFIT = {True: 0.48, False: 0.78}, 0.3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -44,8 +44,9 @@ _MIN_ROWS = 40
 _MAX_TEST_ROWS = 3000
 # Rows for figures of partial dependence.
 _FEW_ROWS = 100
-# Seconds of a figure of known numbers, and of all fits of a learning curve.
-_QUICK, _CURVE_SECONDS = 0.3, 2.0
+# Seconds of a figure of known numbers, of all fits of a learning curve, and of
+# importances, with a share of the time limit of the model.
+_QUICK, _CURVE_SECONDS, _EFFECTS_SECONDS, _EFFECTS_SHARE = 0.2, 2.0, 1.0, 0.04
 _MAX_TRIALS = 12
 _MAX_COLUMNS = 30
 #: Names of scores, and their texts.
@@ -112,30 +113,47 @@ def panels(
     return drawn
 
 
-def _drawings(evaluated: EvaluatedModel, target: str) -> list[_Figure]:
-    """Return the figures of a report, the quickest ones first."""
-    model, evaluation, (X, y) = evaluated.model, evaluated.evaluation, evaluated.test
+def _drawings(evaluated: EvaluatedModel, target: str) -> Iterator[_Figure]:
+    """Yield the figures of a report, the quickest ones first."""
+    model, evaluation = evaluated.model, evaluated.evaluation
     rows, _ = evaluated.train  # of which there are more than of the others
-    few = rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
-    shares, unknown = evaluated.importances, evaluated.importances is None
+    n, few = len(rows), rows.iloc[:: max(len(rows) // _FEW_ROWS, 1)]
 
-    def importances() -> canvas.Drawing | None:
-        return None if shares is None else figures.importances([*X.columns], shares)
+    def importances() -> canvas.Drawing:
+        return figures.importances(list(rows.columns), model.feature_importances_)
 
     def effects() -> canvas.Drawing | None:
-        return None if shares is None else figures.effects(model, few, shares, target)
+        return figures.effects(model, few, model.feature_importances_, target)
 
     def curve() -> canvas.Drawing | None:
         errors = learning_curve(model, evaluated.train, evaluated.test)
         if len(errors) < 2:
             return None
         unit = SCORES["error" if is_classifier(model) else "rmse"][0]
-        sizes, n_rows = list(errors), len(evaluated.train[1])
-        return figures.learning_curve(sizes, list(errors.values()), unit, n_rows)
+        return figures.learning_curve(list(errors), list(errors.values()), unit, n)
 
-    of_predictions: list[tuple[str, Callable[[], canvas.Drawing | None]]]
+    for heading, draw in _of_predictions(evaluated, target):
+        yield heading, draw, _QUICK
+    share = min(n / _MAX_LOGISTIC_ROWS, 1.0)
+    seconds = 0.0
+    if evaluated.importances is None:
+        seconds = (_EFFECTS_SECONDS + _EFFECTS_SHARE * model.time_limit) * share
+    yield "Which columns matter", importances, _QUICK + seconds
+    seconds = math.inf
+    if evaluated.importances is not None:
+        seconds = evaluation.seconds_per_row or 0.0
+        seconds *= len(few) * figures.POINTS_OF_EFFECTS
+    yield "How predictions depend on columns", effects, _QUICK + seconds
+    yield "What more rows would bring", curve, _QUICK + _CURVE_SECONDS * share
+
+
+def _of_predictions(
+    evaluated: EvaluatedModel, target: str
+) -> list[tuple[str, Callable[[], canvas.Drawing | None]]]:
+    """Return the figures of predictions for test rows, and what draws them."""
+    model, evaluation, (_, y) = evaluated.model, evaluated.evaluation, evaluated.test
     if is_classifier(model):
-        of_predictions = [
+        return [
             ("ROC curve", partial(quality.roc, model, evaluation, y)),
             (
                 "Precision and recall",
@@ -144,30 +162,13 @@ def _drawings(evaluated: EvaluatedModel, target: str) -> list[_Figure]:
             ("Calibration", partial(quality.calibration, model, evaluation, y)),
             ("Which classes are mistaken", partial(quality.confusion, evaluation, y)),
         ]
-    else:
-        of_predictions = [
-            (
-                "Predictions and truth",
-                partial(quality.agreement, evaluation, y, target),
-            ),
-            ("Residuals", partial(quality.residuals, evaluation, y, target)),
-            (
-                "Coverage by size of the prediction",
-                partial(quality.interval_coverage, evaluation, y, target),
-            ),
-        ]
-    n_predicted = len(few) * figures.POINTS_OF_EFFECTS
-    effects_seconds = _QUICK + n_predicted * (evaluation.seconds_per_row or 0.0)
-    curve_share = min(len(evaluated.train[1]) / _MAX_LOGISTIC_ROWS, 1.0)
     return [
-        *((heading, draw, _QUICK) for heading, draw in of_predictions),
-        ("Which columns matter", importances, math.inf if unknown else _QUICK),
+        ("Predictions and truth", partial(quality.agreement, evaluation, y, target)),
+        ("Residuals", partial(quality.residuals, evaluation, y, target)),
         (
-            "How predictions depend on columns",
-            effects,
-            math.inf if unknown else effects_seconds,
+            "Coverage by size of the prediction",
+            partial(quality.interval_coverage, evaluation, y, target),
         ),
-        ("What more rows would bring", curve, _CURVE_SECONDS * curve_share),
     ]
 
 

@@ -95,7 +95,6 @@ def report(
         evaluate(model, X_test, y_test),
         {name: evaluate(other, X_test, y_test) for name, other in others.items()},
         seconds,
-        importances=model.feature_importances_,
     )
     page = contents(
         evaluated, summary, title or f"Predicting {target}", panels(evaluated, target)

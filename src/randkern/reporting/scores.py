@@ -66,8 +66,7 @@ class EvaluatedModel:
 
     `train` and `test` are rows and targets, `others` evaluations by names. The fit took
     `seconds` and `peak_bytes` of memory, if they are known. `held_out` says which rows
-    the test rows are, if they are not drawn at random. `importances` are the shares of
-    columns, None if there was no time for them.
+    the test rows are, if they are not drawn at random.
     """
 
     model: Any
@@ -78,7 +77,14 @@ class EvaluatedModel:
     seconds: float | None = None
     peak_bytes: int | None = None
     held_out: str = ""
-    importances: np.ndarray | None = None
+
+    @property
+    def importances(self) -> np.ndarray | None:
+        """The shares of columns, None as long as nobody has asked the model for them.
+
+        They may take seconds.
+        """
+        return self.model._importances
 
     @property
     def verdict(self) -> str | None:
