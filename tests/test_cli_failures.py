@@ -187,7 +187,7 @@ def test_a_folder_without_space_is_refused_before_the_fit(fit, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     result = fit()
     assert result.exit_code == 2
-    assert "of free space" in result.stderr
+    assert " free, but about " in result.stderr
 
 
 MEMBERS = {

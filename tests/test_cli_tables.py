@@ -176,7 +176,7 @@ def test_the_time_limit_of_a_fit_is_that_of_all(monkeypatch, tmp_path):
     # Shares of what reading leaves of 60 seconds, whatever the clock says; the report
     # gets the rest.
     assert given == pytest.approx([0.48 * 56.5, 0.3 * 56.5], rel=1e-3)
-    assert "--time-limit 60 has cut short the search" in result.output
+    assert "--time-limit 60 stopped the search early" in result.output
     assert "time_limit=" not in result.output
     saved = rk.load(tmp_path / "out" / "model.skops")
     assert (saved.time_limit, saved.warm_start) == (60, False)
@@ -489,7 +489,7 @@ def test_dates_are_read_and_free_texts_left_out(suffix, tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert (
-        "left out columns of strings that hardly repeat: 'note' (250 diff"
+        "dropped columns of strings that rarely repeat: 'note' (250 diff"
         in result.output
     )
     results = json.loads((tmp_path / "results.json").read_text())
@@ -522,7 +522,7 @@ def test_free_texts_are_left_out_of_a_comparison(tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert (
-        "left out columns of strings that hardly repeat: 'note' (250 diff"
+        "dropped columns of strings that rarely repeat: 'note' (250 diff"
         in result.output
     )
 

@@ -59,7 +59,7 @@ def fitted(tmp_path_factory):
         *("--categorical", "code", "--test", folder / "test.csv", "--out", folder),
     )
     assert result.exit_code == 0, result.output
-    assert "'?', '-' in 2 rows, which is read as missing" in result.output
+    assert "'?', '-' in 2 rows, read as missing" in result.output
     assert "column 'day' holds dates. Rows held out at random lie" in result.output
     # Rows of which `z` and `grade` look like numbers.
     rows = digits.drop(columns="price").iloc[10:16].reset_index(drop=True)

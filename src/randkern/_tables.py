@@ -148,7 +148,7 @@ def no_numbers(column: Any) -> str:
 
 def check_numeric(
     X: Any,
-    since: str = " here, but held numbers when the model was fitted",
+    since: str = " now, but held numbers when the model was fitted",
     encoded: tuple[int, ...] = (),
 ) -> None:
     """Raise if a column of a table other than those in `encoded` is not numeric.
@@ -202,8 +202,8 @@ class TableEncoder:
             dtype = str(X[names[j]].dtype).lower()
             if any(word in dtype for word in ("date", "time", "duration", "complex")):
                 raise ValueError(
-                    f"column {names[j]!r} holds {X[names[j]].dtype} values; convert "
-                    "it to real numbers, or drop it."
+                    f"column {names[j]!r} holds {X[names[j]].dtype} values, expected "
+                    "real numbers; convert the column, or drop it."
                 )
             check_categories(names[j], objects_of(X[names[j]]))
         if not encoded:
@@ -269,7 +269,7 @@ class TableEncoder:
             # A column of missing values may have any dtype.
             if texts and not all(v is None for v in objects_of(column)):
                 raise ValueError(
-                    f"column {names[j]!r} is {column.dtype} here, but held text when "
+                    f"column {names[j]!r} is {column.dtype} now, but held text when "
                     "the model was fitted; convert it to text."
                 )
 

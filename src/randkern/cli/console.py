@@ -159,7 +159,7 @@ def _bug(error: Exception) -> str:
     """Return a report on an exception that no part of the library expects."""
     advice = "" if _debug.get() else "run it again with --debug and "
     return (
-        f"{described_error(error)}. This is a mistake in randkern "
+        f"{described_error(error)}. This is a bug of randkern "
         f"{randkern.__version__}, not in your data; please {advice}report it with the "
         f"traceback at {_ISSUES}"
     )

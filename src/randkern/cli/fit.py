@@ -299,8 +299,8 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     X, y = table.X_train, table.y_train
     if len(y) < _LEAST:
         raise ValueError(
-            f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit a "
-            "model and to judge it"
+            f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit and "
+            "validate a model"
         )
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
@@ -328,9 +328,9 @@ def _fit(
     model.set_params(time_limit=limit)
     if cut := model.fit_report_["cut"]:
         warnings.warn(
-            f"--time-limit {limit:g} has cut short {', '.join(cut)}: this machine is "
-            "slower or busier than plans assume, and another fit may give another "
-            "model; give it more seconds",
+            f"--time-limit {limit:g} stopped {', '.join(cut)} early: this machine is "
+            "slower or busier than the plan assumes, and another fit may give another "
+            "model; raise the limit",
             DeadlineWarning,
             stacklevel=1,
         )

@@ -125,11 +125,11 @@ def without_free_texts(table: Dataset, *, read: bool = False) -> Dataset:
     advice = "replace them by columns of numbers, or of few categories"
     if len(dropped) == X.shape[1]:
         raise ValueError(
-            f"{table.name} has only columns of strings that hardly repeat: "
+            f"{table.name} has only columns of strings that rarely repeat: "
             f"{descriptions}; {advice}"
         )
     warn(
-        f"left out columns of strings that hardly repeat: {descriptions}; {advice}",
+        f"dropped columns of strings that rarely repeat: {descriptions}; {advice}",
         UserWarning,
     )
     left: Any = X.drop(columns=list(dropped))
@@ -171,7 +171,7 @@ def with_dependent_rows(
         if not is_numeric(column):
             raise ValueError(
                 f"column {name!r} holds {no_numbers(column)}, expected numbers or "
-                "dates, which tell earlier rows from later ones"
+                "dates, by which rows can be ordered"
             )
         return replace(table, time=column.to_numpy(dtype=float))
     if X.shape[1] == 1:
@@ -261,15 +261,15 @@ def _target_values(
         raise DataFileError(
             f"{source}: {n_missing:,} of {len(column):,} rows have no value of the "
             f"target {column.name!r} (empty, NA, None, null, ... count as missing); "
-            f"remove those rows, or rename a class that is called so; row "
+            "remove those rows, or rename a class of that name; row "
             f"{int(np.argmax(column.isna())):,} is empty (the first row is 0)"
         )
     typed = None if is_time(column) else _typed(column)
     if typed is None:
         raise DataFileError(
             f"{source}: the target {column.name!r} is of type {column.dtype}, expected "
-            f"numbers, text, booleans or categories; a duration or a date is predicted "
-            f"as a number, such as its days: add a column that holds it"
+            "numbers, text, booleans or categories; to predict a duration or a date, "
+            "add a column with its number of days"
         )
     if column.name in form.categorical:
         return as_texts(column).to_numpy(dtype=object)
@@ -291,8 +291,9 @@ def _check_no_format(name: str, column: "pd.Series", source: str) -> None:
     dates = dates_as_days(column.to_frame())[name]
     if is_numeric(dates):
         raise DataFileError(
-            f"{source}: the target {name!r} holds dates; add a column with their days "
-            "to predict, or pass --task classification if each date is a class"
+            f"{source}: the target {name!r} is a date; predict a number instead, such "
+            "as the days since the first date, or pass --task classification if each "
+            "date is a class"
         )
 
 

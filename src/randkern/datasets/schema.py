@@ -300,7 +300,7 @@ def numbers_with_placeholders(
     n_numbers = int(numbers.notna().sum())
     if asked and not n_numbers and len(odd):
         raise DataFileError(
-            f"column {name!r} is to be numeric, but holds no number: "
+            f"column {name!r} cannot be numeric, as it contains no number: "
             f"{cell(column, np.flatnonzero(column.notna()))}"
         )
     if not asked and len(odd) >= n_numbers:
@@ -312,8 +312,8 @@ def numbers_with_placeholders(
         )
         advice = "" if asked else f"; --categorical {name} reads it as categories"
         warn(
-            f"column {name!r} holds numbers, and {shown}{more} in {len(odd):,} rows, "
-            f"which is read as missing{advice}",
+            f"column {name!r} is numeric, except for {shown}{more} in {len(odd):,} "
+            f"rows, read as missing{advice}",
             UserWarning,
         )
     return numbers, different
@@ -328,5 +328,5 @@ def check_format(name: str, column: "pd.Series", what: str = "column") -> None:
         if alike and len(alike) >= len(others) / 2:
             raise DataFileError(
                 f"{what} {name!r} holds {described} such as {alike[0]!r}: {advice}; "
-                f"--categorical {name} reads texts"
+                f"--categorical {name} reads it as categories"
             )

@@ -265,8 +265,8 @@ def newton(problem: Problem, start: np.ndarray, tolerance: float) -> np.ndarray:
         step, promise = problem.step()
     if not promise <= max(_SHORT, tolerance) * max(1.0, abs(problem.value)):
         warn(
-            "Newton's method stopped short of the mode of the posterior (a step still "
-            f"promises {promise:.2g}): use float64 rows, or a smaller scale.",
+            "Newton's method stopped short of the mode of the posterior (another step "
+            f"would gain {promise:.2g}): use float64 rows, or a smaller scale.",
             ConvergenceWarning,
         )
     return at

@@ -111,9 +111,8 @@ def units_of(
         scale = np.where(deviation > 0, deviation, 1.0) * unit
     elif np.any(survey.target_scale != 1):
         raise ValueError(
-            f"the targets are of size {survey.largest_target.max():.3g}, whose "
-            "squares, as variances, leave the range of floats: set normalize_y=True, "
-            "or scale y."
+            f"the targets are of size {survey.largest_target.max():.3g}, whose squares "
+            "overflow or underflow as variances; set normalize_y=True, or rescale y."
         )
     elif center:
         mean = survey.target_mean

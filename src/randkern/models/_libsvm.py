@@ -92,8 +92,8 @@ def fit_margin(
         advice = ", or set fit_intercept=False" if epsilon is None else ""
         warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
-            "stores kernel values in single precision, which leaves no more at so "
-            f"large a C; raise tol, lower C{advice}.",
+            "stores kernel values in single precision, which limits the accuracy at a "
+            f"large C; raise tol, lower C{advice}.",
             ConvergenceWarning,
         )
     out = np.zeros(len(upper))

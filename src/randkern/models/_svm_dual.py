@@ -444,8 +444,8 @@ class SVMDual:
         objective = 0.5 * squares + self.upper @ missing
         if not ops.is_finite(objective):
             raise ValueError(
-                "the objective overflows: C or the weights are too large, or rows of X "
-                "are for this kernel; lower C, or scale the input down."
+                "the objective overflows: C, the weights or the kernel values of X are "
+                "too large; lower C, or scale the input down."
             )
         size = objective + (objective <= 0)
         dual = (self.alpha * self.targets).sum(axis=0) - 0.5 * squares

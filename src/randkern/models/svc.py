@@ -323,8 +323,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
 
         if not rows.in_memory or is_tensor(rows.Y):
             raise ValueError(
-                "probability=True fits to folds of rows, which must be arrays in "
-                f"memory, got {type(X).__name__}; set probability=False, or use "
+                "probability=True fits folds of the rows and needs arrays in memory, "
+                f"got {type(X).__name__}; set probability=False, or use "
                 "randkern.KernelLogistic."
             )
         least = int((rows.Y > 0).sum(axis=0).min())

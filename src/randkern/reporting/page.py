@@ -102,8 +102,8 @@ def panels(
             what = f"{type(error).__name__}: {error}"
             drawn.append(Panel(heading, f"This figure could not be drawn ({what})."))
             warn(
-                f"the report lacks the figure {heading!r} ({what}); this is a mistake "
-                "in randkern, which does not affect the model",
+                f"the report lacks the figure {heading!r} ({what}); this is a bug of "
+                "randkern and does not affect the model",
                 UserWarning,
             )
             continue

@@ -223,8 +223,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             if rare is not None and len(rare) == len(texts) > 1:
                 warn(
                     f"column {self._name(j)!r} is ignored: each of its {len(texts)} "
-                    "texts occurs in a single row. Drop it, or put what it says into "
-                    "columns of numbers or of few categories.",
+                    "texts occurs in a single row. Drop it, or encode it as numbers or "
+                    "as a few categories.",
                     UserWarning,
                 )
 
@@ -234,9 +234,9 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
         if n := n_free_texts(name, values):
             raise ValueError(
                 f"column {name!r} holds {n} different texts in {len(values)} rows, too "
-                "many for categories. Drop it, or put what it says into columns of "
-                "numbers or of few categories; TabularRegressor and TabularClassifier "
-                "read free text (text_columns)."
+                "many for categories. Drop it, or encode it as numbers or as a few "
+                "categories; TabularRegressor and TabularClassifier read free text "
+                "(text_columns)."
             )
 
     def transform(self, X: Any) -> np.ndarray:
@@ -377,8 +377,8 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
             return days_of(column)
         if j in self._times and is_numeric(column):
             raise ValueError(
-                f"column {name!r} held dates when the encoder was fitted, but numbers "
-                "here; convert it."
+                f"column {name!r} held dates when the encoder was fitted, but holds "
+                "numbers now; convert it."
             )
         if not is_numeric(column):
             # Models of earlier versions do not know which columns were empty.

@@ -1,11 +1,11 @@
 """Generated families of tables, on which the choices of `Tabular*` are made.
 
-A family is a law of columns and of a signal that they determine. Signals have variance
-1, and noise a deviation of 0.4. Labels of classification tables have two classes, whose
-probabilities are the logistic function of four times the signal, or, for even seeds,
-four: the quarters of the noisy signal. All tables are tested on 1,000 other rows, so
-that errors of small tables mean something. Methods are those of ``randkern bench
-tables``.
+A family is a distribution of columns and of a signal computed from them. Signals have
+variance 1, and noise a standard deviation of 0.4. Labels of classification tables have
+two classes, whose probabilities are the logistic function of four times the signal, or,
+for even seeds, four: the quarters of the noisy signal. All tables are tested on 1,000
+other rows, so that errors of small tables mean something. Methods are those of
+``randkern bench tables``.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def heteroscedastic(n: int, d: int, rng: np.random.Generator) -> Drawn:
 
 
 FAMILIES: Mapping[str, Callable[[int, int, np.random.Generator], Drawn]] = {
-    law.__name__: law
-    for law in (
+    family.__name__: family
+    for family in (
         smooth,
         rough,
         additive,
@@ -278,8 +278,8 @@ class Families(TableExperiment):
         known_names("method", self.options.methods, METHODS)
         known_names("family", self.options.families, FAMILIES)
         return [
-            {"name": name, "law": (law.__doc__ or "").partition("\n")[0]}
-            for name, law in FAMILIES.items()
+            {"name": name, "description": (family.__doc__ or "").partition("\n")[0]}
+            for name, family in FAMILIES.items()
             if name in self.options.families
         ]
 
