@@ -129,7 +129,9 @@ def user_messages() -> Iterator[None]:
         except typer.Exit:
             raise
         except KeyboardInterrupt as interruption:
-            typer.echo(f"randkern: interrupted{_after(interruption)}", err=True)
+            # A command may say what it has written.
+            state = f"; {interruption}" if str(interruption) else ""
+            typer.echo(f"randkern: interrupted{state}", err=True)
             raise typer.Exit(code=INTERRUPTED) from None
         except (ValueError, OSError, ImportError, MemoryError) as error:
             _show_traceback(error)
@@ -142,12 +144,6 @@ def user_messages() -> Iterator[None]:
             _show_traceback(error)
             typer.echo(f"randkern: bug: {_one_line(_bug(error))}", err=True)
             raise typer.Exit(code=BUG) from error
-
-
-def _after(interruption: KeyboardInterrupt) -> str:
-    """Return what a command says of its files when it is interrupted."""
-    state = str(interruption)
-    return f"; {state}" if state else ""
 
 
 def _show_traceback(error: Exception) -> None:

@@ -53,8 +53,7 @@ def fit_margin(
         gram, y = gram[np.ix_(used, used)], y[used]
     limits, n = upper[used], max(len(used), 1)
     if epsilon is None and abs(y.sum()) == len(y):  # rows of one class
-        sign = float(y[0]) if len(y) else 0.0
-        return ExactMargin(0 * upper, sign, 0.0, 0.0, 0)
+        return ExactMargin(0 * upper, float(y[:1].sum()), 0.0, 0.0, 0)
     options: dict[str, Any] = {
         "kernel": "precomputed",
         "C": 1.0,
