@@ -88,11 +88,10 @@ def fit_margin(
             break
         violation *= _TIGHTER
     if gap > tol and passes < max_iter:  # scikit-learn warns of max_iter
-        advice = ", or set fit_intercept=False" if epsilon is None else ""
         warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
             "stores kernel values in single precision, which limits the accuracy at a "
-            f"large C; raise tol, lower C{advice}.",
+            f"large C; raise tol, lower C{', or fit no intercept' * (epsilon is None)}.",
             ConvergenceWarning,
         )
     out = np.zeros(len(upper))
