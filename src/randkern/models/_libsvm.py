@@ -91,7 +91,7 @@ def fit_margin(
         warn(
             f"the duality gap is {gap:.2g} of the objective, above tol={tol:g}. LIBSVM "
             "stores kernel values in single precision, which limits the accuracy at a "
-            f"large C; raise tol, lower C{', or fit no intercept' * (epsilon is None)}.",
+            f"large C; raise tol, lower C{', or no intercept' * (epsilon is None)}.",
             ConvergenceWarning,
         )
     out = np.zeros(len(upper))
