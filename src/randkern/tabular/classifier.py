@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -754,6 +753,8 @@ class _Split:
 
 def _split(rows: Rows, n_classes: int, stream: Stream, work: Work) -> _Split:
     """Hold rows out if there are many, and those for which there is no time."""
+    from sklearn.model_selection import train_test_split
+
     n, k = len(rows), n_classes if n_classes > 2 else 1
     seconds = _MIN_FIT_SHARE * work.limit
     most = largest(

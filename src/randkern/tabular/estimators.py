@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.model_selection import train_test_split
 
 from randkern._fitting import all_or_nothing
 from randkern._random import Stream, root_stream
@@ -349,6 +348,8 @@ class TabularRegressor(RegressorMixin, Tabular):
 
     def _split(self, rows: Rows, stream: Stream, work: Work) -> _Split:
         """Choose how to fit; hold some rows out if too many for an exact fit."""
+        from sklearn.model_selection import train_test_split
+
         n = len(rows)
         share = _FACTORISING_SHARES[self._candidates is not None]
         how, _ = plan_of(n, share * work.limit)
