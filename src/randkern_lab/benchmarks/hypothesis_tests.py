@@ -36,8 +36,14 @@ _LEVEL, _PERMUTATIONS, _COLUMNS, _FREEDOM = 0.05, 200, 5, 6
 
 def _own(question: str, n_components: int | None, X: Any, Y: Any, seed: int) -> float:
     test = randkern.mmd_test if question == "two samples" else randkern.hsic_test
-    options = {"n_permutations": _PERMUTATIONS, "random_state": seed}
-    return test(X, Y, n_components=n_components, **options).pvalue
+    result = test(
+        X,
+        Y,
+        n_components=n_components,
+        n_permutations=_PERMUTATIONS,
+        random_state=seed,
+    )
+    return result.pvalue
 
 
 def _features(question: str, X: Any, Y: Any, seed: int) -> float:

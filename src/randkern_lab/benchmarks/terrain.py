@@ -34,7 +34,7 @@ _ROUNDING = 1 / 12  # the variance of heights in whole metres
 _FEATURE_ROWS, _WARM_ROWS, _NORMAL_95 = 10_000, 200, 1.959964
 
 
-def _kernel() -> randkern.Kernel:
+def _kernel() -> Any:
     return 1.0 * randkern.Matern(1.5, lengthscale=np.ones(2))
 
 
