@@ -16,7 +16,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import norm
+from scipy import stats
 from sklearn.utils.validation import check_is_fitted
 
 from randkern._random import Stream, root_stream
@@ -129,7 +129,7 @@ def _medians(rows: TrainingData, stream: Stream) -> tuple[np.ndarray, np.ndarray
     if sample.weight is not None and to_host(sample.weight).any():
         Y = Y[to_host(sample.weight) > 0]
     medians = np.median(Y, axis=0)
-    deviations = np.median(np.abs(Y - medians), axis=0) / norm.ppf(0.75)
+    deviations = np.median(np.abs(Y - medians), axis=0) / stats.norm.ppf(0.75)
     # More than half of the targets may be equal, or all of them.
     deviations = np.where(deviations > 0, deviations, Y.std(axis=0))
     return medians, np.where(deviations > 0, deviations, 1.0)

@@ -57,13 +57,12 @@ class TabularEncoder(TransformerMixin, BaseEstimator):
 
     Numeric and boolean columns are scaled; dates and durations are first converted to
     days. Missing numbers are replaced by the median and marked by an indicator column.
-    Categories, and strings with few distinct values, become one column per value (the
-    rarest beyond 200 share one, or beyond fewer, if columns of categories would take
-    more than 1,000 in all), so that rows that differ in a category are at distance
-    1 along it; missing values are a category, and so are, together, all values that
-    occur in a single row. Values unknown at `fit` belong to those, if there are any,
-    and else to none; a column of two values has only one column, in which they lie
-    halfway.
+    Categories, and strings with few distinct values, become one column per value, so
+    that rows that differ in a category are at distance 1 along it. Beyond 200 values
+    (or fewer, if categories would take more than 1,000 columns in all) the rarest share
+    a column. Missing values are a category; values that occur in a single row share
+    one. Values unknown at `fit` belong to the latter, if it exists, and otherwise to no
+    category. Two values take only one column, in which unknown ones lie halfway.
 
     Parameters
     ----------
