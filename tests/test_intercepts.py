@@ -138,6 +138,6 @@ def test_an_intercept_takes_few_more_passes():
     without = clone(model).set_params(fit_intercept=False).fit(X, y)
     assert with_intercept.n_iter_ <= 2 * without.n_iter_
     # At the solution the constraint of the intercepts holds.
-    signed = with_intercept.support_coef_.sum(axis=1)
-    total = abs(with_intercept.support_coef_).sum(axis=1)
+    signed = with_intercept.support_coef_.sum(axis=0)
+    total = abs(with_intercept.support_coef_).sum(axis=0)
     assert np.all(abs(signed) < 1e-3 * total)
