@@ -463,11 +463,9 @@ class SVMDual:
         bounds = self.upper @ ops.asarray(self.alpha > 0, self.alpha)
         self._rounding = error * squares**0.5 * bounds / objective
 
-    def _is_reached(self, tol: float) -> bool:
-        return bool((self.gap <= tol + self._rounding).all())
-
     def _is_solved(self, tol: float) -> bool:
-        return self._is_reached(tol) and self._is_settled(tol)
+        is_reached = bool((self.gap <= tol + self._rounding).all())
+        return is_reached and self._is_settled(tol)
 
     # -- coordinate descent ------------------------------------------------------------
 
