@@ -25,7 +25,7 @@ from randkern.reporting.canvas import (
     as_svg,
     new_axes,
     plain,
-    some_rows,
+    shown_rows,
 )
 from randkern.reporting.scores import COVERAGE, Evaluation, share_text
 
@@ -36,7 +36,7 @@ _MAX_GROUPS, _MIN_GROUP = 10, 20
 
 def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the held-out targets of a regression against their predictions."""
-    few = some_rows(len(y))
+    few = shown_rows(len(y))
     predictions = evaluation.predictions[few]
     figure, axes = new_axes(3.2)
     if evaluation.intervals is not None:
@@ -61,7 +61,7 @@ def agreement(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
 
 def residuals(evaluation: Evaluation, y: np.ndarray, target: str) -> Drawing:
     """Draw the residuals of held-out rows against their predictions."""
-    few, errors = some_rows(len(y)), y - evaluation.predictions
+    few, errors = shown_rows(len(y)), y - evaluation.predictions
     figure, axes = new_axes(2.7)
     predictions = evaluation.predictions[few]
     axes.plot(predictions, errors[few], ".", color=ACCENT, markersize=3)
