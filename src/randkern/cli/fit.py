@@ -23,10 +23,10 @@ from .schedule import Schedule
 from .tables import TrialCounter, described, load
 
 # Held-out rows are this share of all rows, and at most so many.
-_SHARE, _MOST = 0.2, 10_000
+_SHARE, _MAX_HELD_OUT = 0.2, 10_000
 _SHOWN = 8
 # Smallest number of rows of a table.
-_LEAST = 10
+_MIN_ROWS = 10
 # Seconds for writing the files once all is known.
 _WRITING_SECONDS = 0.3
 # Free space that files need, as a multiple of the table's size in memory: exact models
@@ -297,14 +297,14 @@ def _split(table: Any, splitting: Any, seed: int) -> tuple[Any, Any, Any]:
     Also how the training rows are divided, and which rows the test rows are.
     """
     X, y = table.X_train, table.y_train
-    if len(y) < _LEAST:
+    if len(y) < _MIN_ROWS:
         raise ValueError(
-            f"{table.name} has {len(y)} rows; at least {_LEAST} are needed to fit and "
-            "validate a model"
+            f"{table.name} has {len(y)} rows; at least {_MIN_ROWS} are needed to fit "
+            "and validate a model"
         )
     if table.X_test is not None:
         return (X, table.X_test, y, table.y_test), splitting, _HeldOut()
-    size = min(max(int(_SHARE * len(y)), 1), _MOST)
+    size = min(max(int(_SHARE * len(y)), 1), _MAX_HELD_OUT)
     train, test, described = splitting.held_out(y, table.task, size, seed)
     rows = X.iloc[train], X.iloc[test], y[train], y[test]
     held_out = _HeldOut()
@@ -385,12 +385,11 @@ def _warn_of_late(evaluated: Any, figures: Any, limit: float) -> None:
     """Warn of what the report lacks because there was no time for it."""
     from ..reporting.scores import not_fitted
 
-    late = [f"the figure {panel.heading!r}" for panel in figures if panel.is_late]
-    late = [*not_fitted(evaluated), *late]
+    late = [*not_fitted(evaluated), *(p.heading for p in figures if p.is_late)]
     if late:
         warnings.warn(
-            f"--time-limit {limit:g} leaves no time for {', '.join(late)}; the report "
-            "lacks them, which does not affect the model",
+            f"--time-limit {limit:g} leaves no time for some parts of the report: "
+            f"{'; '.join(late)}. The model is as it would be with them",
             DeadlineWarning,
             stacklevel=1,
         )

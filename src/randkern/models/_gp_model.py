@@ -413,7 +413,7 @@ class GaussianProcess(FeatureModel):
         the results are moved back.
         """
 
-        def there(rows: Any) -> Any:
+        def on_its_device(rows: Any) -> Any:
             to_host, back = ops_of(rows).to_host, ops_of(rows).float64_like
             moved = rows.to(like.device) if is_tensor(like) else to_host(rows)
             values = function(moved)
@@ -422,7 +422,7 @@ class GaussianProcess(FeatureModel):
             return back(values, rows)
 
         moves = isinstance(X, (DeviceBlocks, DeviceRows))
-        return mapped_rows(method, X, there if moves else function, width)
+        return mapped_rows(method, X, on_its_device if moves else function, width)
 
     def _moments(self, X: Rows) -> tuple[Any, Any]:
         """Return means of every f at checked rows, (n, k), and their variances.

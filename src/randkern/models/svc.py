@@ -336,8 +336,8 @@ class KernelSVC(LogitsOfDecisions, ClassLabels, ClassifierMixin, FeatureModel):
                 "with 1 row; use probability=False, or more rows."
             )
         # Beside what this fit keeps, and a copy of the rows of a fold.
-        kept = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
-        limit = max(1, self._memory_for(rows) - kept)
+        resident = rows.n_bytes + (self.plan_.stored_bytes(8) if self.plan_ else 0)
+        limit = max(1, self._memory_for(rows) - resident)
         fold = clone(self).set_params(probability=False, memory_limit=limit)
         forget(fold, "_skl_callbacks")  # callbacks receive only the folds
         decisions = np.empty(rows.Y.shape)
